@@ -1,0 +1,87 @@
+"""What can go wrong, cut by what the caller may do about it.
+
+.. code-block:: text
+
+    SendoffError
+    ├── PermanentError       never works as it stands: a person must change something
+    │   ├── SettingsError        an environment variable or connection field
+    │   ├── CredentialsError     a client ID, secret, key, or what the token endpoint said of them
+    │   ├── CampaignError        a campaign folder
+    │   ├── QueryError           an audience query, or the warehouse it runs on
+    │   ├── AudienceError        what the query gave
+    │   ├── NotFoundError        a launch or dispatch that the ledger does not hold
+    │   └── RefusedError         the service said no, and will again
+    ├── RetryableError       nothing happened: try again later
+    │   ├── UnreachableError     no connection was opened
+    │   ├── RateLimitedError     the service asked for patience
+    │   └── LedgerUnavailableError
+    └── AmbiguousError       something may have happened: never repeat by yourself
+
+Nothing branches on the text of a message. No message carries a secret, a token, an identifier of a person or
+device, or the text of a message.
+"""
+
+from __future__ import annotations
+
+
+class SendoffError(Exception):
+    """Anything that Sendoff raises on purpose."""
+
+
+class PermanentError(SendoffError):
+    """It will never work as it stands; a person must change something."""
+
+
+class SettingsError(PermanentError):
+    """An environment variable or a field of a connection is missing or wrong."""
+
+
+class CredentialsError(PermanentError):
+    """A client ID, secret or key is missing, broken or refused."""
+
+
+class CampaignError(PermanentError):
+    """A campaign folder cannot be read as a campaign."""
+
+
+class QueryError(PermanentError):
+    """The audience query, or the warehouse it was sent to, failed."""
+
+
+class AudienceError(PermanentError):
+    """The query ran, but what it gave is no audience."""
+
+
+class NotFoundError(PermanentError):
+    """The ledger holds nothing of that name."""
+
+
+class RefusedError(PermanentError):
+    """The service said no, and would say no again."""
+
+
+class RetryableError(SendoffError):
+    """Nothing happened; the same call may work later."""
+
+
+class UnreachableError(RetryableError):
+    """No connection to the service was opened, so nothing was sent."""
+
+
+class RateLimitedError(RetryableError):
+    """The service asked to be called less often.
+
+    ``retry_after`` is its wish in seconds, or None where it named none.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class LedgerUnavailableError(RetryableError):
+    """The ledger database did not answer."""
+
+
+class AmbiguousError(SendoffError):
+    """The request may or may not have been processed; nobody may repeat it without deciding to."""

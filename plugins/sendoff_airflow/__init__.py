@@ -1,0 +1,1 @@
+"""Sendoff inside Airflow: the only code of Sendoff that imports Airflow."""
