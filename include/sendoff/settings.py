@@ -13,8 +13,8 @@ from sendoff.errors import SettingsError
 class Settings(BaseSettings):
     """The settings of every Sendoff process; inside Airflow, connections override them.
 
-    ``post_back_secrets`` are one or two, separated by commas: the first signs addresses, each verifies them, so that
-    a secret is rotated by putting the new one in front and removing the old one when its launches are over.
+    ``post_back_secrets`` are one or two, separated by commas: the first signs addresses, each verifies them, so
+    that a secret is rotated by putting the new one in front and removing the old one when its launches are over.
     """
 
     model_config = SettingsConfigDict(env_prefix="SENDOFF_", frozen=True)
@@ -45,7 +45,7 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Read the settings from the environment, or raise SettingsError naming each wrong variable, never its value."""
+    """Read the settings from the environment; a SettingsError names each wrong variable, never its value."""
     try:
         return Settings()  # type: ignore[call-arg]  # every field has a default
     except ValidationError as error:
