@@ -1,0 +1,82 @@
+"""The figures of one launch: everything that a report shows, and nothing that names a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+
+VERDICTS = ("engaged", "delivered", "missing", "unknowable", "in_doubt", "not_sent")
+"""What can be said of one identifier of a launch, from the most to the least that is known."""
+
+ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
+"""Post-backs that decide no verdict: counted, never dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Count one launch, from the rows of the query to one verdict for each identifier.
+
+    Two sums hold wherever the ledger is sound: ``rows`` is ``audience`` and all of ``dropped``; ``audience``
+    is all of ``verdicts``. ``by_platform`` is empty where the query gave no platform; an identifier that came
+    with two platforms is counted under both, one that came with none under neither.
+    """
+
+    launch_key: str
+    campaign: str
+    period: str  # the logical period, as Airflow writes it
+    as_of: datetime  # when the ledger was read
+    rows: int  # rows that the audience query gave
+    dropped: Mapping[str, int]  # rows left out, by reason
+    audience: int  # identifiers that were left
+    segments: int
+    dispatches: Mapping[str, int]  # by state
+    verdicts: Mapping[str, int]  # identifiers by verdict
+    by_platform: Mapping[str, Mapping[str, int]]  # platform, then verdict
+    anomalies: Mapping[str, int]  # post-backs by anomaly
+    post_backs: Mapping[str, int]  # post-backs by kind
+    timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
+
+    def __post_init__(self) -> None:
+        for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
+            if moment.tzinfo is None:
+                raise ValueError("a report's times carry a time zone")
+
+    @property
+    def unaccounted_rows(self) -> int:
+        """Rows that were neither kept nor dropped: anything but 0 is a defect."""
+        return self.rows - self.audience - sum(self.dropped.values())
+
+    @property
+    def unaccounted_identifiers(self) -> int:
+        """Identifiers without a verdict: anything but 0 is a defect."""
+        return self.audience - sum(self.verdicts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the figures as JSON values; ``from_json`` undoes it."""
+        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return values | {
+            "timeline": [[minute.isoformat(), *counts] for minute, *counts in self.timeline],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what ``to_json`` gave; other members are passed over, a missing one is a KeyError."""
+        known = {field.name: values[field.name] for field in fields(cls)}
+        return cls(
+            **known
+            | {
+                "as_of": datetime.fromisoformat(known["as_of"]),
+                "timeline": tuple(
+                    (datetime.fromisoformat(minute), deliveries, opens)
+                    for minute, deliveries, opens in known["timeline"]
+                ),
+            }
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return value.isoformat() if isinstance(value, datetime) else value
