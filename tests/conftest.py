@@ -1,0 +1,83 @@
+"""What tests of every folder share: real servers where reachable, free ports, and what was left out."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy.exc import OperationalError
+
+POSTGRES_VARIABLE = "SENDOFF_TEST_POSTGRES_URL"
+LOCAL_POSTGRES = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
+WANTS = "wants "
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> str:
+    """The URL of a PostgreSQL server; the test is skipped where none was named and no local one answers."""
+    named = os.environ.get(POSTGRES_VARIABLE)
+    url = make_url(named or LOCAL_POSTGRES).set(drivername="postgresql+psycopg")
+    try:
+        with _engine(url.render_as_string(hide_password=False)) as engine, engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+    except OperationalError:
+        where = url.render_as_string(hide_password=True)
+        if named:  # who names a server wants these tests to run
+            pytest.fail(f"no PostgreSQL answers at {where}, which {POSTGRES_VARIABLE} names", pytrace=False)
+        pytest.skip(
+            f"{WANTS}PostgreSQL: none answers at {where}; start one, or name one in {POSTGRES_VARIABLE}"
+        )
+    return url.render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a new, empty database (postgresql+psycopg://...), dropped after the module's tests."""
+    name = f"sendoff_test_{uuid4().hex[:12]}"
+    with _engine(postgres_server) as engine, engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
+        try:
+            yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+        finally:
+            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of the loopback address that nobody listened on a moment ago."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ports of the loopback address that nobody listened on a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say at the very end which tests were left out for want of a server."""
+    reasons = (report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
+    wanted = Counter(
+        reason.split(WANTS, 1)[1].split(":")[0] for reason in reasons if f"Skipped: {WANTS}" in reason
+    )
+    for server, count in wanted.items():
+        terminalreporter.write_line(f"LEFT OUT for want of {server}: {count} tests", yellow=True, bold=True)
+
+
+@contextmanager
+def _engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
+    try:
+        yield engine
+    finally:
+        engine.dispose()
