@@ -1,0 +1,189 @@
+"""A real Airflow for the demo: the environment of its four components, and a client of its REST API.
+
+Nothing here imports Airflow: it is run as the command ``airflow`` beside this Python, and spoken to over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from sendoff.demo.processes import Child, DemoError, Supervisor
+
+COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+USER = "admin"
+PASSWORD = "admin"  # noqa: S105  # of an Airflow that only this machine can reach, for as long as the demo runs
+# Named by a setting below. Several processes write to one SQLite file; the default patience is 5 seconds.
+SQLITE_PATIENCE = {"timeout": 60}
+
+FAILED = frozenset({"failed", "upstream_failed"})
+
+
+def command(name: str) -> str:
+    """The path of a console command of this Python's environment; DemoError where it is not installed."""
+    path = Path(sys.executable).with_name(name)
+    if not path.exists():
+        raise DemoError(
+            f"the command {name!r} is not beside {sys.executable}: pip install 'sendoff[airflow,service]'"
+        )
+    return str(path)
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without a person's own Airflow or Sendoff, and without proxies for loopback."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SENDOFF_"))}
+    return {**kept, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+
+
+@dataclass(frozen=True, slots=True)
+class Airflow:
+    """An Airflow installation of its own: its home, where its DAGs are, and the port of its API and UI."""
+
+    home: Path
+    dags: Path
+    port: int
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def address(self) -> str:
+        """Where its UI and its API are."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        """What each of its processes needs: loopback only, SQLite, four workers, and no log servers.
+
+        The log servers are left out since they listen on every interface, and the files are here anyway.
+        """
+        return {
+            **clean_environment(),
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__API__BASE_URL": self.address,
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.home / "passwords.json"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home / 'airflow.db'}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": f"{__name__}.SQLITE_PATIENCE",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+            **self.variables,
+        }
+
+    def migrate(self, supervisor: Supervisor) -> Child:
+        """Begin to make its database, which takes some seconds; the child ends when it is made."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        passwords = self.home / "passwords.json"
+        passwords.touch(mode=0o600)
+        passwords.write_text(json.dumps({USER: PASSWORD}))
+        return supervisor.start("airflow-migrate", [command("airflow"), "db", "migrate"], self.environment())
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Start the four components; the database must have been made."""
+        without_log_servers = {"scheduler", "triggerer"}
+        for name in COMPONENTS:
+            options = ["--skip-serve-logs"] if name in without_log_servers else []
+            supervisor.start(f"airflow-{name}", [command("airflow"), name, *options], self.environment())
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a DAG run, or one of its mapped parts (``map_index`` 0 and up), and its state (None: not yet)."""
+
+    name: str
+    map_index: int
+    state: str | None
+    tries: int
+
+
+class AirflowApi:
+    """What the demo asks of Airflow's REST API, as its one user."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def healthy(self) -> bool:
+        """Whether all four components say that they are well."""
+        try:
+            reply = self._session.get(f"{self._address}/api/v2/monitor/health", timeout=10)
+            parts = reply.json() if reply.ok else {}
+        except requests.RequestException:
+            return False
+        names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
+
+    def log_in(self) -> None:
+        """Fetch a token; everything below needs it."""
+        who = {"username": USER, "password": PASSWORD}
+        token = self._call("POST", "/auth/token", json=who)["access_token"]
+        self._session.headers["Authorization"] = f"Bearer {token}"
+
+    def has_dag(self, dag: str) -> bool:
+        """Whether the DAG was read from its file by now; DemoError if a DAG file cannot be imported."""
+        errors = self._call("GET", "/api/v2/importErrors")["import_errors"]
+        if errors:
+            raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
+        return any(found["dag_id"] == dag for found in self._call("GET", "/api/v2/dags?limit=100")["dags"])
+
+    def plugin_errors(self) -> list[str]:
+        """What kept plugins from being imported."""
+        return [
+            str(found["error"])
+            for found in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
+        ]
+
+    def trigger(self, dag: str, logical_date: str) -> str:
+        """Unpause the DAG and start a run of it, whose id is returned."""
+        self._call("PATCH", f"/api/v2/dags/{dag}", json={"is_paused": False})
+        run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json={"logical_date": logical_date})
+        return str(run["dag_run_id"])
+
+    def state(self, dag: str, run: str) -> str:
+        """The state of a run: queued, running, success or failed."""
+        return str(self._call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
+
+    def tasks(self, dag: str, run: str) -> list[Task]:
+        """The tasks of a run, as far as they exist by now."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances?limit=200"
+        return [
+            Task(found["task_id"], found["map_index"], found["state"], found["try_number"])
+            for found in self._call("GET", path)["task_instances"]
+        ]
+
+    def log_tail(self, dag: str, run: str, task: Task, lines: int = 25) -> str:
+        """The last lines of a task's log."""
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task.name}/logs/{task.tries}"
+        content = self._call("GET", f"{path}?map_index={task.map_index}&full_content=true")["content"]
+        return "\n".join(f"    {line}" for line in list(_lines(content))[-lines:])
+
+    def _call(self, method: str, path: str, json: object = None) -> dict[str, Any]:
+        reply = self._session.request(method, f"{self._address}{path}", json=json, timeout=30)
+        if not reply.ok:
+            raise DemoError(f"Airflow answered {reply.status_code} to {method} {path}: {reply.text[:300]}")
+        return dict(reply.json())
+
+
+def _lines(content: list[dict[str, Any]]) -> Iterator[str]:
+    """Write structured log messages, whose errors carry their frames, the way a person reads them."""
+    for entry in content:
+        if "timestamp" not in entry or str(entry.get("event")).startswith("::"):  # marks of folded groups
+            continue
+        yield f"{str(entry.get('level', '')).upper():8}{entry.get('event', '')}"
+        for error in entry.get("error_detail") or ():
+            yield from (
+                f'          File "{frame["filename"]}", line {frame["lineno"]}, in {frame["name"]}'
+                for frame in error["frames"][-3:]
+            )
+            yield f"        {error['exc_type']}: {error['exc_value']}"
