@@ -1,0 +1,93 @@
+"""The base install alone, in a new environment without Airflow and without development tools."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREIGN = ["airflow", "aiohttp", "fastapi", "mypy", "pandas", "psycopg", "pytest"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of commands of a new environment that has ``pip install .`` and nothing else."""
+    venv = tmp_path_factory.mktemp("base") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "--disable-pip-version-check"]
+    _check([*pip, "install", "--quiet", "--no-compile", "-c", ROOT / "constraints.txt", ROOT])
+    return venv / "bin"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "SENDOFF_LEDGER_URL": f"sqlite:///{tmp_path / 'ledger.db'}",
+        "SENDOFF_PUBLIC_URL": "http://127.0.0.1",
+        "SENDOFF_POST_BACK_SECRETS": "a secret of at least 32 characters",
+    }
+
+
+def test_it_brings_neither_airflow_nor_tools(installed: Path) -> None:
+    code = f"import importlib.util as u; print([n for n in {FOREIGN} if u.find_spec(n)])"
+    assert _check([installed / "python", "-c", code]) == "[]\n"
+
+
+def test_every_command_says_what_it_does(installed: Path, environment: dict[str, str]) -> None:
+    text = _check([installed / "sendoff", "--help"], environment)
+    assert all(name in text for name in ("migrate", "receiver", "preview", "report", "demo"))
+
+
+def test_the_receiver_runs_on_a_ledger_that_it_migrated(
+    installed: Path, environment: dict[str, str], receiver: str
+) -> None:
+    with urllib.request.urlopen(f"{receiver}/healthz", timeout=5) as answer:
+        assert answer.status == 200
+
+
+def test_the_demo_says_which_extras_it_needs(
+    installed: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    demo = [installed / "sendoff", "demo", "--exit", "--workspace", tmp_path / "demo"]
+    ended = subprocess.run(demo, check=False, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "pip install 'sendoff[airflow,service]'" in ended.stderr.replace("\n", " ")
+
+
+@pytest.fixture
+def receiver(installed: Path, environment: dict[str, str], free_port: int) -> Iterator[str]:
+    _check([installed / "sendoff", "migrate"], environment)
+    process = subprocess.Popen([installed / "sendoff", "receiver", "--port", str(free_port)], env=environment)
+    try:
+        yield _answering(f"http://127.0.0.1:{free_port}", process)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"{address}/healthz", timeout=5).close()
+        except urllib.error.URLError:
+            time.sleep(0.1)
+        else:
+            return address
+    pytest.fail(f"the receiver does not answer (exit code {process.poll()})")
+
+
+def _check(command: list[str | Path], environment: dict[str, str] | None = None) -> str:
+    ended = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
