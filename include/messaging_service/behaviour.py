@@ -1,0 +1,54 @@
+"""Who receives, who opens, and when: by chance, but the same chance each time."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+_SCALE = 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one message: the seconds until its delivery, and from there until its opening, or None."""
+
+    delivered_after: float | None
+    opened_after: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The shares and delays by which fates are drawn.
+
+    ``delivered`` is the share of messages that arrive, ``opened`` the share of those that are opened then. Each
+    delay is drawn between ``delay_from`` and ``delay_to`` seconds, and divided by ``speed``.
+    """
+
+    seed: int = 1
+    delivered: float = 0.9
+    opened: float = 0.3
+    delay_from: float = 0.5
+    delay_to: float = 5.0
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.delivered <= 1 and 0 <= self.opened <= 1):
+            raise ValueError("a share lies between 0 and 1")
+        if not 0 <= self.delay_from <= self.delay_to:
+            raise ValueError("delays are 0 or more, and the longest is not under the shortest")
+        if self.speed <= 0:
+            raise ValueError("the speed is above 0")
+
+    def fate(self, campaign_id: int, run_number: int, device_id: int, message_type: int) -> Fate:
+        """Draw the fate of a message; the same arguments and seed give the same fate, on any machine."""
+        text = f"{self.seed}/{campaign_id}/{run_number}/{device_id}/{message_type}"
+        drawn = hashlib.blake2b(text.encode(), digest_size=32).digest()
+        arrives, arrival, opens, opening = (
+            int.from_bytes(drawn[start : start + 8], "big") / _SCALE for start in (0, 8, 16, 24)
+        )
+        if arrives >= self.delivered:
+            return Fate(None, None)
+        return Fate(self._delay(arrival), self._delay(opening) if opens < self.opened else None)
+
+    def _delay(self, drawn: float) -> float:
+        return (self.delay_from + drawn * (self.delay_to - self.delay_from)) / self.speed

@@ -1,0 +1,212 @@
+"""The commands of the messaging service; each prints JSON on standard output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from messaging_service.behaviour import Behaviour
+from messaging_service.clients import (
+    ClientId,
+    ClientType,
+    RegistrationError,
+    add_app,
+    add_key_client,
+    add_secret_client,
+)
+from messaging_service.directory import ImportRefusedError, import_devices
+from messaging_service.names import parse_overrides
+from messaging_service.postbacks import Retry
+from messaging_service.server import PortTakenError, ServeSettings, serve
+from messaging_service.store import Store
+from messaging_service.tokens import machine_time
+from messaging_service.worker import WorkerSettings
+
+main = typer.Typer(
+    help="The messaging service on your own machine: send anything, reach nobody.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+apps = typer.Typer(no_args_is_help=True, help="Applications and their tokens.")
+client_ids = typer.Typer(no_args_is_help=True, help="Client IDs and their secret or public key.")
+devices = typer.Typer(no_args_is_help=True, help="The devices that messages can reach.")
+main.add_typer(apps, name="apps")
+main.add_typer(client_ids, name="client-ids")
+main.add_typer(devices, name="devices")
+
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database", envvar="MESSAGING_SERVICE_DATABASE", help="SQLAlchemy URL of the service's database."
+    ),
+]
+_DATABASE = "sqlite:///messaging-service.db"
+
+
+@main.command("serve")
+def serve_command(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
+    ] = 8025,
+    database: Database = _DATABASE,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same fates.")] = 1,
+    delivered: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that arrive.")] = 0.9,
+    opened: Annotated[float, typer.Option(min=0, max=1, help="Share of those that are opened then.")] = 0.3,
+    delay_from: Annotated[
+        float, typer.Option(min=0, help="Shortest delay of a delivery or opening, seconds.")
+    ] = 0.5,
+    delay_to: Annotated[float, typer.Option(min=0, help="Longest delay of each, seconds.")] = 5.0,
+    speed: Annotated[float, typer.Option(help="Divides both delays: 10 is ten times as fast.")] = 1.0,
+    attempts: Annotated[int, typer.Option(min=1, help="How often a post-back is tried.")] = 8,
+    first_pause: Annotated[
+        float, typer.Option(min=0, help="Seconds until the second try, doubled each time.")
+    ] = 1.0,
+    longest_pause: Annotated[float, typer.Option(min=0, help="Longest pause between tries, seconds.")] = 60.0,
+    connections: Annotated[int, typer.Option(min=1, max=1_000, help="Post-backs under way at once.")] = 48,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Spelling of a name that the document does not show, e.g. device_ids=deviceIds."),
+    ] = None,
+    admin_for_all: Annotated[
+        bool, typer.Option("--admin-for-all", help="Answer /admin to other machines than this one.")
+    ] = False,
+) -> None:
+    """Serve the API, and send deliveries and openings back, until it is told to stop."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
+    with _failing_clearly():
+        behaviour = Behaviour(seed, delivered, opened, delay_from, delay_to, speed)
+        retry = Retry(attempts, first_pause, longest_pause)
+        settings = ServeSettings(
+            host=host,
+            port=port,
+            worker=WorkerSettings(database, behaviour, retry, connections),
+            names=parse_overrides(name or ()),
+            admin_for_all=admin_for_all,
+        )
+        shown = make_url(database).render_as_string(hide_password=True)
+        status = serve(
+            settings, lambda at: _print({"listening": at, "database": shown, "behaviour": behaviour})
+        )
+    raise typer.Exit(status)
+
+
+@apps.command("add")
+def add_app_command(
+    name: Annotated[str, typer.Option(help="Name of the app.")],
+    time_zone: Annotated[str, typer.Option(help="Holds where a schedule names no time zone.")] = "UTC",
+    database: Database = _DATABASE,
+) -> None:
+    """Add an app, and print its token."""
+    with _failing_clearly(), _store(database) as store:
+        app = add_app(store, name, time_zone, machine_time())
+        _print({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
+
+
+@client_ids.command("add")
+def add_client_id_command(
+    name: Annotated[str, typer.Option(help="Name of the client ID.")],
+    kind: Annotated[ClientType, typer.Option("--type", help="How the client proves itself.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(help="PEM file with an X.509 certificate or SPKI key; - reads standard input."),
+    ] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="ISO date and time; without a zone it is UTC.")
+    ] = None,
+    database: Database = _DATABASE,
+) -> None:
+    """Add a client ID, and print it; a secret is printed here once and never again."""
+    with _failing_clearly(), _store(database) as store:
+        expiry = _moment(expires_at)
+        if (key is not None) != (kind is ClientType.PUBLIC_KEY):
+            raise RegistrationError("--key is for the type public-key, which needs it")
+        if key is None:
+            client, secret = add_secret_client(store, name, machine_time(), expiry)
+            _print({**_described(client), "client_secret": secret})
+        else:
+            _print(_described(add_key_client(store, name, _pem(key), machine_time(), expiry)))
+
+
+@devices.command("import")
+def import_devices_command(
+    file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = _DATABASE
+) -> None:
+    """Import devices from a CSV file, replacing those with the same device_id; all of the file, or nothing."""
+    with _failing_clearly(), _store(database) as store:
+        imported = import_devices(store, file)
+        _print({"devices": imported.devices, "attributes": list(imported.attributes)})
+
+
+def _print(value: Any) -> None:
+    typer.echo(orjson.dumps(value).decode())
+
+
+@contextmanager
+def _store(database: str) -> Iterator[Store]:
+    store = Store(database)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _failing_clearly() -> Iterator[None]:
+    try:
+        yield
+    except ImportRefusedError as error:
+        _fail({"error": str(error), "problems": list(error.problems)})
+    except SQLAlchemyError as error:
+        _fail({"error": f"the database cannot be used: {type(error).__name__}: {_first_line(error)}"})
+    except (ValueError, PortTakenError) as error:
+        _fail({"error": str(error)})
+
+
+def _fail(value: Any) -> None:
+    typer.echo(orjson.dumps(value).decode(), err=True)
+    raise typer.Exit(1)
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
+
+
+def _described(client: ClientId) -> dict[str, Any]:
+    return {
+        "client_id": client.client_id,
+        "name": client.name,
+        "type": client.type.value,
+        "algorithms": list(client.key.algorithms) if client.key else [],
+        "expires_at": client.expires_at.isoformat() if client.expires_at else None,
+    }
+
+
+def _pem(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistrationError(f"{path} cannot be read: {error}") from None
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise RegistrationError(f"{text!r} is no ISO date and time, such as 2030-01-31T12:00:00Z") from None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -1,0 +1,131 @@
+"""The devices there are, imported from CSV files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zoneinfo import available_timezones
+
+from messaging_service.store import Store, devices, upsert
+
+PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge", "email", "sms")
+BROWSERS = ("chrome", "firefox", "opera", "safari", "edge")
+REQUIRED = ("device_id", "platform", "profile_id", "user_id", "language", "time_zone")
+OPTIONAL = ("external_id", "token", "uuid", "email", "mobile_number")
+_ROWS_AT_ONCE = 5_000
+_PROBLEMS_SHOWN = 20
+
+
+class ImportRefusedError(ValueError):
+    """A file of devices that was not imported; ``problems`` names the first wrong lines."""
+
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How many devices a file held, and which of its columns became attributes."""
+
+    devices: int
+    attributes: tuple[str, ...]
+
+
+def import_devices(store: Store, path: Path) -> Imported:
+    """Import every device of a CSV file with a header, replacing those with the same device_id.
+
+    ``platform`` is one of PLATFORMS. Columns beyond REQUIRED and OPTIONAL become attributes, without empty
+    values. One wrong line, and nothing is imported: ImportRefusedError names the first twenty.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            return _import(store, csv.reader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ImportRefusedError(f"{path} cannot be read: {error}") from None
+
+
+def _import(store: Store, lines: Iterator[list[str]]) -> Imported:
+    header = [name.strip() for name in next(lines, [])]
+    _check_header(header)
+    reader = _Reader(header)
+    count = 0
+    with store.write() as connection:
+        while chunk := list(islice(lines, _ROWS_AT_ONCE)):
+            rows = reader.read(chunk)
+            if rows and not reader.problems:
+                upsert(connection, devices, rows)
+            count += len(rows)
+        if reader.problems:
+            raise ImportRefusedError("nothing was imported: the file has wrong lines", reader.problems)
+    return Imported(count, reader.attributes)
+
+
+def _check_header(header: Sequence[str]) -> None:
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise ImportRefusedError(f"the header lacks {', '.join(missing)}; it is: {', '.join(header)}")
+    if len(set(header)) != len(header):
+        raise ImportRefusedError("the header names a column twice")
+
+
+class _Reader:
+    """Turns lines of one file into rows, collecting the first problems."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self.header = header
+        self.attributes = tuple(name for name in header if name not in REQUIRED + OPTIONAL)
+        self.problems: list[str] = []
+        self.line = 1
+        self._zones = available_timezones()
+        self._seen: set[int] = set()
+
+    def read(self, lines: Sequence[list[str]]) -> list[dict[str, Any]]:
+        rows = []
+        for line in lines:
+            self.line += 1
+            if not line:
+                continue
+            try:
+                rows.append(self._row(line))
+            except ValueError as error:
+                self._complain(str(error))
+        return rows
+
+    def _complain(self, problem: str) -> None:
+        if len(self.problems) < _PROBLEMS_SHOWN:
+            self.problems.append(f"line {self.line}: {problem}")
+
+    def _row(self, line: list[str]) -> dict[str, Any]:
+        if len(line) != len(self.header):
+            raise ValueError(f"{len(line)} values under {len(self.header)} columns")
+        given = dict(zip(self.header, line, strict=True))
+        platform = given["platform"].strip().lower()
+        if platform not in PLATFORMS:
+            raise ValueError(f"platform is one of {', '.join(PLATFORMS)}")
+        if given["time_zone"] and given["time_zone"] not in self._zones:
+            raise ValueError("time_zone is no IANA name")
+        device_id = _identifier(given["device_id"], "device_id")
+        if device_id in self._seen:
+            raise ValueError("its device_id stands in an earlier line")
+        self._seen.add(device_id)
+        return {
+            "device_id": device_id,
+            "platform": platform,
+            "profile_id": _identifier(given["profile_id"], "profile_id") if given["profile_id"] else None,
+            "user_id": given["user_id"] or None,
+            "language": given["language"] or None,
+            "time_zone": given["time_zone"] or None,
+            **{name: given.get(name) or None for name in OPTIONAL},
+            "attributes": {name: given[name] for name in self.attributes if given[name]},
+        }
+
+
+def _identifier(text: str, name: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < int(text) < 2**63:
+        return int(text)
+    raise ValueError(f"{name} is a whole number above 0")

@@ -1,0 +1,93 @@
+"""Each parameter name that the document uses without showing it, and the name this service listens to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class NotShown:
+    """A name the document leaves out: the spelling chosen here, what it means, where, and why so spelled."""
+
+    default: str
+    meaning: str
+    section: str
+    reason: str
+
+
+_PATTERN = "a guess by the pattern of the names that are shown"
+_PUBLIC = "quoted from public pages of the same interface"
+_WORDS = "a guess from the words of the document"
+
+NOT_SHOWN: Mapping[str, NotShown] = {
+    "segment_ids": NotShown("segment_ids", "previously created segments", "2.9", _WORDS),
+    "device_ids": NotShown("device_ids", "platform device ids to send to", "2.9", _WORDS),
+    "device_tokens": NotShown("device_tokens", "device tokens to send to", "2.9", _WORDS),
+    "device_uuids": NotShown("device_uuids", "device UUIDs to send to", "2.9", _WORDS),
+    "external_ids": NotShown("external_ids", "external device ids to send to", "2.9", _WORDS),
+    "web_push_opera": NotShown("web_push_opera", "selects Opera", "2.3", _PATTERN),
+    "web_push_safari": NotShown("web_push_safari", "selects Safari", "2.3", _PATTERN),
+    "web_push_edge": NotShown("web_push_edge", "selects Edge", "2.3", _PATTERN),
+    "ios_push_production": NotShown("ios_push_production", "targets iOS production", "2.3", _PUBLIC),
+    "campaign_trigger": NotShown(
+        "trigger", "what starts a campaign: 0 schedule, 1 location, 2 event, 3 API", "2.3", _PUBLIC
+    ),
+    "push_icon": NotShown("push_icon", "icon image URL", "2.4", _PUBLIC),
+    "message_ios_push": NotShown("1", "key of iOS push in messages", "2.4", _PUBLIC),
+    "message_android_push": NotShown("2", "key of Android push in messages", "2.4", _PUBLIC),
+    "url_browser": NotShown("url_browser", "opens the URL in web view (0) or browser (1)", "2.5", _PUBLIC),
+    "page": NotShown("page", "custom HTML page", "2.5", _PUBLIC),
+    "location_trigger": NotShown("location_trigger", "1 triggers on entering the location", "2.10", _WORDS),
+    "dwell_time": NotShown("dwell_time", "1 to 30 minutes", "2.10", _WORDS),
+    "location_limit_per_location_period": NotShown(
+        "location_limit_per_location_period", "period of the per-location limit", "2.10", _PATTERN
+    ),
+    "location_limit_nth_hit_period": NotShown(
+        "location_limit_nth_hit_period", "period of the nth-hit limit", "2.10", _PATTERN
+    ),
+    "timezone": NotShown("timezone", "time zone of the schedule", "2.11", _WORDS),
+    "push_expiry": NotShown("push_expiry", "length of time to retry", "2.12", _WORDS),
+    "push_expiry_unit": NotShown("push_expiry_unit", "unit of that period", "2.12", _WORDS),
+    "push_expiry_time": NotShown("push_expiry_time", "retry deadline", "2.12", _WORDS),
+    "inbox_expiry": NotShown("inbox_expiry", "length of time to stay in the inbox", "2.12", _WORDS),
+    "inbox_expiry_unit": NotShown("inbox_expiry_unit", "unit of that period", "2.12", _WORDS),
+    "inbox_expiry_time": NotShown("inbox_expiry_time", "removal time", "2.12", _WORDS),
+    "execute_id": NotShown("id", "the template to execute", "4.3", _PUBLIC),
+    "target": NotShown("target", "identifiers to send to", "4.3", _PUBLIC),
+    "target_by": NotShown("target_by", "kind of those identifiers", "4.3", _PUBLIC),
+    "target_with_params": NotShown("target_with_params", "identifiers with variables", "4.3", _PUBLIC),
+    "params": NotShown("params", "variables of all targets", "4.3", _PUBLIC),
+    "execute_time": NotShown("time", "when to execute", "4.3", _PUBLIC),
+    "target_existing_only": NotShown("target_existing_only", "0 creates missing profiles", "4.3", _PUBLIC),
+}
+
+
+class UnknownNameError(ValueError):
+    """A setting renames something that the document shows, or that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The spelling of each name that is not shown: the default, or what a setting put in its place."""
+
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.overrides) - set(NOT_SHOWN))
+        if unknown:
+            raise UnknownNameError(f"no such name: {', '.join(unknown)}; there are: {', '.join(NOT_SHOWN)}")
+
+    def __getitem__(self, key: str) -> str:
+        return self.overrides.get(key) or NOT_SHOWN[key].default
+
+
+def parse_overrides(pairs: Iterable[str]) -> Names:
+    """Read ``key=spelling`` pairs, as the command line gives them; an UnknownNameError lists the keys."""
+    overrides = {}
+    for pair in pairs:
+        key, separator, spelling = pair.partition("=")
+        if not separator or not spelling:
+            raise UnknownNameError(f"{pair!r} is not of the form name=spelling")
+        overrides[key] = spelling
+    return Names(overrides)

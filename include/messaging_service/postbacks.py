@@ -1,0 +1,160 @@
+"""Sends due post-backs to the addresses of their requests (section 6), again and again until they are accepted.
+
+An answer of 200 to 299 accepts a post-back. Anything else is tried again after a growing pause, a limited number of
+times. A stop between sending and noting sends once more after the start: at least once, never lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from sqlalchemy import Row, bindparam, select, update
+
+from messaging_service.clock import Clock
+from messaging_service.store import Store, post_backs, runs
+
+_FETCHED_AT_ONCE = 2_000
+_NOTED_AT_ONCE = 1_000
+_NOTING_PAUSE = 0.1
+_IDLE_PAUSE = 0.05
+_ANSWER_LENGTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a post-back is tried, and the pauses in seconds: the first, doubled each time up to the longest."""
+
+    attempts: int = 8
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+    timeout: float = 10.0
+
+    def pause_after(self, attempts: int) -> float:
+        """Give the pause that follows so many attempts."""
+        return float(min(self.first_pause * 2 ** min(attempts - 1, 30), self.longest_pause))
+
+
+class Sender:
+    """Takes due post-backs from the store, sends ``connections`` at once, and notes the answers in batches."""
+
+    def __init__(self, store: Store, clock: Clock, retry: Retry, connections: int = 48) -> None:
+        self._store = store
+        self._clock = clock
+        self._retry = retry
+        self._connections = connections
+        self._queue: asyncio.Queue[Row[tuple[Any, ...]]] = asyncio.Queue()
+        # Taken from the store and not yet noted there; never taken again meanwhile.
+        self._taken: set[int] = set()
+        self._outcomes: list[dict[str, Any]] = []
+        self._addresses: dict[tuple[int, str], str] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Send until ``stop`` is set; what is under way then is cut off and sent again by the next start."""
+        connector = aiohttp.TCPConnector(limit=self._connections, ttl_dns_cache=60)
+        async with aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self._retry.timeout),
+            headers={"Content-Type": "application/json", "User-Agent": "messaging-service"},
+            skip_auto_headers=("Accept-Encoding",),
+        ) as session:
+            tasks = [asyncio.create_task(self._send_queued(session)) for _ in range(self._connections)]
+            tasks += [asyncio.create_task(self._take_due()), asyncio.create_task(self._note_outcomes())]
+            stopped = asyncio.create_task(_wait_for(stop))
+            done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._note(self._outcomes)
+            for task in done:
+                task.result()
+
+    async def _take_due(self) -> None:
+        while True:
+            taken = 0
+            if self._queue.qsize() < _FETCHED_AT_ONCE // 2:
+                # What is noted while the store is read may still have been read as due.
+                before = frozenset(self._taken)
+                rows = await asyncio.to_thread(self._due, len(before))
+                new = [row for row in rows if row.id not in before]
+                self._taken.update(row.id for row in new)
+                for row in new:
+                    self._queue.put_nowait(row)
+                taken = len(new)
+            await asyncio.sleep(0 if taken else _IDLE_PAUSE)
+
+    def _due(self, taken: int) -> Sequence[Row[tuple[Any, ...]]]:
+        query = (
+            select(*post_backs.c["id", "run_id", "kind", "body", "attempts"])
+            .where(post_backs.c.state == "due", post_backs.c.due_at <= self._clock.time())
+            .order_by(post_backs.c.due_at)
+            .limit(_FETCHED_AT_ONCE + taken)
+        )
+        with self._store.read() as connection:
+            rows = connection.execute(query).all()
+            for run_id in {row.run_id for row in rows if (row.run_id, row.kind) not in self._addresses}:
+                run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
+                self._addresses[run_id, "delivery"] = run.webhook_delivery or ""
+                self._addresses[run_id, "open"] = run.webhook_open or ""
+        return rows
+
+    async def _send_queued(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            row = await self._queue.get()
+            accepted, answer = await _post(session, self._addresses[row.run_id, row.kind], row.body)
+            self._outcomes.append(self._outcome(row, accepted, answer))
+
+    def _outcome(self, row: Row[tuple[Any, ...]], accepted: bool, answer: str) -> dict[str, Any]:
+        attempts = row.attempts + 1
+        given_up = attempts >= self._retry.attempts
+        state = "sent" if accepted else "failed" if given_up else "due"
+        now = self._clock.time()
+        due_at = now + self._retry.pause_after(attempts) if state == "due" else now
+        return {"key": row.id, "state": state, "attempts": attempts, "answer": answer, "due_at": due_at}
+
+    async def _note_outcomes(self) -> None:
+        while True:
+            started = time.monotonic()
+            while self._outcomes:
+                outcomes, self._outcomes = self._outcomes[:_NOTED_AT_ONCE], self._outcomes[_NOTED_AT_ONCE:]
+                await self._note(outcomes)
+            await asyncio.sleep(max(0.0, _NOTING_PAUSE - (time.monotonic() - started)))
+
+    async def _note(self, outcomes: list[dict[str, Any]]) -> None:
+        if outcomes:
+            await asyncio.to_thread(self._write, outcomes)
+            self._taken.difference_update(outcome["key"] for outcome in outcomes)
+
+    def _write(self, outcomes: list[dict[str, Any]]) -> None:
+        statement = (
+            update(post_backs)
+            .where(post_backs.c.id == bindparam("key"))
+            .values(
+                state=bindparam("state"),
+                attempts=bindparam("attempts"),
+                answer=bindparam("answer"),
+                due_at=bindparam("due_at"),
+            )
+        )
+        with self._store.write() as connection:
+            connection.execute(statement, outcomes)
+
+
+async def _wait_for(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _post(session: aiohttp.ClientSession, address: str, body: bytes) -> tuple[bool, str]:
+    try:
+        async with session.post(address, data=body, allow_redirects=False) as response:
+            await response.read()
+            return 200 <= response.status < 300, str(response.status)
+    except TimeoutError:
+        return False, "no answer in time"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return False, f"{type(error).__name__}: {error}"[:_ANSWER_LENGTH]

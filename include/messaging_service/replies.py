@@ -1,0 +1,47 @@
+"""The envelope of every answer of the External API: code, success, message, errors, model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with one field of a request."""
+
+    field: str
+    message: str
+
+
+class RejectedError(Exception):
+    """A request that is answered with an error: its HTTP code, one sentence, and the fields concerned."""
+
+    def __init__(self, code: int, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: the HTTP status, which the body repeats as ``code``, and the body."""
+
+    code: int
+    body: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def accepted(model: Mapping[str, Any]) -> Reply:
+    """Answer that the request was accepted, with the object that it made."""
+    return Reply(200, {"success": True, "code": 200, "model": dict(model)})
+
+
+def rejected(error: RejectedError) -> Reply:
+    """Answer that the request was not accepted, and why."""
+    body: dict[str, Any] = {"success": False, "code": error.code, "message": error.message}
+    if error.problems:
+        body["errors"] = [{"field": item.field, "message": item.message} for item in error.problems]
+    return Reply(error.code, body)

@@ -1,0 +1,218 @@
+"""The service's tables, and the transactions that read and write them.
+
+Moments are seconds since 1970, as floating point. SQLite in WAL mode unless the URL says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    create_engine,
+    event,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+METADATA = MetaData()
+# SQLite counts up only what it calls INTEGER, which holds 64 bits there.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+apps = Table(
+    "apps",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("token", Text, nullable=False, unique=True),
+    Column("time_zone", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+client_ids = Table(
+    "client_ids",
+    METADATA,
+    Column("client_id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("secret_digest", Text),
+    Column("key", Text),
+    Column("expires_at", Float),
+    Column("created_at", Float, nullable=False),
+)
+
+access_tokens = Table(
+    "access_tokens",
+    METADATA,
+    Column("digest", Text, primary_key=True),
+    Column("client_id", Text, ForeignKey("client_ids.client_id"), nullable=False),
+    Column("expires_at", Float, nullable=False),
+)
+
+spent_assertions = Table(
+    "spent_assertions",
+    METADATA,
+    Column("client_id", Text, ForeignKey("client_ids.client_id"), primary_key=True),
+    Column("jti", Text, primary_key=True),
+)
+
+devices = Table(
+    "devices",
+    METADATA,
+    Column("device_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("platform", Text, nullable=False),
+    Column("profile_id", BigInteger),
+    Column("user_id", Text),
+    Column("language", Text),
+    Column("time_zone", Text),
+    Column("external_id", Text, index=True),
+    Column("token", Text, index=True),
+    Column("uuid", Text, index=True),
+    Column("email", Text, index=True),
+    Column("mobile_number", Text),
+    Column("attributes", JSON, nullable=False),
+    Index("devices_user", "user_id"),
+    Index("devices_profile", "profile_id"),
+)
+
+campaigns = Table(
+    "campaigns",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("app_id", _Id, ForeignKey("apps.id")),
+    Column("client_id", Text, ForeignKey("client_ids.client_id")),
+    Column("title", Text, nullable=False),
+    Column("trigger", Integer, nullable=False),
+    Column("send_type", Integer, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("warnings", JSON, nullable=False),
+    Column("created_at", Float, nullable=False),
+    sqlite_autoincrement=True,  # an id is never used again
+)
+
+# One sending of a campaign: a campaign has one at its moment, a template one for each execution.
+runs = Table(
+    "runs",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("campaign_id", _Id, ForeignKey("campaigns.id"), nullable=False, index=True),
+    Column("number", Integer, nullable=False),
+    Column("overrides", LargeBinary),
+    Column("webhook_delivery", Text),
+    Column("webhook_open", Text),
+    Column("due_at", Float, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reached", BigInteger, nullable=False, default=0),
+    Column("unknown", JSON),
+    Index("runs_due", "state", "due_at"),
+    sqlite_autoincrement=True,  # an id is never used again
+)
+
+sends = Table(
+    "sends",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("campaign_id", _Id, nullable=False),
+    Column("run_id", _Id, nullable=False),
+    Column("device_id", BigInteger, nullable=False),
+    Column("platform", Text, nullable=False),
+    Column("message_type", Integer),
+    Column("sent_at", Float, nullable=False),
+    Column("delivered_at", Float),
+    Column("opened_at", Float),
+    Column("error", Text),
+    Index("sends_campaign", "campaign_id", "device_id"),
+    Index("sends_device", "device_id"),
+)
+
+post_backs = Table(
+    "post_backs",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("run_id", _Id, nullable=False),
+    Column("send_id", _Id, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("answer", Text),
+    Index("post_backs_due", "state", "due_at"),
+    Index("post_backs_run", "run_id"),
+)
+
+requests = Table(
+    "requests",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("received_at", Float, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("client_id", Text),
+    Column("campaign_id", _Id),
+    Column("body", JSON),
+    Column("answer", JSON),
+    Column("warnings", JSON, nullable=False),
+    Column("took", Float, nullable=False),
+)
+
+
+class Store:
+    """The database of one service, at an SQLAlchemy URL; its tables are made where they are missing."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = create_engine(url, pool_size=16, max_overflow=48)
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        with self.write() as connection:
+            METADATA.create_all(connection)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that only reads."""
+        with self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open a transaction that writes; on SQLite it waits here for the one before, never in the middle."""
+        with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    for pragma in ("busy_timeout = 20000", "journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert the rows, each in the place of the row with its primary key if there is one."""
+    insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
+    keys = [column.name for column in table.primary_key]
+    replacement = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in keys}
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=replacement), list(rows))

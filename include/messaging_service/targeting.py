@@ -1,0 +1,129 @@
+"""The devices that a campaign is for (section 2.9), and the messages that reach each of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Connection, Row, select
+
+from messaging_service.campaigns import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, Content
+from messaging_service.directory import BROWSERS
+from messaging_service.fields import BROWSER_FLAGS
+from messaging_service.store import devices
+
+Device = Row[tuple[Any, ...]]
+_VALUES_AT_ONCE = 2_000
+_DELIVERED_BROWSERS = ("chrome", "opera", "firefox")
+_COLUMNS: dict[str, Column[Any]] = {
+    "device_ids": devices.c.device_id,
+    "device_tokens": devices.c.token,
+    "device_uuids": devices.c.uuid,
+    "external_ids": devices.c.external_id,
+}
+_TARGET_BY: dict[str, Column[Any]] = {
+    "id": devices.c.device_id,
+    "external_id": devices.c.external_id,
+    "token": devices.c.token,
+    "email": devices.c.email,
+    "user_id": devices.c.user_id,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The devices of one run: ids in order, or None for everyone; and the identifiers that no device has."""
+
+    device_ids: Sequence[int] | None
+    unknown: tuple[int | str, ...] = ()
+
+
+def find_targets(connection: Connection, content: Content) -> Targets:
+    """Look up the devices of a run. Several kinds of identifiers together mean all of their devices."""
+    wanted = list(_wanted(content))
+    if not wanted and content.get("broadcast") in (1, True):
+        return Targets(None)
+    found: set[int] = set()
+    unknown: list[int | str] = []
+    for column, values in wanted:
+        known = _look_up(connection, column, values)
+        found.update(*known.values())
+        unknown += [value for value in values if value not in known]
+    return Targets(sorted(found), tuple(unknown))
+
+
+def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[Device]:
+    """Give the next ``count`` devices of a run in the order of their ids, those above ``after``."""
+    query = select(devices).order_by(devices.c.device_id)
+    if targets.device_ids is None:
+        return connection.execute(query.where(devices.c.device_id > after).limit(count)).all()
+    start = bisect_right(targets.device_ids, after)
+    chunk = targets.device_ids[start : start + count]
+    return connection.execute(query.where(devices.c.device_id.in_(chunk))).all() if chunk else []
+
+
+def message_types(content: Content, device: Device) -> list[int]:
+    """Give the types of the messages that reach a device through the channels of the campaign."""
+    found = []
+    if content.get("android_push") == 1 and device.platform == "android":
+        found.append(ANDROID_PUSH)
+    if content.get("ios_push") == 1 and device.platform == "ios":
+        found.append(IOS_PUSH)
+    if content.get("web_push") == 1 and device.platform in _browsers(content):
+        found.append(WEB_PUSH)
+    if content.get("inbox") == 1 and device.platform in ("android", "ios", *BROWSERS):
+        found.append(INBOX)
+    if content.get("email") == 1 and device.email:
+        found.append(EMAIL)
+    if content.get("sms") == 1 and device.mobile_number:
+        found.append(SMS)
+    return found
+
+
+def is_delivery_posted(message_type: int, platform: str) -> bool:
+    """Tell whether a delivery is posted back (section 6): not for Android and iOS push, nor Safari web push."""
+    if message_type == WEB_PUSH:
+        return platform in _DELIVERED_BROWSERS
+    return message_type not in (ANDROID_PUSH, IOS_PUSH)
+
+
+def _wanted(content: Content) -> Iterator[tuple[Column[Any], Collection[int | str]]]:
+    targets = [*content.get("target", ()), *content.get("target_with_params", ())]
+    if targets:
+        # An execution's targets stand in the place of the template's own.
+        yield _TARGET_BY[content.get("target_by", "id")], dict.fromkeys(targets)
+        return
+    for key, column in _COLUMNS.items():
+        if content.get(key):
+            yield column, dict.fromkeys(content[key])
+
+
+def _look_up(
+    connection: Connection, column: Column[Any], values: Collection[int | str]
+) -> dict[int | str, list[int]]:
+    """Give the device ids by identifier, with the identifiers as they were spelled."""
+    spelled = {stored: value for value in values if (stored := _stored_form(column, value)) is not None}
+    known: dict[int | str, list[int]] = {}
+    stored_values = list(spelled)
+    for start in range(0, len(stored_values), _VALUES_AT_ONCE):
+        chunk = stored_values[start : start + _VALUES_AT_ONCE]
+        query = select(column, devices.c.device_id).where(column.in_(chunk))
+        for stored, device_id in connection.execute(query):
+            known.setdefault(spelled[stored], []).append(device_id)
+    return known
+
+
+def _stored_form(column: Column[Any], value: int | str) -> int | str | None:
+    text = str(value)
+    if column is not devices.c.device_id:
+        return text
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 19 else None
+
+
+def _browsers(content: Content) -> Collection[str]:
+    """Give the selected browsers; web push without any browser's flag means all of them."""
+    if not any(flag in content for flag in BROWSER_FLAGS):
+        return BROWSERS
+    return [flag.removeprefix("web_push_") for flag in BROWSER_FLAGS if content.get(flag) == 1]

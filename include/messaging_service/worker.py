@@ -1,0 +1,88 @@
+"""The deliveries process: works through due runs and sends post-backs, apart from the process that answers requests.
+
+It reads its settings as one line of JSON on standard input, and stops when standard input ends, however the process
+that started it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import orjson
+import uvloop
+
+from messaging_service.behaviour import Behaviour
+from messaging_service.clock import Clock
+from messaging_service.deliveries import work_through_due_run
+from messaging_service.postbacks import Retry, Sender
+from messaging_service.store import Store
+
+_IDLE_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the deliveries process needs to know."""
+
+    database: str
+    behaviour: Behaviour
+    retry: Retry
+    connections: int
+
+
+def to_line(settings: WorkerSettings) -> bytes:
+    """Write the settings as the line that ``main`` reads."""
+    return orjson.dumps(settings) + b"\n"
+
+
+def from_line(line: bytes) -> WorkerSettings:
+    """Read what ``to_line`` wrote."""
+    given = orjson.loads(line)
+    return WorkerSettings(
+        database=given["database"],
+        behaviour=Behaviour(**given["behaviour"]),
+        retry=Retry(**given["retry"]),
+        connections=given["connections"],
+    )
+
+
+async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
+    """Work until ``stop`` is set."""
+    store, clock = Store(settings.database), Clock()
+    try:
+        sender = Sender(store, clock, settings.retry, settings.connections)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(sender.run(stop))
+            group.create_task(_work_through_runs(store, settings.behaviour, clock, stop))
+    finally:
+        store.close()
+
+
+async def _work_through_runs(store: Store, behaviour: Behaviour, clock: Clock, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        if not await asyncio.to_thread(work_through_due_run, store, behaviour, clock, stop.is_set):
+            await asyncio.sleep(_IDLE_PAUSE)
+
+
+def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
+    sys.stdin.buffer.read()
+    stop()
+
+
+async def _main() -> None:
+    settings = from_line(sys.stdin.buffer.readline())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    arguments = (lambda: loop.call_soon_threadsafe(stop.set),)
+    threading.Thread(target=_stop_at_end_of_input, args=arguments, daemon=True).start()
+    await run(settings, stop)
+
+
+if __name__ == "__main__":
+    uvloop.run(_main())
