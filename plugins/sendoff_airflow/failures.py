@@ -1,0 +1,46 @@
+"""The one place where an error of Sendoff becomes one of Airflow's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from sendoff.errors import RetryableError, SendoffError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TryAgainError(AirflowException):
+    """Nothing happened; Airflow's retries are the answer. ``retry_after`` is the service's wish in seconds."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+def as_airflow_error(error: SendoffError) -> AirflowException:
+    """Give what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
+
+    The result carries the message alone: neither cause nor context, whose texts are not ours to vouch for.
+    """
+    if isinstance(error, RetryableError):
+        return TryAgainError(str(error), getattr(error, "retry_after", None))
+    return AirflowFailException(str(error))
+
+
+def explained(method: Callable[P, R]) -> Callable[P, R]:
+    """Wrap an ``execute`` or its like, so that an error of Sendoff reaches Airflow in Airflow's terms."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except SendoffError as error:
+            failure = as_airflow_error(error)
+        raise failure  # outside of the except clause, or the original would hang on as its context
+
+    return call
