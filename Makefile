@@ -6,6 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help setup demo test check lint types unit contract airflow acceptance bench clean
 
 help: ## List the targets
@@ -20,7 +21,7 @@ $(READY): pyproject.toml constraints.txt
 
 setup: $(READY) ## Make the virtual environment with the pinned versions
 
-demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end)
+demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
 test: check airflow acceptance ## Everything that must pass

@@ -10,20 +10,30 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
 
 from sendoff.demo.processes import Child, DemoError, Supervisor
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
 PASSWORD = "admin"  # noqa: S105  # of an Airflow that only this machine can reach, for as long as the demo runs
+# A cluster policy: Airflow calls it for every task of every DAG. The default of 15 quiet minutes suits real people.
+POLICY = """
+from datetime import timedelta
+
+def task_policy(task):
+    if task.task_type == "PostBacksQuietSensor":
+        task.quiet_for = timedelta(seconds=12)
+        task.poke_interval = 2
+"""
 # Named by a setting below. Several processes write to one SQLite file; the default patience is 5 seconds.
 SQLITE_PATIENCE = {"timeout": 60}
-
-FAILED = frozenset({"failed", "upstream_failed"})
 
 
 def command(name: str) -> str:
@@ -82,7 +92,10 @@ class Airflow:
 
     def migrate(self, supervisor: Supervisor) -> Child:
         """Begin to make its database, which takes some seconds; the child ends when it is made."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(parents=True)
+        config = self.home / "config"  # on the path of every component
+        config.mkdir()
+        (config / "airflow_local_settings.py").write_text(POLICY)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({USER: PASSWORD}))
@@ -106,6 +119,11 @@ class Task:
     tries: int
 
 
+def has_failed(task: Task) -> bool:
+    """Say whether a task failed, or failed twice and would be tried for an hour: longer than a person watches."""
+    return task.state == "failed" or (task.state == "up_for_retry" and task.tries > 1)
+
+
 class AirflowApi:
     """What the demo asks of Airflow's REST API, as its one user."""
 
@@ -113,6 +131,7 @@ class AirflowApi:
         self._address = address
         self._session = requests.Session()
         self._session.trust_env = False
+        self._session.mount("http://", HTTPAdapter(max_retries=Retry(3, backoff_factor=0.5)))
 
     def healthy(self) -> bool:
         """Whether all four components say that they are well."""
@@ -144,10 +163,19 @@ class AirflowApi:
             for found in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
         ]
 
-    def trigger(self, dag: str, logical_date: str) -> str:
-        """Unpause the DAG and start a run of it, whose id is returned."""
+    def trigger(self, dag: str) -> str:
+        """Start the run that the DAG's schedule has next, or one of now where it has no schedule, and give its id.
+
+        It is made before the DAG is unpaused, so that the scheduler finds it and makes no other one.
+        """
+        details = self._call("GET", f"/api/v2/dags/{dag}")
+        wanted = {
+            "logical_date": details["next_dagrun_logical_date"] or datetime.now(UTC).isoformat(),
+            "data_interval_start": details["next_dagrun_data_interval_start"],
+            "data_interval_end": details["next_dagrun_data_interval_end"],
+        }
+        run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json=wanted)
         self._call("PATCH", f"/api/v2/dags/{dag}", json={"is_paused": False})
-        run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json={"logical_date": logical_date})
         return str(run["dag_run_id"])
 
     def state(self, dag: str, run: str) -> str:

@@ -7,8 +7,9 @@ The rules stand here a second time, written from section 6 of the service's docu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Ledger
@@ -24,6 +25,24 @@ class Fact:
     platform: str
     delivered: bool
     opened: bool
+    campaigns: int = 1  # of how many it was a target
+
+
+def facts_of(truths: Iterable[Mapping[str, Any]]) -> dict[int, Fact]:
+    """Gather the service's records of its campaigns, each as its admin route gives it, by device id."""
+    found: dict[int, Fact] = {}
+    for truth in truths:
+        delivered, opened = set(truth["delivered"]), set(truth["opened"])
+        for platform, devices in truth["platforms"].items():
+            for device in devices:
+                before = found.get(device, Fact(platform, delivered=False, opened=False, campaigns=0))
+                found[device] = Fact(
+                    platform,
+                    delivered=before.delivered or device in delivered,
+                    opened=before.opened or device in opened,
+                    campaigns=before.campaigns + 1,
+                )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,7 @@ class Comparison:
 def compare(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> Comparison:
     """Compare every verdict of a launch over device ids with ``facts``, by device id.
 
-    A device that has two verdicts, or none, or that the service sent to behind the ledger's back, is a difference.
+    A device that has two verdicts, or none, that was sent to twice, or without a dispatch, is a difference.
     """
     found = _verdicts(ledger.verdicts.sets(launch_key))
     expected = _expected(ledger, launch_key, facts)
@@ -91,6 +110,8 @@ def _expected(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> dic
 def _verdict(state: str, fact: Fact | None, platform: str | None) -> str:
     if state in _NEVER_REQUESTED:
         return "sent to without a dispatch" if fact else "not_sent"
+    if fact and fact.campaigns > 1:
+        return "sent to twice"
     reported = (fact.platform if fact else platform) not in DELIVERY_NOT_REPORTED
     if fact and fact.opened:
         return "engaged"

@@ -1,0 +1,56 @@
+"""What the demo shows: a line for each thing that is done, and between them how far the next one is."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, RenderableType
+from rich.status import Status
+
+_EVERY = 5.0  # seconds between two lines of progress where a line cannot be written over
+
+
+class Screen:
+    """Standard output: a terminal, where progress is one moving line, or a file, where it is a line now and then."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._began = time.monotonic()
+        self._said = ("", 0.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._still()
+
+    def doing(self, text: str) -> None:
+        """Say how far it is with what takes a while."""
+        if self._console.is_terminal:
+            self._status = self._status or self._console.status("")
+            self._status.update(text)
+            self._status.start()
+        elif text != self._said[0] and time.monotonic() - self._said[1] >= _EVERY:
+            self._said = (text, time.monotonic())
+            self._console.print(f"  ... {text}", markup=False)
+
+    def done(self, title: str, text: str) -> None:
+        """Say what came of it, and how long it took since the last line of this kind."""
+        self._still()
+        took, self._began = time.monotonic() - self._began, time.monotonic()
+        self._console.print(f"{title:<10} {text}  [{took:.1f} s]", markup=False)
+
+    def show(self, thing: RenderableType) -> None:
+        """Show a text or a table as it is."""
+        self._still()
+        self._console.print(thing, markup=False)
+
+    def _still(self) -> None:
+        if self._status:
+            self._status.stop()
+            self._status = None

@@ -1,0 +1,62 @@
+"""The folder that one demo keeps everything in: emptied when it starts, left to look at when it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sendoff.demo.processes import DemoError
+
+MARK = "this-folder-belongs-to-the-sendoff-demo"
+
+
+class Workspace:
+    """The paths of a demo's files; entering it takes the folder for this process and empties it.
+
+    Raises DemoError where the folder holds something that no demo made, or where another demo is running in it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.logs = self.folder / "logs"
+        self.warehouse = self.folder / "warehouse.db"
+        self.devices = self.folder / "devices.csv"
+        self.service = self.folder / "service.db"
+        self.airflow = self.folder / "airflow"
+        self.picture = self.folder / "report.png"
+
+    @property
+    def ledger_url(self) -> str:
+        """The URL of the ledger."""
+        return f"sqlite:///{self.folder / 'ledger.db'}"
+
+    def __enter__(self) -> Self:
+        mark = self.folder / MARK
+        if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
+            raise DemoError(
+                f"{self.folder} holds files that no demo made; choose another folder with --workspace"
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(mark, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise DemoError(
+                f"another demo is running in {self.folder}; choose another with --workspace"
+            ) from None
+        for entry in self.folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            elif entry != mark:
+                entry.unlink()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._lock)
