@@ -26,11 +26,8 @@ from messaging_service.clients import (
 )
 from messaging_service.directory import ImportRefusedError, import_devices
 from messaging_service.names import parse_overrides
-from messaging_service.postbacks import Retry
-from messaging_service.server import PortTakenError, ServeSettings, serve
 from messaging_service.store import Store
 from messaging_service.tokens import machine_time
-from messaging_service.worker import WorkerSettings
 
 main = typer.Typer(
     help="The messaging service on your own machine: send anything, reach nobody.",
@@ -84,6 +81,11 @@ def serve_command(
     ] = False,
 ) -> None:
     """Serve the API, and send deliveries and openings back, until it is told to stop."""
+    # The other commands start without the server's libraries.
+    from messaging_service.postbacks import Retry
+    from messaging_service.server import ServeSettings, serve
+    from messaging_service.worker import WorkerSettings
+
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
@@ -172,7 +174,7 @@ def _failing_clearly() -> Iterator[None]:
         _fail({"error": str(error), "problems": list(error.problems)})
     except SQLAlchemyError as error:
         _fail({"error": f"the database cannot be used: {type(error).__name__}: {_first_line(error)}"})
-    except (ValueError, PortTakenError) as error:
+    except (ValueError, OSError) as error:
         _fail({"error": str(error)})
 
 

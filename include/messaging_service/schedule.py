@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,7 +29,7 @@ def sending_moment(fields: Mapping[str, Any], zone: str, now: datetime) -> datet
         date.fromisoformat(fields["send_date"]),
         time.fromisoformat(fields["send_time"]),
         ZoneInfo(fields.get("timezone", zone)),
-    )
+    ).astimezone(UTC)
     if at < now - _GRACE:
         return Problem("send_date", "lies in the past")
     return at

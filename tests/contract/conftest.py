@@ -1,0 +1,216 @@
+"""The real messaging service on a free loopback port, and a real endpoint for its post-backs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import pytest
+import requests
+
+COMMAND = Path(sys.executable).with_name("messaging-service")
+PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
+QUICK = ("--delay-from", "0", "--delay-to", "0.2", "--first-pause", "0.05")
+
+
+@dataclass
+class LocalService:
+    """A running service with one app, one secret client ID and 700 devices, ids 1 to 700, 100 on each platform.
+
+    Device n has the platform PLATFORMS[n % 7], the profile n + 10000, the user cust-n (two devices each from 601
+    on), and, where n is even, an email address.
+    """
+
+    base_url: str
+    database: str
+    app_token: str = field(repr=False)
+    client_id: str
+    client_secret: str = field(repr=False)
+    process: subprocess.Popen[str]
+
+    def command(self, *arguments: str) -> dict[str, Any]:
+        return run_command(*arguments, "--database", self.database)
+
+    def token(self, **more: Any) -> str:
+        form = {"client_id": self.client_id, "client_secret": self.client_secret, **more}
+        answer = self.post("/api/oauth/token", data={"grant_type": "client_credentials", **form})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["access_token"]
+
+    def post(self, path: str, **how: Any) -> requests.Response:
+        return requests.post(self.base_url + path, timeout=10, **how)
+
+    def create(self, **fields: Any) -> requests.Response:
+        body = {"title": "a test", "push_text": "hello", **fields}
+        return self.post("/api/external/create/campaign", json=body, headers=self.bearer())
+
+    def execute(self, **fields: Any) -> requests.Response:
+        return self.post("/api/external/execute/campaign", json=fields, headers=self.bearer())
+
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token()}"}
+
+    def admin(self, path: str) -> dict[str, Any]:
+        answer = requests.get(f"{self.base_url}/admin/{path}", timeout=10)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def wait_until_quiet(self, seconds: float = 20) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while not (progress := self.admin("progress"))["quiet"]:
+            assert time.monotonic() < deadline, f"not quiet after {seconds} s: {progress}"
+            time.sleep(0.05)
+        return progress
+
+    def stop(self) -> int:
+        """Stop it if it still runs, and give the status it ended with."""
+        self.process.terminate()
+        try:
+            return self.process.wait(10)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+
+class Listener:
+    """A real endpoint that takes post-backs: ``received`` holds (path, body); ``statuses`` are answered first."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, dict[str, Any]]] = []
+        self.statuses: list[int] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = False
+        self._server.block_on_close = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        listener = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 2
+
+            def do_POST(self) -> None:
+                assert self.headers["Content-Type"] == "application/json"
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                listener.received.append((self.path, body))
+                self.send_response(listener.statuses.pop(0) if listener.statuses else 204)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+    def devices(self, path: str) -> list[int]:
+        return sorted(body["device"]["id"] for at, body in self.received if at == path)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
+    """Run a command of the service, and give the JSON it printed."""
+    done = subprocess.run([COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == expect, done.stderr
+    return json.loads(done.stdout if expect == 0 else done.stderr)
+
+
+def write_devices(path: Path, count: int = 700) -> Path:
+    lines = ["device_id,platform,profile_id,user_id,language,time_zone,external_id,email,tier"]
+    for n in range(1, count + 1):
+        user = n if n <= 600 else 600 + (n + 1 - 600) // 2
+        email = f"person{n}@example.org" if n % 2 == 0 else ""
+        tier = "gold" if n % 3 else ""
+        person = f"{n},{PLATFORMS[n % 7]},{n + 10_000},cust-{user},en,Europe/Dublin"
+        lines.append(f"{person},ext-{n},{email},{tier}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def start_service(folder: Path, known: Mapping[str, str], *options: str) -> LocalService:
+    """Start a service on the database in ``folder``; ``known`` holds what its commands printed."""
+    database = f"sqlite:///{folder}/service.db"
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--port", "0", "--database", database, *options], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["listening"]
+    return LocalService(
+        address, database, known["apptoken"], known["client_id"], known["client_secret"], process
+    )
+
+
+@pytest.fixture(scope="session")
+def service_database(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
+    """A database with an app, a client ID and the devices, to be copied, and what the commands printed."""
+    folder = tmp_path_factory.mktemp("service")
+    database = ("--database", f"sqlite:///{folder}/service.db")
+    app = run_command("apps", "add", "--name", "shop", *database)
+    client = run_command("client-ids", "add", "--name", "tests", "--type", "secret", *database)
+    run_command("devices", "import", str(write_devices(folder / "devices.csv")), *database)
+    return folder / "service.db", {**app, **client}
+
+
+@pytest.fixture(scope="module")
+def service_process(
+    service_database: tuple[Path, Mapping[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalService]:
+    """A service that everything of a module shares: quick, with the usual shares."""
+    file, known = service_database
+    folder = tmp_path_factory.mktemp("service")
+    copyfile(file, folder / "service.db")
+    service = start_service(folder, known, *QUICK)
+    yield service
+    assert service.stop() == 0
+
+
+@pytest.fixture
+def service_start(
+    service_database: tuple[Path, Mapping[str, str]], tmp_path: Path
+) -> Iterator[Callable[..., LocalService]]:
+    """Starts services with options of their own; those with one ``name`` share a database, one after another."""
+    file, known = service_database
+    started: list[LocalService] = []
+
+    def start(*options: str, name: str = "one") -> LocalService:
+        folder = tmp_path / name
+        if not folder.exists():
+            folder.mkdir()
+            copyfile(file, folder / "service.db")
+        started.append(start_service(folder, known, *QUICK, *options))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()
+
+
+@pytest.fixture
+def service_command() -> Callable[..., dict[str, Any]]:
+    """Runs a command of the service and gives the JSON it printed."""
+    return run_command
+
+
+@pytest.fixture
+def service_listener() -> Iterator[Listener]:
+    """A real endpoint for post-backs."""
+    listener = Listener()
+    yield listener
+    listener.close()

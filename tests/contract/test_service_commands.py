@@ -1,0 +1,109 @@
+"""The commands that add apps, client IDs and devices."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+HEADER = "device_id,platform,profile_id,user_id,language,time_zone\n"
+
+
+@pytest.fixture
+def database(tmp_path):
+    return ("--database", f"sqlite:///{tmp_path}/service.db")
+
+
+def pem(key, private=False):
+    if private:
+        return key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def test_a_secret_is_printed_once_and_stored_nowhere(service_command, database, tmp_path):
+    said = service_command("client-ids", "add", "--name", "n", "--type", "secret", *database)
+    assert len(said["client_secret"]) >= 40
+    for file in tmp_path.glob("service.db*"):
+        assert said["client_secret"].encode() not in file.read_bytes()
+
+
+def test_two_apps_of_one_name_are_refused(service_command, database):
+    assert service_command("apps", "add", "--name", "shop", *database)["apptoken"]
+    said = service_command("apps", "add", "--name", "shop", *database, expect=1)
+    assert "shop" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: pem(rsa.generate_private_key(65537, 1024)), "2048"),
+        (lambda: pem(ec.generate_private_key(ec.SECP256K1())), "P-256"),
+        (lambda: pem(ed25519.Ed25519PrivateKey.generate()), "RSA"),
+        (lambda: pem(ec.generate_private_key(ec.SECP256R1()), private=True), "private key"),
+        (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "damaged"),
+        (lambda: b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "damaged"),
+        (lambda: b"ssh-ed25519 AAAA", "PEM"),
+        (lambda: b"", "PEM"),
+    ],
+    ids=["short RSA", "other curve", "Ed25519", "private", "broken SPKI", "broken X.509", "ssh", "empty"],
+)
+def test_a_key_that_will_not_do_is_refused_with_the_reason(service_command, database, tmp_path, make, says):
+    file = tmp_path / "key.pem"
+    file.write_bytes(make())
+    arguments = ("--name", "n", "--type", "public-key", "--key", str(file))
+    assert says in service_command("client-ids", "add", *arguments, *database, expect=1)["error"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--type", "public-key"),
+        ("--type", "secret", "--key", "/dev/null"),
+        ("--type", "public-key", "--key", "/does/not/exist"),
+        ("--type", "secret", "--expires-at", "2001-01-01"),
+        ("--type", "secret", "--expires-at", "soon"),
+    ],
+    ids=str,
+)
+def test_a_wrong_client_id_is_refused(service_command, database, options):
+    assert service_command("client-ids", "add", "--name", "n", *options, *database, expect=1)["error"]
+
+
+def test_devices_are_imported_and_replaced(service_command, database, tmp_path):
+    file = tmp_path / "devices.csv"
+    file.write_text(HEADER.strip() + ",tier\n1,Android,2,u,en,Europe/Dublin,gold\n3,chrome,,,,,\n")
+    expected = {"devices": 2, "attributes": ["tier"]}
+    assert service_command("devices", "import", str(file), *database) == expected
+    assert service_command("devices", "import", str(file), *database) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("device_id,platform\n1,ios\n", "header"),
+        (HEADER + "1,toaster,1,u,en,UTC\n", "line 2: platform"),
+        (HEADER + "1,ios,1,u,en,UTC\n\n1,ios,1,u,en,UTC\n", "line 4: its device_id"),
+        (HEADER + "0,ios,1,u,en,UTC\n", "line 2: device_id"),
+        (HEADER + "1,ios,1,u,en,Moon\n", "line 2: time_zone"),
+        (HEADER + "1,ios\n", "line 2: 2 values"),
+        ("", "header"),
+    ],
+)
+def test_a_wrong_line_imports_nothing_and_is_named(service_command, database, tmp_path, text, says):
+    file = tmp_path / "devices.csv"
+    file.write_text(text)
+    said = service_command("devices", "import", str(file), *database, expect=1)
+    assert any(says in line for line in (said["error"], *said["problems"]))
+
+
+def test_a_missing_file_is_said_clearly(service_command, database):
+    assert "cannot be read" in service_command("devices", "import", "/no/such", *database, expect=1)["error"]
+
+
+def test_a_database_that_cannot_be_opened_is_said_clearly(service_command):
+    wrong = ("--database", "sqlite:////does/not/exist/s.db")
+    assert "database" in service_command("apps", "add", "--name", "x", *wrong, expect=1)["error"]

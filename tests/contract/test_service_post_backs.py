@@ -1,0 +1,138 @@
+"""How post-backs are sent: reproducibly, until accepted, and across stops."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+DEVICES = list(range(1, 701))
+ALL = {"android_push": 1, "ios_push": 1, "web_push": 1, "inbox": 1, "device_ids": DEVICES}
+
+
+def create(service, listener_url, **fields):
+    addresses = {"webhook_delivery": f"{listener_url}/d", "webhook_open": f"{listener_url}/o"}
+    answer = service.create(**{**ALL, **addresses, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["model"]["id"]
+
+
+def test_the_same_seed_draws_the_same_truth_and_another_seed_another(service_start):
+    truths = []
+    for name, seed in (("a", "5"), ("b", "5"), ("c", "6")):
+        service = service_start("--seed", seed, name=name)
+        truth = truth_of_all(service, create(service, "http://127.0.0.1:9"))
+        truths.append((truth["delivered"], truth["opened"]))
+    assert truths[0] == truths[1] != truths[2]
+
+
+def test_the_shares_are_followed(service_start):
+    service = service_start("--delivered", "1", "--opened", "0")
+    truth = truth_of_all(service, create(service, "http://127.0.0.1:9"))
+    assert (truth["delivered"], truth["opened"]) == (DEVICES, [])
+
+
+def truth_of_all(service, campaign):
+    deadline = time.monotonic() + 10
+    while service.admin("progress")["runs"]["due"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return service.admin(f"campaigns/{campaign}/truth")
+
+
+def test_every_post_back_arrives_exactly_once(service_process, service_listener):
+    for _ in range(5):
+        create(service_process, service_listener.url)
+    progress = service_process.wait_until_quiet(60)
+    keys = [(path, body["send"]["id"]) for path, body in service_listener.received]
+    assert len(keys) == len(set(keys)) > 3_000
+    assert progress["post_backs"]["sent"] == len(keys)
+
+
+def test_a_post_back_is_sent_again_until_it_is_accepted(service_start, service_listener):
+    service = service_start("--delivered", "1", "--opened", "0")
+    service_listener.statuses += [500, 404, 302]
+    create(service, service_listener.url, device_ids=[2], inbox=0)
+    progress = service.wait_until_quiet()
+    assert service_listener.devices("/d") == [2, 2, 2, 2]
+    assert (progress["post_backs"]["sent"], progress["post_backs"]["failed"]) == (1, 0)
+
+
+def test_a_post_back_that_is_never_accepted_is_given_up(service_start):
+    service = service_start("--delivered", "1", "--opened", "0", "--attempts", "3")
+    create(service, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nobody listens there
+    progress = service.wait_until_quiet()
+    assert (progress["post_backs"]["sent"], progress["post_backs"]["failed"]) == (0, 1)
+
+
+def test_a_stop_loses_no_post_back(service_start, service_listener):
+    service = service_start("--delay-from", "1", "--delay-to", "1", "--opened", "0")
+    campaign = create(service, service_listener.url)
+    truth = truth_of_all(service, campaign)
+    assert service.stop() == 0
+    assert service_listener.received == []
+    service_start().wait_until_quiet()
+    assert set(service_listener.devices("/d")) == set(truth["post_backs"]["delivery"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_both_processes_at_once(service_start, number):
+    service = service_start()
+    children = psutil.Process(service.process.pid).children(recursive=True)
+    assert len(children) == 1
+    service.process.send_signal(number)
+    assert service.process.wait(5) == 0
+    assert not any(child.is_running() for child in children)
+
+
+def test_a_killed_service_leaves_no_process_behind(service_start):
+    service = service_start()
+    [child] = psutil.Process(service.process.pid).children(recursive=True)
+    service.process.kill()
+    service.process.wait(5)
+    child.wait(5)
+
+
+def test_the_service_ends_when_its_deliveries_process_has_ended(service_start):
+    service = service_start()
+    [child] = psutil.Process(service.process.pid).children(recursive=True)
+    child.kill()
+    assert service.process.wait(5) == 1
+
+
+def test_a_taken_port_is_said_clearly(service_process, service_command):
+    port = service_process.base_url.rpartition(":")[2]
+    said = service_command("serve", "--port", port, "--database", service_process.database, expect=1)
+    assert said["error"].startswith(f"127.0.0.1:{port} cannot be listened on")
+
+
+def test_a_renamed_parameter_is_read_under_its_new_name(service_start):
+    service = service_start("--name", "device_ids=deviceIds")
+    renamed = service.create(android_push=1, deviceIds=[1])
+    assert renamed.status_code == 200
+    assert service.create(android_push=1, device_ids=[1]).json()["errors"][0]["field"] == "broadcast"
+
+
+def test_an_unknown_name_is_refused_with_the_list(service_command, tmp_path):
+    said = service_command("serve", "--name", "title=x", "--database", f"sqlite:///{tmp_path}/s.db", expect=1)
+    assert "device_ids" in said["error"]
+
+
+def test_the_service_says_that_it_is_well(service_process):
+    assert requests.get(f"{service_process.base_url}/healthz", timeout=5).json() == {"status": "ok"}
+
+
+def test_help_of_every_command_works():
+    command = Path(sys.executable).with_name("messaging-service")
+    for words in ([], ["serve"], ["apps", "add"], ["client-ids", "add"], ["devices", "import"]):
+        done = subprocess.run(
+            [command, *words, "--help"], check=False, capture_output=True, text=True, timeout=30
+        )
+        assert done.returncode == 0
+        assert "Usage" in done.stdout
