@@ -53,6 +53,12 @@ class Figures:
         """Identifiers without a verdict: anything but 0 is a defect."""
         return self.audience - sum(self.verdicts.values())
 
+    @property
+    def reached(self) -> tuple[int, int]:
+        """How many the launch reached: at least, as post-backs prove, and at most, if every doubt is a reach."""
+        at_least = self.verdicts.get("engaged", 0) + self.verdicts.get("delivered", 0)
+        return at_least, at_least + self.verdicts.get("unknowable", 0) + self.verdicts.get("in_doubt", 0)
+
     def to_json(self) -> dict[str, Any]:
         """Give the figures as JSON values; ``from_json`` undoes it."""
         values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
@@ -74,6 +80,16 @@ class Figures:
                 ),
             }
         )
+
+
+def share(count: int, whole: int) -> str:
+    """Give a percentage as text, which says 0 or 100 only where nobody or everybody is meant."""
+    if not whole:
+        return "-"
+    shown = f"{100 * count / whole:.1f} %"
+    if count and shown == "0.0 %":
+        return "<0.1 %"
+    return ">99.9 %" if shown == "100.0 %" and count < whole else shown
 
 
 def _plain(value: Any) -> Any:

@@ -1,10 +1,20 @@
+import io
 import json
+import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import Image
+from rich.console import Console
 
-from sendoff.figures import Figures
+from sendoff.figures import VERDICTS, Figures, share
+from sendoff.picture import points_of
+from sendoff.preview import Preview
+from sendoff.report import as_json, as_picture, as_table, as_text, preview_as_table
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -55,3 +65,216 @@ def test_figures_say_what_is_unaccounted_for() -> None:
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="time zone"):
         figures(as_of=datetime(2026, 3, 1))  # noqa: DTZ001
+
+
+def numbers(line: str) -> list[int]:
+    return [int(word.replace(",", "")) for word in line.split() if word.replace(",", "").isdecimal()]
+
+
+def section(text: str, heading: str) -> list[str]:
+    return text.partition(f"\n{heading}\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_the_text_shows_a_sum_from_rows_to_audience() -> None:
+    lines = section(as_text(figures()), "From rows to audience")
+    rows, *dropped, audience = (numbers(line)[0] for line in lines)
+    assert rows - sum(dropped) == audience == 1_000
+    assert [line.split()[0] for line in lines[1:]] == ["-", "-", "="]
+
+
+def test_the_text_shows_a_sum_of_verdicts() -> None:
+    lines = section(as_text(figures()), "What became of the audience")
+    *verdicts, audience = (numbers(line)[0] for line in lines[:7])
+    assert verdicts == [200, 300, 50, 200, 250, 0]
+    assert sum(verdicts) == audience == 1_000
+
+
+def test_the_text_bounds_how_many_were_reached() -> None:
+    assert "Reached: at least 500 (50.0 %), at most 950 (95.0 %)." in as_text(figures())
+
+
+def test_the_text_says_what_cannot_be_known_and_why() -> None:
+    why = " ".join(section(as_text(figures()), "What cannot be known, and why"))
+    assert "200 unknowable" in why
+    assert "(android 200)" in " ".join(why.split())
+    assert "250 in doubt" in why
+
+
+def test_the_text_is_silent_about_doubts_where_there_are_none() -> None:
+    sure = figures(verdicts={"delivered": 1_000})
+    assert "cannot be known" not in as_text(sure)
+
+
+def test_platforms_sum_up_under_each_other() -> None:
+    header, *lines, total = section(as_text(figures()), "By platform")
+    assert header.split() == ["engaged", "delivered", "missing", "unknowable", "in", "doubt", "total"]
+    assert [sum(column) for column in zip(*map(numbers, lines), strict=True)] == numbers(total)
+
+
+def test_platforms_that_do_not_sum_to_the_audience_are_explained() -> None:
+    assert "two" not in as_text(figures())
+    overlapping = figures(by_platform={"android": {"engaged": 900}, "chrome": {"engaged": 200}})
+    assert "The platforms sum to 1,100, not to 1,000" in as_text(overlapping)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rows": 1_033}, "DOES NOT ADD UP: 3 rows neither kept nor dropped"),
+        ({"verdicts": {"engaged": 999}}, "DOES NOT ADD UP: 1 identifier without a verdict"),
+    ],
+)
+def test_sums_that_do_not_add_up_are_said_aloud(changes: dict[str, Any], words: str) -> None:
+    assert words in as_text(figures(**changes))
+    assert not as_json(figures(**changes))["adds_up"]
+    assert "ADD UP" not in as_text(figures())
+    assert as_json(figures())["adds_up"]
+
+
+def test_anomalies_are_shown_where_there_are_some() -> None:
+    text = as_text(figures())
+    assert "1 unexpected, 7 duplicate, 2 unreadable" in text
+    assert "forged" not in text
+
+
+def everything_large() -> Figures:
+    verdicts = dict.fromkeys(VERDICTS, 9_999_999)
+    return figures(
+        verdicts=verdicts, by_platform=dict.fromkeys(("android", "ios", "chrome", "firefox"), verdicts)
+    )
+
+
+@pytest.mark.parametrize("whole", [figures(), everything_large()])
+def test_eighty_columns_are_enough(whole: Figures) -> None:
+    lines = as_text(whole, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("android" in line.split() for line in lines) == 1  # no row is broken
+    assert [line.split()[-1] for line in lines if line.startswith("ios")] != ["0"]
+
+
+def test_the_text_has_no_colour_codes() -> None:
+    assert "\x1b" not in as_text(figures())
+
+
+def test_a_terminal_without_blocks_gets_signs_that_it_has() -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(file=terminal, width=80).print(as_table(figures()))
+    terminal.flush()
+    assert b"#####" in terminal.buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("count", "whole", "text"),
+    [
+        (0, 0, "-"),
+        (0, 10, "0.0 %"),
+        (1, 10_000_000, "<0.1 %"),  # not nobody
+        (9_999_999, 10_000_000, ">99.9 %"),  # not everybody
+        (10, 10, "100.0 %"),
+        (1, 3, "33.3 %"),
+    ],
+)
+def test_a_share_says_nobody_or_everybody_only_where_it_is_meant(count: int, whole: int, text: str) -> None:
+    assert share(count, whole) == text
+
+
+def test_json_carries_the_figures_and_the_bounds() -> None:
+    whole = figures()
+    values = json.loads(json.dumps(as_json(whole)))
+    assert Figures.from_json(values) == whole
+    assert values["reached"] == {"at_least": 500, "at_most": 950}
+
+
+def pictures() -> dict[str, Figures]:
+    nothing: dict[str, Any] = {"rows": 0, "dropped": {}, "audience": 0, "segments": 0, "verdicts": {}}
+    return {
+        "two platforms": figures(),
+        "one platform": figures(by_platform={"chrome": {"engaged": 1_000}}),
+        "ten platforms": figures(by_platform={f"platform {n}": {"missing": n} for n in range(10)}),
+        "thirty platforms": figures(by_platform={f"platform {n}": {"missing": n} for n in range(30)}),
+        "no platform": figures(by_platform={}),
+        "a platform without anybody": figures(by_platform={"chrome": {}}),
+        "no post-back": figures(timeline=()),
+        "one minute": figures(timeline=[(START, 0, 0)]),
+        "ten years": figures(timeline=[(START, 1, 1), (START + timedelta(days=3_650), 1, 1)]),
+        "nobody": figures(**nothing, by_platform={}, timeline=()),
+        "words that look like formulas": figures(campaign="$\\frac{", by_platform={"$_{": {"missing": 1}}),
+        "sums that do not add up": figures(rows=5),
+    }
+
+
+@pytest.mark.parametrize("case", pictures())
+def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
+    path = as_picture(pictures()[case], tmp_path / "new folder" / "picture.png")
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert image.width == 1_920
+        assert len(image.convert("L").getcolors()) > 20  # type: ignore[arg-type]
+
+
+def shown(whole: Figures, folder: Path) -> str:
+    """The words of the picture, which Matplotlib leaves as comments where it draws letters as curves."""
+    return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
+
+
+def test_the_picture_carries_title_totals_and_time(tmp_path: Path) -> None:
+    words = shown(figures(), tmp_path)
+    for part in ("lapsed_buyers", "1,000", "1,030 rows less 30 dropped", "as of 2026-03-01 10:00 UTC"):
+        assert part in words
+
+
+def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path) -> None:
+    words = shown(figures(), tmp_path)
+    for verdict in VERDICTS:
+        assert verdict.replace("_", " ") in words
+    for share_and_count in ("20.0 % 200", "30.0 % 300", "5.0 % 50", "20.0 % 200", "25.0 % 250", "0.0 % 0"):
+        assert share_and_count in words
+
+
+def test_the_smallest_of_many_platforms_are_one_bar(tmp_path: Path) -> None:
+    words = shown(pictures()["thirty platforms"], tmp_path)
+    assert "20 others" in words
+    assert "platform 20" in words
+    assert "platform 19" not in words
+
+
+def test_a_long_timeline_is_drawn_in_longer_steps_and_loses_nothing() -> None:
+    timeline = [(START + timedelta(minutes=7 * n), n, 1) for n in range(2_000)]
+    step, points = points_of(timeline)
+    assert step == 180
+    assert len(points) <= 181
+    assert sum(deliveries for _, deliveries, _ in points) == sum(range(2_000))
+    assert sum(opens for _, _, opens in points) == 2_000
+
+
+def test_minutes_without_a_post_back_are_zero() -> None:
+    _, points = points_of([(START, 5, 0), (START + timedelta(minutes=3), 0, 2)])
+    assert [counts for _, *counts in points] == [[5, 0], [0, 0], [0, 0], [0, 2]]
+
+
+def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
+    as_picture(figures(), tmp_path / "picture.png")
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_a_preview_says_what_would_be_sent() -> None:
+    preview = Preview(
+        campaign="lapsed_buyers",
+        period="2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
+        rows=1_030,
+        dropped={"null": 30},
+        audience=1_000,
+        groups={"platform": {"android": 600, "chrome": 400}, "language": {}},
+        segments=4,
+        segment_size=250,
+        request={"title": "[bold]not markup[/bold]", "device_ids": [1, 2, 3]},
+    )
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(preview_as_table(preview))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "nothing was sent" in text
+    assert [numbers(line)[0] for line in section(text, "From rows to audience")] == [1_030, 30, 1_000]
+    assert section(text, "By platform") == ["  android 600, chrome 400"]
+    assert "By language" not in text
+    assert "4 requests of up to 250 identifiers each" in text
+    assert "[bold]not markup[/bold]" in text

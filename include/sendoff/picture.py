@@ -1,0 +1,268 @@
+"""The picture of a launch: what became of whom, by platform, and when the post-backs came.
+
+Drawn with Matplotlib's objects alone, so that a process can draw in any of its threads. Colours are those of Okabe
+and Ito, which colour-blind people tell apart; hatching repeats what must not be overlooked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from sendoff.figures import VERDICTS, Figures, share
+
+_WIDTH, _DPI = 12.0, 160
+_INK, _PALE, _RULE = "#1F2328", "#656D76", "#D0D7DE"
+_DELIVERIES, _OPENS = "#0072B2", "#009E73"
+_EDGE, _RIGHT_EDGE = 0.035, 0.965  # of the page
+_LEFT, _RIGHT = 0.125, 0.87  # of the panels, which have names to the left and totals to the right
+_LABEL_FITS = 0.055  # of a bar's length
+_MOST_PLATFORMS = 10
+_STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point of the timeline may span
+_MOST_POINTS = 180
+_FEW = 40  # points, below which each is marked
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    fill: str
+    ink: str
+    edge: str = "white"
+    hatch: str | None = None
+
+
+_LOOKS = {
+    "engaged": _Look("#009E73", "white"),
+    "delivered": _Look("#56B4E9", _INK),
+    "missing": _Look("#D55E00", "white"),
+    "unknowable": _Look("#E6E8EB", _INK, edge="#A0A7AF", hatch="////"),
+    "in_doubt": _Look("#F0E442", _INK),
+    "not_sent": _Look("#FFFFFF", _INK, edge="#8C959F"),
+}
+
+
+def draw(figures: Figures, path: Path) -> Path:
+    """Draw a launch into a PNG or SVG file, as the name says, and give its path; its folder is made if need be."""
+    rows = _rows(figures)
+    inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": 2.2, "foot": 0.9}
+    height = sum(inches.values())
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+
+    def panel(bottom: float, tall: float) -> Axes:
+        axes = figure.add_axes((_LEFT, bottom / height, _RIGHT - _LEFT, tall / height))
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(length=0, colors=_PALE, labelsize=10)
+        return axes
+
+    _head(figure, figures)
+    _tiles(figure, figures)
+    _bars(panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"]), rows)
+    _timeline(panel(inches["foot"], inches["timeline"]), figures)
+    _foot(figure, figures)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def _rows(figures: Figures) -> list[tuple[str, Mapping[str, int]]]:
+    """Give the bars from top to bottom: the audience, then the platforms by size, the smallest of many as one."""
+    platforms = sorted(figures.by_platform.items(), key=lambda item: (-sum(item[1].values()), item[0]))
+    shown, rest = platforms, platforms[_MOST_PLATFORMS:]
+    if len(rest) > 1:
+        together = {verdict: sum(counts.get(verdict, 0) for _, counts in rest) for verdict in VERDICTS}
+        shown = [*platforms[:_MOST_PLATFORMS], (f"{len(rest)} others", together)]
+    return [("audience", figures.verdicts), *shown]
+
+
+def _head(figure: Figure, figures: Figures) -> None:
+    what = f"{figures.period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
+    source = f"audience, of {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
+    title = _shortened(figures.campaign, 44)
+    for x, side, large, small in (
+        (_EDGE, "left", title, what),
+        (_RIGHT_EDGE, "right", f"{figures.audience:,}", source),
+    ):
+        _write(figure, x, 0.35, large, size=22, weight="bold", ha=side)
+        _write(figure, x, 0.82, small, color=_PALE, ha=side)
+
+
+def _write(figure: Figure, x: float, below_top: float, words: str, **style: Any) -> None:
+    """Write on the page, ``below_top`` inches from its top; nothing in the words is a formula."""
+    look: dict[str, Any] = {"size": 10.5, "color": _INK, "va": "top", "parse_math": False} | style
+    figure.text(x, 1 - below_top / figure.get_figheight(), words, **look)
+
+
+def _tiles(figure: Figure, figures: Figures) -> None:
+    """Show each verdict's share and count; their swatches are the legend of the bars."""
+    tall = figure.get_figheight()
+    step = (_RIGHT_EDGE - _EDGE) / len(VERDICTS)
+    for place, verdict in enumerate(VERDICTS):
+        count, x = figures.verdicts.get(verdict, 0), _EDGE + place * step
+        look = _LOOKS[verdict]
+        swatch = Rectangle(
+            (x, 1 - 1.46 / tall),
+            0.16 / _WIDTH,
+            0.16 / tall,
+            facecolor=look.fill,
+            edgecolor=look.edge if look.hatch or look.fill == "#FFFFFF" else look.fill,
+            hatch=look.hatch,
+            transform=figure.transFigure,
+        )
+        figure.add_artist(swatch)
+        word = verdict.replace("_", " ")
+        _write(figure, x + 0.25 / _WIDTH, 1.38, word, va="center")
+        big = share(count, figures.audience)
+        _write(figure, x, 1.55, big, size=17, weight="bold", color=_INK if count else _PALE)
+        _write(figure, x, 1.89, f"{count:,}", color=_PALE)
+
+
+def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+    for place, (name, counts) in enumerate(rows):
+        y = -place - (0.25 if place else 0)  # the audience stands apart
+        _bar(axes, y, counts)
+        weight = "normal" if place else "bold"
+        style: dict[str, Any] = {"va": "center", "size": 10.5, "color": _INK, "weight": weight}
+        axes.text(-0.012, y, _shortened(name, 12), ha="right", parse_math=False, **style)
+        axes.text(1.012, y, f"{sum(counts.values()):,}", ha="left", **style)
+    axes.set(
+        xlim=(0, 1), ylim=(0.55 - len(rows) - (0.25 if len(rows) > 1 else 0), 0.55), xticks=[], yticks=[]
+    )
+    axes.spines["bottom"].set_visible(False)
+
+
+def _bar(axes: Axes, y: float, counts: Mapping[str, int]) -> None:
+    total, left = sum(counts.values()), 0.0
+    if not total:
+        axes.add_patch(Rectangle((0, y - 0.36), 1, 0.72, facecolor="none", edgecolor=_RULE, linestyle=":"))
+        return
+    for verdict in VERDICTS:
+        width, look = counts.get(verdict, 0) / total, _LOOKS[verdict]
+        if not width:
+            continue
+        axes.barh(
+            y,
+            width,
+            0.72,
+            left,
+            color=look.fill,
+            edgecolor=look.edge,
+            hatch=look.hatch,
+            linewidth=0 if look.hatch else 1,
+        )
+        if width > _LABEL_FITS:
+            plate = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
+            axes.text(
+                left + width / 2,
+                y,
+                share(counts[verdict], total),
+                ha="center",
+                va="center",
+                size=10,
+                color=look.ink,
+                bbox=plate if look.hatch else None,
+            )
+        left += width
+
+
+def _timeline(axes: Axes, figures: Figures) -> None:
+    step, points = points_of(figures.timeline)
+    _timeline_heading(axes, figures, step)
+    axes.spines["bottom"].set_color(_RULE)
+    if not points:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "No post-back yet", ha="center", va="center", size=12, color=_PALE)
+        return
+    times, deliveries, opens = zip(*points, strict=True)
+    moments = date2num(times)  # type: ignore[no-untyped-call]
+    for counts, colour in ((deliveries, _DELIVERIES), (opens, _OPENS)):
+        axes.fill_between(moments, counts, color=colour, alpha=0.12, linewidth=0)
+        marker = "o" if len(points) < _FEW else None
+        axes.plot(moments, counts, color=colour, linewidth=2, marker=marker, clip_on=False)
+    axes.set_ylim(0, 1.08 * max(1, *deliveries, *opens))
+    margin = max(len(points) * 0.03, 2) * step / 1_440  # in days
+    axes.set_xlim(moments[0] - margin, moments[-1] + margin)
+    axes.grid(axis="y", color=_RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.tick_params(axis="x", pad=7)
+    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
+
+
+def _timeline_heading(axes: Axes, figures: Figures, step: int) -> None:
+    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in ("delivery", "open"))
+    words = [
+        (f"Post-backs per {_span(step)} (UTC)", _INK, "bold"),
+        (f"deliveries {deliveries:,}", _DELIVERIES, "bold"),
+        (f"opens and clicks {opens:,}", _OPENS, "bold"),
+    ]
+    parts: list[Artist] = [
+        TextArea(text, textprops={"color": colour, "size": 11, "weight": weight})
+        for text, colour, weight in words
+    ]
+    axes.add_artist(
+        AnchoredOffsetbox(
+            "lower left",
+            child=HPacker(children=parts, pad=0, sep=16),
+            bbox_to_anchor=(0, 1.06),
+            bbox_transform=axes.transAxes,
+            frameon=False,
+            pad=0,
+            borderpad=0,
+        )
+    )
+
+
+def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:
+    """Give the minutes that a point spans, and the points, with zeros where nothing came."""
+    if not timeline:
+        return 1, []
+    numbers = [int(minute.timestamp()) // 60 for minute, _, _ in timeline]
+    length = max(numbers) - min(numbers)
+    step = next((step for step in _STEPS if length / step <= _MOST_POINTS), _STEPS[-1])
+    sums: dict[int, tuple[int, int]] = dict.fromkeys(
+        range(min(numbers) // step, max(numbers) // step + 1), (0, 0)
+    )
+    for number, (_, deliveries, opens) in zip(numbers, timeline, strict=True):
+        before = sums[number // step]
+        sums[number // step] = before[0] + deliveries, before[1] + opens
+    return step, [(datetime.fromtimestamp(at * step * 60, UTC), *counts) for at, counts in sums.items()]
+
+
+def _foot(figure: Figure, figures: Figures) -> None:
+    low, high = (share(count, figures.audience) for count in figures.reached)
+    words, colour = f"Reached: at least {low}, at most {high}. " if figures.audience else "", _PALE
+    words += (
+        "Unknowable: accepted, then silent where silence proves nothing."
+        " In doubt: processed or not, nobody knows."
+    )
+    if figures.unaccounted_rows or figures.unaccounted_identifiers:
+        words, colour = "THESE FIGURES DO NOT ADD UP: please report this defect.", "#B00020"
+    _write(figure, _EDGE, figure.get_figheight() - 0.22, words, size=9.5, color=colour, va="bottom")
+
+
+def _span(step: int) -> str:
+    for minutes, name in ((10_080, "week"), (1_440, "day"), (60, "hour")):
+        if step % minutes == 0:
+            return name if step == minutes else f"{step // minutes} {name}s"
+    return "minute" if step == 1 else f"{step} minutes"
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "\u2026"

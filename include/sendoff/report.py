@@ -1,0 +1,256 @@
+"""Reports: the figures of a launch as text, JSON and a picture, and what a launch would send as text.
+
+A report says what is known, what cannot be known and why, and shows that its sums add up, or that they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.json import JSON
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sendoff.figures import VERDICTS, Figures, share
+
+if TYPE_CHECKING:
+    from sendoff.preview import Preview
+
+VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
+"""Verdicts as people read them."""
+
+_COLOURS = {
+    "engaged": "green",
+    "delivered": "cyan",
+    "missing": "red",
+    "unknowable": "magenta",
+    "in_doubt": "yellow",
+    "not_sent": "",
+}
+_BAR = 24
+_MOST_VALUES = 12
+_LARGE = 1_000_000  # by platform, columns move together from this sum on, to fit 80 columns
+_WIDE = 10_000_000  # and numbers are rounded
+
+
+def as_json(figures: Figures) -> dict[str, Any]:
+    """Give the figures as JSON values, with how many were reached, and whether the sums add up."""
+    at_least, at_most = figures.reached
+    return figures.to_json() | {
+        "reached": {"at_least": at_least, "at_most": at_most},
+        "adds_up": figures.unaccounted_rows == 0 and figures.unaccounted_identifiers == 0,
+    }
+
+
+def as_picture(figures: Figures, path: Path) -> Path:
+    """Draw the figures into a file, PNG or SVG by its name, and give its path."""
+    from sendoff.picture import draw  # Matplotlib takes a while to import
+
+    return draw(figures, path)
+
+
+def as_text(figures: Figures, width: int = 80) -> str:
+    """Give the report as plain text without colours, for logs and files."""
+    console = Console(width=width, file=StringIO(), color_system=None, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(as_table(figures))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def as_table(figures: Figures) -> RenderableType:
+    """Give the report for rich to print; 80 columns are enough, and colours only repeat what words say."""
+    return Group(*_sections(figures))
+
+
+def preview_as_table(preview: Preview) -> RenderableType:
+    """Give what a launch would send for rich to print: counts, the number of requests, and one of them."""
+    requests = f"{_count(preview.segments, 'request')} of up to {preview.segment_size:,} identifiers each"
+    return Group(
+        Text.assemble((preview.campaign, "bold"), f"  {preview.period}\nA preview: nothing was sent."),
+        _heading("From rows to audience"),
+        _rows_to_audience(preview.rows, preview.dropped, preview.audience, preview.segments),
+        *(_group(column, sizes) for column, sizes in preview.groups.items() if sizes),
+        _heading(requests),
+        _prose("The first of them, with a few of its identifiers:"),
+        JSON.from_data(preview.request),
+    )
+
+
+def _group(column: str, sizes: Mapping[str, int]) -> RenderableType:
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{value} {size:,}" for value, size in largest[:_MOST_VALUES]]
+    if more := largest[_MOST_VALUES:]:
+        words.append(f"{len(more)} others {sum(size for _, size in more):,}")
+    return Group(_heading(f"By {column}"), _prose(", ".join(words)))
+
+
+def _sections(figures: Figures) -> Iterator[RenderableType]:
+    yield Text.assemble((figures.campaign, "bold"), f"  {figures.period}")
+    yield Text(f"launch {figures.launch_key}, as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}", style="dim")
+    yield _heading("From rows to audience")
+    yield _rows_to_audience(figures.rows, figures.dropped, figures.audience, figures.segments)
+    yield from _alarm(figures.unaccounted_rows, "row", "neither kept nor dropped")
+    yield _heading("What became of the audience")
+    yield _verdicts(figures)
+    yield from _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
+    if figures.audience:
+        low, high = figures.reached
+        shares = [share(count, figures.audience) for count in (low, high)]
+        yield _prose(f"Reached: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]}).")
+    yield from _what_cannot_be_known(figures)
+    if figures.by_platform:
+        yield _heading("By platform")
+        yield _platforms(figures)
+        yield from _platform_remark(figures)
+    yield _heading("Requests and post-backs")
+    yield _plain(_requests_and_post_backs(figures))
+
+
+def _rows_to_audience(rows: int, dropped: Mapping[str, int], audience: int, segments: int) -> Table:
+    table = _sum_table()
+    table.add_row("", f"{rows:,}", "", "rows of the query")
+    for reason, count in dropped.items():
+        table.add_row("-", f"{count:,}", "", reason)
+    table.add_row("=", f"{audience:,}", "", f"audience, in {_count(segments, 'segment')}", style="bold")
+    return table
+
+
+def _verdicts(figures: Figures) -> Table:
+    table = _sum_table()
+    table.add_column()
+    sign = ""
+    for verdict in VERDICTS:
+        count = figures.verdicts.get(verdict, 0)
+        bar = _Bar(count / figures.audience if figures.audience else 0, _COLOURS[verdict])
+        words = Text(VERDICT_WORDS[verdict], style=_COLOURS[verdict])
+        table.add_row(sign, f"{count:,}", share(count, figures.audience), words, bar)
+        sign = "+"
+    total = sum(figures.verdicts.values())
+    table.add_row("=", f"{total:,}", share(total, figures.audience), "audience", style="bold")
+    return table
+
+
+def _what_cannot_be_known(figures: Figures) -> Iterator[RenderableType]:
+    unknowable, in_doubt = figures.verdicts.get("unknowable", 0), figures.verdicts.get("in_doubt", 0)
+    if unknowable or in_doubt:
+        yield _heading("What cannot be known, and why")
+    if unknowable:
+        yield _prose(f"{unknowable:,} unknowable: accepted, then silent where {_silence(figures)}.")
+    if in_doubt:
+        yield _prose(
+            f"{in_doubt:,} in doubt: their request got no clear answer, and no post-back has shown since that"
+            " it was processed. Sending again might reach them twice."
+        )
+
+
+def _silence(figures: Figures) -> str:
+    where = [
+        f"{platform} {counts['unknowable']:,}"
+        for platform, counts in figures.by_platform.items()
+        if counts.get("unknowable")
+    ]
+    if where:
+        return (
+            f"silence proves nothing ({', '.join(where)}). Deliveries by Android push, iOS push and Safari are"
+            " not reported reliably"
+        )
+    return (
+        "silence proves nothing: no platform in the audience query, no post-backs of deliveries, or identifiers"
+        " that post-backs do not carry"
+    )
+
+
+def _platforms(figures: Figures) -> Table:
+    rows = dict(figures.by_platform)
+    shown = [verdict for verdict in VERDICTS if any(row.get(verdict) for row in rows.values())]
+    rows["sum"] = {verdict: sum(row.get(verdict, 0) for row in rows.values()) for verdict in shown}
+    gap = 2 if sum(rows["sum"].values()) < _LARGE else 1
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in (*(VERDICT_WORDS[verdict] for verdict in shown), "total"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for platform, row in rows.items():
+        counts = [row.get(verdict, 0) for verdict in shown]
+        style = "bold" if platform == "sum" else ""
+        table.add_row(platform, *map(_narrow, counts), _narrow(sum(counts)), style=style)
+    return table
+
+
+def _platform_remark(figures: Figures) -> Iterator[RenderableType]:
+    total = sum(sum(row.values()) for row in figures.by_platform.values())
+    if total >= _WIDE:
+        yield _prose("M: millions, rounded.")
+    if total != figures.audience:
+        yield _prose(
+            f"The platforms sum to {total:,}, not to {figures.audience:,}: an identifier that came with two"
+            " platforms counts under both, one that came with none under neither."
+        )
+
+
+def _requests_and_post_backs(figures: Figures) -> Iterator[tuple[str, str]]:
+    yield "requests", _listed(figures.dispatches)
+    deliveries, opens = figures.post_backs.get("delivery", 0), figures.post_backs.get("open", 0)
+    yield (
+        "post-backs",
+        f"{_count(deliveries, 'delivery', 'deliveries')}, {_count(opens, 'open or click', 'opens or clicks')}",
+    )
+    yield "anomalies", _listed(figures.anomalies)
+
+
+def _alarm(count: int, noun: str, what: str) -> Iterator[RenderableType]:
+    if count:
+        yield _prose(f"DOES NOT ADD UP: {_count(count, noun)} {what}. Please report this defect.", "bold red")
+
+
+def _sum_table() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(width=3, justify="right")
+    table.add_column(justify="right", min_width=11)
+    table.add_column(justify="right")
+    table.add_column()
+    return table
+
+
+def _plain(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def _heading(words: str) -> Text:
+    return Text(f"\n{words}", style="bold underline")
+
+
+def _prose(words: str, style: str = "") -> RenderableType:
+    return Padding(Text(words, style=style), (0, 0, 0, 2), expand=False)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    some = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return ", ".join(some) or "none"
+
+
+def _count(count: int, noun: str, plural: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def _narrow(count: int) -> str:
+    return f"{count:,}" if count < _WIDE else f"{count / 1_000_000:,.1f} M"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """Show a share of one, in blocks where the terminal has them."""
+
+    share: float
+    colour: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield Text(("#" if options.ascii_only else "\u2588") * round(self.share * _BAR), style=self.colour)
