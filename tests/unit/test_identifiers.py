@@ -1,0 +1,248 @@
+"""Sets of identifiers, of both kinds, against Python's own sets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sendoff.identifiers import Collector, Identifiers, Kind, empty, from_bytes, integers, strings, union
+
+numbers = st.integers(1, 2**63 - 1) | st.integers(1, 200_000)
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda word: bool(word.strip()))
+members = st.lists(numbers, max_size=60).map(lambda values: ("integer", values)) | st.lists(
+    words, max_size=60
+).map(lambda values: ("string", values))
+pairs = st.tuples(st.lists(numbers, max_size=60), st.lists(numbers, max_size=60)).map(
+    lambda both: (integers, *both)
+) | st.tuples(st.lists(words, max_size=60), st.lists(words, max_size=60)).map(lambda both: (strings, *both))
+
+Members = tuple[Kind, Sequence[Any]]
+
+
+def make(kind: Kind, values: Sequence[Any]) -> Identifiers:
+    return integers(values) if kind == "integer" else strings(values)
+
+
+def by_bytes(values: Sequence[Any]) -> list[Any]:
+    return sorted(set(values), key=lambda value: value.encode() if isinstance(value, str) else value)
+
+
+@given(members)
+def test_a_set_has_each_value_once_and_in_order(given: Members) -> None:
+    kind, values = given
+    made = make(kind, values)
+    assert list(made) == by_bytes(values)
+    assert len(made) == len(set(values))
+    assert [int(v) if kind == "integer" else v for v in made.values()] == by_bytes(values)
+    assert all(value in made for value in values)
+
+
+@given(pairs)
+def test_union_intersection_and_difference_are_those_of_python(given: Any) -> None:
+    of, left, right = given
+    a, b = of(left), of(right)
+    assert set(a | b) == set(left) | set(right)
+    assert set(a & b) == set(left) & set(right)
+    assert set(a - b) == set(left) - set(right)
+    assert list(a | b) == by_bytes([*left, *right])
+    assert union(a.kind, [a, b, a]) == a | b
+
+
+@given(members, st.integers(1, 25))
+def test_slices_are_the_set_again_in_order_and_all_but_the_last_are_full(given: Members, size: int) -> None:
+    made = make(*given)
+    slices = list(made.slices(size))
+    assert [value for part in slices for value in part] == list(made)
+    assert all(len(part) == size for part in slices[:-1])
+    assert all(0 < len(part) <= size for part in slices)
+
+
+def test_slices_reach_over_the_blocks_in_which_they_are_cut() -> None:
+    everybody = integers(np.arange(1, 3_300_000, 3))
+    for size in (10_000, 1_048_576, 999_983):
+        parts = [part.values() for part in everybody.slices(size)]
+        assert np.array_equal(np.concatenate(parts), np.arange(1, 3_300_000, 3))
+        assert {len(part) for part in parts[:-1]} <= {size}
+
+
+@given(members, st.randoms())
+def test_a_fingerprint_depends_on_the_members_alone(given: Members, random: Any) -> None:
+    kind, values = given
+    shuffled = [*values, *values[: len(values) // 2]]
+    random.shuffle(shuffled)
+    assert make(kind, shuffled).fingerprint() == make(kind, values).fingerprint()
+    if values:
+        assert make(kind, by_bytes(values)[1:]).fingerprint() != make(kind, values).fingerprint()
+
+
+def test_a_fingerprint_is_the_same_in_every_release() -> None:
+    # Dispatch keys are derived from fingerprints: a change here would send to everybody again.
+    assert integers([1, 2, 2**40]).fingerprint() == "397e19dcf7818ac60745364b39f7a182"
+    assert strings(["a", "b", "ß"]).fingerprint() == "59ed873217cdf31d9689fdf682ee8b1b"
+
+
+def test_fingerprints_of_texts_tell_where_one_text_ends() -> None:
+    assert strings(["ab", "c"]).fingerprint() != strings(["a", "bc"]).fingerprint()
+
+
+def test_numbers_and_the_same_numbers_as_texts_differ() -> None:
+    assert integers([1, 2]).fingerprint() != strings(["1", "2"]).fingerprint()
+    assert integers([1]) != strings(["1"])
+
+
+@given(members)
+def test_a_set_survives_being_stored(given: Members) -> None:
+    made = make(*given)
+    again = from_bytes(made.kind, made.to_bytes())
+    assert again == made
+    assert again.fingerprint() == made.fingerprint()
+
+
+def test_a_slice_is_stored_without_the_rest() -> None:
+    everybody = strings([f"device-{number:08}" for number in range(100_000)])
+    part = next(everybody.slices(10))
+    assert len(part.to_bytes()) < 1_000
+    assert from_bytes("string", part.to_bytes()) == part
+
+
+def test_a_hundred_million_neighbours_are_stored_in_a_few_bytes() -> None:
+    assert len(integers(np.arange(1, 2_000_000)).to_bytes()) < 1_000
+
+
+@pytest.mark.parametrize("kind", ["integer", "string"])
+@pytest.mark.parametrize("blob", [b"", b"nonsense", b"\xff" * 64])
+def test_what_is_no_stored_set_is_refused(kind: Kind, blob: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        from_bytes(kind, blob)
+
+
+@pytest.mark.parametrize("made", [integers(range(1, 5_000)), strings(map(str, range(1, 5_000)))])
+def test_a_stored_set_that_was_cut_short_is_refused(made: Identifiers) -> None:
+    blob = made.to_bytes()
+    with pytest.raises(ValueError, match=r"\w"):
+        from_bytes(made.kind, blob[: len(blob) // 2])
+
+
+@pytest.mark.parametrize("kind", ["integer", "string"])
+def test_the_empty_set_behaves(kind: Kind) -> None:
+    nobody = empty(kind)
+    assert (len(nobody), list(nobody), list(nobody.slices(5))) == (0, [], [])
+    assert nobody == nobody | nobody == union(kind, []) == from_bytes(kind, nobody.to_bytes())
+    assert orjson.dumps(nobody.values(), option=orjson.OPT_SERIALIZE_NUMPY) == b"[]"
+    assert nobody.fingerprint()
+
+
+def test_values_are_what_the_encoder_takes() -> None:
+    for made, encoded in (
+        (integers([3, 1, 2**63 - 1]), b"[1,3,9223372036854775807]"),
+        (strings(["b", "a"]), b'["a","b"]'),
+    ):
+        assert orjson.dumps(made.values(), option=orjson.OPT_SERIALIZE_NUMPY) == encoded
+
+
+@pytest.mark.parametrize("stranger", [0, -1, 2**63, 2**70, "1", None, 1.0])
+def test_what_cannot_be_a_member_is_none(stranger: object) -> None:
+    assert stranger not in integers([1, 2])
+
+
+def test_the_numbers_of_numpy_can_be_members() -> None:
+    assert np.uint64(2) in integers([1, 2])
+    assert np.int64(3) not in integers([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "values"), [(integers, [0]), (integers, [-5]), (strings, [""]), (strings, [" \t"])]
+)
+def test_unusable_values_make_no_set(make: Callable[[Any], Identifiers], values: list[Any]) -> None:
+    with pytest.raises(ValueError, match="an identifier is"):
+        make(values)
+
+
+def test_sets_of_two_kinds_do_not_mix() -> None:
+    with pytest.raises(TypeError):
+        integers([1]) | strings(["1"])
+    with pytest.raises(TypeError):
+        union("integer", [integers([1]), strings(["1"])])
+
+
+def test_a_set_shows_its_size_and_no_member() -> None:
+    assert repr(integers([123456, 99])) == "<2 integer identifiers>"
+    assert repr(strings(["ann@example.com"])) == "<1 string identifiers>"
+
+
+@given(st.lists(st.lists(st.none() | st.integers(-3, 20) | st.just(2**63), max_size=12), max_size=6))
+def test_a_collector_accounts_for_every_number(batches: list[list[int | None]]) -> None:
+    collector = Collector("integer")
+    for batch in batches:
+        usable = collector.add(pa.array([None if v is None else v % 2**64 for v in batch], pa.uint64()))
+        assert (usable is None) == all(v is not None and 0 < v < 2**63 for v in batch)
+    rows = [value for batch in batches for value in batch]
+    good = [value for value in rows if value is not None and 0 < value < 2**63]
+    assert collector.rows == len(rows)
+    assert collector.null == rows.count(None)
+    assert collector.invalid == len(rows) - rows.count(None) - len(good)
+    assert collector.duplicate == len(good) - len(set(good))
+    assert set(collector.identifiers()) == set(good)
+
+
+@given(st.lists(st.lists(st.none() | st.sampled_from(["", " ", "a", "b", "ä"]), max_size=12), max_size=6))
+def test_a_collector_accounts_for_every_text(batches: list[list[str | None]]) -> None:
+    collector = Collector("string")
+    for batch in batches:
+        collector.add(pa.array(batch, pa.large_string()))
+    rows = [value for batch in batches for value in batch]
+    good = [value for value in rows if value is not None and value.strip()]
+    assert (collector.rows, collector.null) == (len(rows), rows.count(None))
+    assert collector.invalid == len(rows) - rows.count(None) - len(good)
+    assert collector.duplicate == len(good) - len(set(good))
+    assert set(collector.identifiers()) == set(good)
+
+
+def test_a_slice_of_an_arrow_array_gives_only_its_own_rows() -> None:
+    collector = Collector("integer")
+    collector.add(pa.array([1, 2, 3, 4], pa.uint64()).slice(1, 2))
+    assert list(collector.identifiers()) == [2, 3]
+
+
+def test_more_text_than_waits_at_once_is_sorted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.identifiers._SORTED_AT_ONCE", 500)
+    collector = Collector("string")
+    values = [f"ext-{number * 7919 % 5_003:06}" for number in range(10_000)]
+    for start in range(0, len(values), 97):
+        collector.add(pa.array(values[start : start + 97], pa.large_string()))
+    assert list(collector.identifiers()) == sorted(set(values))
+    assert collector.duplicate == len(values) - len(set(values))
+
+
+@settings(max_examples=200)
+@given(st.lists(st.text("ab\0é😀", max_size=11).map(lambda tail: "same-" + tail), min_size=2, max_size=40))
+def test_texts_that_share_their_beginning_are_in_the_order_of_their_bytes(values: list[str]) -> None:
+    assert list(strings(values)) == by_bytes(values)
+
+
+def test_a_hundred_million_numbers_take_less_than_300_mebibytes() -> None:
+    # In a process of its own, whose peak is then that of the set, its fingerprint and its slices.
+    program = """
+import resource
+import numpy as np, pyarrow as pa
+from sendoff.identifiers import Collector
+collector = Collector("integer")
+for start in range(1, 110_000_001, 1_000_000):
+    part = np.arange(start, start + 1_000_000, dtype=np.uint64)
+    collector.add(pa.array(part[part % 11 != 0]))
+everybody = collector.identifiers()
+everybody.fingerprint()
+assert sum(len(part) for part in everybody.slices(10_000)) == len(everybody) == 100_000_000
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) < 300 * 1024
