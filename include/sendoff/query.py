@@ -1,0 +1,154 @@
+"""The text of an audience query: its parameters put in, and what a database says of it made fit to be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.types import UserDefinedType
+
+from sendoff.errors import QueryError
+
+Parameter = datetime | str | int
+
+_QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'|`[^`]*`")
+_QUOTES = "\"'`"
+_MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
+_LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
+_LONGEST = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as its author wrote it, with values for its parameters and the warehouse that it is for."""
+
+    sql: str
+    parameters: Mapping[str, Parameter] = field(repr=False)
+    batch_rows: int
+    url: sa.URL
+
+    def with_literals(self) -> str:
+        """Return the query with each parameter written out as SQL; QueryError if it names an unknown one."""
+        backend = self.url.get_backend_name()
+        text = self._text()
+        for name in self._used(text):
+            literal = _literal(name, self.parameters[name], backend)
+            text = text.bindparams(sa.bindparam(name, literal, type_=_Verbatim()))
+        dialect = DefaultDialect(paramstyle="named")
+        return str(text.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+    def with_bound_values(self, backend: str) -> sa.TextClause:
+        """Return the query with its parameters bound; QueryError if it names an unknown one."""
+        text = self._text()
+        for name in self._used(text):
+            value = self.parameters[name]
+            if isinstance(value, datetime):
+                moment = _in_utc(name, value)
+                value = _sqlite_text(moment) if backend == "sqlite" else moment
+            text = text.bindparams(sa.bindparam(name, value))
+        return text
+
+    def _text(self) -> sa.TextClause:
+        sql = self.sql.strip().rstrip(";").rstrip()
+        if not sql:
+            raise QueryError("the query is empty")
+        return sa.text(f"{sql}\n")  # COPY closes a bracket after it, which a comment would swallow
+
+    def _used(self, text: sa.TextClause) -> list[str]:
+        names = sorted(text.compile(dialect=DefaultDialect(paramstyle="named")).params)
+        unknown = [name for name in names if name not in self.parameters]
+        if unknown:
+            known = ", ".join(f":{name}" for name in sorted(self.parameters)) or "none"
+            raise QueryError(
+                f"the query names :{', :'.join(unknown)}, but its parameters are {known}; "
+                "a colon that is meant as such is written \\:"
+            )
+        return names
+
+
+class _Verbatim(UserDefinedType[str]):
+    cache_ok = True
+
+    def literal_processor(self, dialect: sa.Dialect) -> Any:  # noqa: ARG002
+        return str
+
+
+def _literal(name: str, value: Parameter, backend: str) -> str:
+    if isinstance(value, datetime):
+        moment = _in_utc(name, value)
+        return (
+            f"'{_sqlite_text(moment)}'" if backend == "sqlite" else f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
+        )
+    if isinstance(value, int):
+        return str(int(value)) if value >= 0 else f"({int(value)})"
+    if "\0" in value:
+        raise QueryError(f"parameter :{name} holds a character that no database takes")
+    doubled = value.replace("'", "''")
+    if "\\" not in value or backend == "sqlite":
+        return f"'{doubled}'"
+    escaped = doubled.replace("\\", "\\\\")
+    return f"E'{escaped}'"  # means the same whatever standard_conforming_strings is
+
+
+def _in_utc(name: str, moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise QueryError(f"parameter :{name} is a datetime without a time zone")
+    return moment.astimezone(UTC)
+
+
+def _sqlite_text(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(" ")
+
+
+def what_the_database_said(error: BaseException, query: Query) -> str:
+    """Return the message of a driver's error and the line it is about, without data, parameters or a password.
+
+    Words in quotes are kept only where the query or the warehouse's address has them too, for a row may hold others.
+    """
+    if isinstance(error, ImportError):
+        return f"the warehouse needs the Python package {error.name}, which is not installed"
+    url = query.url
+    known = " ".join(
+        [query.sql, url.drivername, url.host or "", str(url.port), url.username or "", url.database or ""]
+    )
+    said = _DRIVER_PREFIX.sub("", _primary_message(error))
+    if url.password:
+        said = said.replace(str(url.password), "…")
+    shown = _without_data(said, known)[:_LONGEST].strip().rstrip(".")
+    line = _LINE.search(str(error))
+    return f"the warehouse said: {shown}" + (f" (line {line[1]} of the query)" if line else "")
+
+
+def _primary_message(error: BaseException) -> str:
+    error = getattr(error, "orig", None) or error
+    details = dict(getattr(error, "details", None) or ())
+    if primary := details.get(b"PG_DIAG_MESSAGE_PRIMARY") or details.get("PG_DIAG_MESSAGE_PRIMARY"):
+        return primary.decode(errors="replace") if isinstance(primary, bytes) else str(primary)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _without_data(said: str, known: str) -> str:
+    quoted = [match[0].strip(_QUOTES) for match in _QUOTED.finditer(said)]
+    if not all(_has_word(known, word) for word in quoted) or said.count('"') % 2:
+        # A value may hold quotes itself, so everything from the first to the last goes.
+        first, last = (place(said) for place in (_first_quote, _last_quote))
+        said = f"{said[:first]}…{said[last + 1 :]}"
+    return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", said)
+
+
+def _first_quote(said: str) -> int:
+    return min(place for quote in _QUOTES if (place := said.find(quote)) >= 0)
+
+
+def _last_quote(said: str) -> int:
+    return max(said.rfind(quote) for quote in _QUOTES)
+
+
+def _has_word(text: str, word: str) -> bool:
+    return bool(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE))
