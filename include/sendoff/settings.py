@@ -47,7 +47,7 @@ class Settings(BaseSettings):
 def load_settings() -> Settings:
     """Read the settings from the environment; a SettingsError names each wrong variable, never its value."""
     try:
-        return Settings()  # type: ignore[call-arg]  # every field has a default
+        return Settings()
     except ValidationError as error:
         problems = "; ".join(
             f"SENDOFF_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"

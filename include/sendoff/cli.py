@@ -1,0 +1,136 @@
+"""The ``sendoff`` command: everything that needs no Airflow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sendoff.errors import NotFoundError, SendoffError, SettingsError
+from sendoff.ledger import Ledger
+from sendoff.settings import load_settings
+
+app = typer.Typer(
+    name="sendoff",
+    help="Messaging campaigns: sent once, reconciled honestly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+LedgerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", help="SQLAlchemy URL of the ledger [env: SENDOFF_LEDGER_URL]", show_default=False
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+def main() -> None:
+    """Run the command; an error of Sendoff's own is one line on standard error and exit code 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except SendoffError as error:
+        Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
+
+
+@contextmanager
+def _ledger(url: str | None) -> Iterator[Ledger]:
+    ledger = Ledger(url or load_settings().ledger_url)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+@app.command()
+def migrate(ledger_url: LedgerUrl = None) -> None:
+    """Bring the ledger's tables to the newest form; safe to repeat."""
+    with _ledger(ledger_url) as ledger:
+        ledger.migrate()
+    typer.echo("the ledger is up to date")
+
+
+@app.command()
+def receiver(
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on")] = 8090,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes")] = 1,
+) -> None:
+    """Take the service's post-backs; needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL."""
+    from sendoff.receiver import serve
+
+    serve(host, port, load_settings(), workers=workers)
+
+
+@app.command()
+def preview(
+    folder: Annotated[Path, typer.Argument(help="A campaign's folder", exists=True, file_okay=False)],
+    warehouse: Annotated[
+        str, typer.Option(envvar="SENDOFF_WAREHOUSE_URL", help="SQLAlchemy URL of the warehouse")
+    ],
+    period_end: Annotated[
+        datetime | None, typer.Option(help="End of the logical period [default: today 00:00 UTC]")
+    ] = None,
+    days: Annotated[int, typer.Option(min=0, help="Length of the logical period")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a launch would send and to how many, sending nothing."""
+    from sendoff.campaign import load_campaign
+    from sendoff.period import Period
+    from sendoff.preview import preview as make_preview
+    from sendoff.report import preview_as_table
+
+    end = (period_end or datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)).replace(
+        tzinfo=UTC
+    )
+    result = make_preview(
+        load_campaign(folder), period=Period(end - timedelta(days=days), end), source=warehouse
+    )
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), indent=2))
+    else:
+        Console().print(preview_as_table(result))
+
+
+@app.command()
+def report(
+    launch: Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")],
+    ledger_url: LedgerUrl = None,
+    as_json: AsJson = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also write the picture to this file (.png or .svg)")
+    ] = None,
+) -> None:
+    """Reconcile a launch with everything that came back so far, and show the report."""
+    from sendoff.reconcile import reconcile
+    from sendoff.report import as_picture, as_table
+
+    with _ledger(ledger_url) as ledger:
+        figures = reconcile(ledger, _only_launch(ledger, launch))
+    if as_json:
+        typer.echo(json.dumps(figures.to_json(), indent=2))
+    else:
+        Console().print(as_table(figures))
+    if picture:
+        typer.echo(f"picture: {as_picture(figures, picture)}", err=as_json)
+
+
+def _only_launch(ledger: Ledger, prefix: str) -> str:
+    found = ledger.launches.search(prefix, limit=2)
+    if not found:
+        raise NotFoundError(f"the ledger holds no launch that starts with {prefix!r}")
+    if len(found) > 1:
+        raise SettingsError(f"more than one launch starts with {prefix!r}; give more of the key")
+    return found[0].launch_key

@@ -1,0 +1,135 @@
+"""The dispatch loop: take the next planned dispatch, send it once, record what became of it.
+
+Any number of workers may run the loop for one launch at once, and run it again after any crash. The intent is
+committed before the request and the outcome after it, so a dispatch whose worker died in between is found in flight
+with its lease over: it goes into doubt, and is never sent again by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sendoff.campaign import Campaign
+from sendoff.client import Client
+from sendoff.errors import CredentialsError, RateLimitedError, RefusedError, RetryableError
+from sendoff.ledger import Claim, Ledger
+from sendoff.outcome import NotProcessed, Outcome
+from sendoff.postbacks import Addresses
+from sendoff.wire import FieldNames, Targeting, create_body, execute_body
+
+_log = logging.getLogger(__name__)
+
+LEASE = timedelta(minutes=5)
+"""How long a worker may be silent about a dispatch; well above the client's time-outs."""
+
+_LONGEST_PATIENCE = 60.0  # seconds to wait for the service within the loop; beyond, the caller decides
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What one worker did, in numbers of dispatches."""
+
+    accepted: int = 0
+    refused: int = 0
+    in_doubt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Everything a worker needs to send dispatches of one connection."""
+
+    client: Client
+    addresses: Addresses
+    app_token: str | None = None
+    names: FieldNames = field(default_factory=FieldNames)
+
+    def send(self, claim: Claim, campaign: Campaign, identified_by: str) -> Outcome:
+        """Make the one request of a dispatch (service.md, sections 4.2 and 4.3) and give its outcome."""
+        people = Targeting(identified_by, claim.identifiers)
+        post_backs = self.addresses.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds)
+        if campaign.template:
+            return self.client.execute_campaign(
+                execute_body(
+                    campaign,
+                    targeting=people,
+                    post_backs=post_backs,
+                    app_token=self.app_token,
+                    names=self.names,
+                )
+            )
+        return self.client.create_campaign(
+            create_body(
+                campaign.edition(claim.edition) if claim.edition else campaign,
+                title=f"{campaign.title} [{claim.dispatch_key}]",
+                targeting=people,
+                post_backs=post_backs,
+                app_token=self.app_token,
+                names=self.names,
+            )
+        )
+
+
+def work(
+    ledger: Ledger,
+    launch_key: str,
+    sender: Sender,
+    *,
+    worker: str | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    sleep: Callable[[float], None] = time.sleep,
+) -> Tally:
+    """Send the planned dispatches of a launch, one after the other, until none is left.
+
+    Raises a RetryableError where the service could not be reached or asked for patience: what was planned stays
+    planned, and calling again goes on at the same dispatch. Refusals and doubts do not stop the loop; they are in
+    the tally and in the ledger.
+    """
+    launch = ledger.launches.get(launch_key)
+    campaign = Campaign.model_validate_json(launch.definition)
+    name = worker or worker_name()
+    if expired := ledger.dispatches.expire_leases(launch_key, now()):
+        _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
+    tally: Counter[str] = Counter()
+    while claim := ledger.dispatches.claim(launch_key, worker=name, now=now(), lease=LEASE):
+        outcome = sender.send(claim, campaign, launch.identified_by)
+        ledger.dispatches.record(claim, outcome, now())
+        _log.info(
+            "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
+        )
+        if isinstance(outcome, NotProcessed):
+            _be_patient(outcome, sleep)
+        else:
+            tally[outcome.kind] += 1
+    return Tally(**tally)
+
+
+def check_refusals(ledger: Ledger, launch_key: str) -> None:
+    """Raise RefusedError, with what the service said, where it refused a dispatch of a launch."""
+    refused = ledger.dispatches.states(launch_key).get("refused", 0)
+    if refused:
+        said = "; ".join(ledger.dispatches.reasons(launch_key, "refused")[:3])
+        raise RefusedError(f"launch {launch_key}: the service refused {refused} dispatches: {said}")
+
+
+def worker_name() -> str:
+    """Name this worker in the ledger: host, process and thread."""
+    return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"
+
+
+def _be_patient(outcome: NotProcessed, sleep: Callable[[float], None]) -> None:
+    """Wait as the service asked, or raise where it asked for too much or nothing, or where waiting is of no use."""
+    if outcome.permanent:
+        raise CredentialsError(f"nothing was sent: {outcome.reason}")
+    if outcome.retry_after is None:
+        raise RetryableError(f"nothing was sent: {outcome.reason}")
+    if outcome.retry_after > _LONGEST_PATIENCE:
+        raise RateLimitedError(f"nothing was sent: {outcome.reason}", outcome.retry_after)
+    sleep(outcome.retry_after)

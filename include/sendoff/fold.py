@@ -1,0 +1,156 @@
+"""Folding: new post-backs are added to what came back of their dispatches, each exactly once.
+
+The work is done on columns, not on rows: a run of post-backs is sorted by dispatch, and each dispatch's part becomes
+sets of identifiers and numbers. Which receiver took a post-back, in which order and how often changes no set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sendoff.identifiers import Collector, Identifiers, empty
+from sendoff.ledger import Ledger, Origin, Returned
+from sendoff.ledger.post_backs import Fold
+
+_log = logging.getLogger(__name__)
+
+MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
+"""Which member of a post-back names what an audience was identified by (service.md, section 6)."""
+
+_RUN = 50_000  # post-backs folded in one transaction: some megabytes, and a short time for receivers to wait
+
+
+def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int:
+    """Fold every post-back that has not been folded yet; gives their number.
+
+    May be stopped at any moment and run by several processes at once: each run is stored in one transaction together
+    with the mark of how far it went.
+    """
+    folded = 0
+    for receiver, start in ledger.post_backs.unfolded():
+        after = start
+        while (events := ledger.post_backs.read(receiver, after=after, limit=run)).num_rows:
+            up_to = events["number"][-1].as_py()
+            if not ledger.post_backs.store_fold(
+                _fold_run(ledger, receiver, after, up_to, events), now or datetime.now(UTC)
+            ):
+                break  # another process is folding this receiver
+            folded += events.num_rows
+            after = up_to
+    return folded
+
+
+def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table) -> Fold:
+    origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist())
+    returned: dict[str, Returned] = {}
+    evidence: set[str] = set()
+    minutes: Counter[tuple[str, datetime, str]] = Counter()
+    for dispatch_key, part in _by_dispatch(events):
+        origin = origins.get(dispatch_key)
+        if origin is None:
+            _log.warning(
+                "%d post-backs are addressed to a dispatch that the ledger does not hold", part.num_rows
+            )
+            continue
+        expected = part.filter(_is_expected(part, origin))
+        returned[dispatch_key] = _returned(part, expected, origin)
+        if expected.num_rows:
+            evidence.add(dispatch_key)
+        minutes.update(_minutes(origin.launch_key, expected))
+    return Fold(
+        receiver=receiver,
+        after=after,
+        up_to=up_to,
+        returned=returned,
+        evidence=evidence,
+        minutes={
+            (launch, minute): (minutes[launch, minute, "delivery"], minutes[launch, minute, "open"])
+            for launch, minute, _ in minutes
+        },
+    )
+
+
+def _by_dispatch(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    ordered = events.sort_by("dispatch_key")
+    start = 0
+    for count in pc.value_counts(ordered["dispatch_key"]):  # in the order of first appearance
+        key, size = count["values"].as_py(), count["counts"].as_py()
+        yield key, ordered.slice(start, size)
+        start += size
+
+
+def _is_expected(part: pa.Table, origin: Origin) -> pa.ChunkedArray:
+    """Mark the post-backs that can be read, name this dispatch's campaign and somebody it was sent to."""
+    sound = pc.and_(part["readable"], pc.invert(_is_forged(part, origin)))
+    column = MATCHED_BY.get(origin.identified_by)
+    if column is None:
+        return sound
+    known = _set_of(part[column], origin.identifiers) & origin.identifiers
+    return pc.and_(sound, pc.is_in(part[column], value_set=pa.array(known.values(), part[column].type)))
+
+
+def _set_of(named: pa.ChunkedArray, like: Identifiers) -> Identifiers:
+    collector = Collector(like.kind)
+    column = pc.drop_null(named).combine_chunks()
+    collector.add(column.cast(pa.uint64() if like.kind == "integer" else pa.large_string(), safe=False))
+    return collector.identifiers()
+
+
+def _is_forged(part: pa.Table, origin: Origin) -> pa.ChunkedArray:
+    """Mark the well-addressed post-backs whose body names another campaign than the service gave this dispatch."""
+    if origin.campaign_id is None:
+        return pc.and_(part["readable"], False)
+    return pc.fill_null(pc.not_equal(part["campaign_id"], origin.campaign_id), False)
+
+
+def _returned(part: pa.Table, expected: pa.Table, origin: Origin) -> Returned:
+    kinds = Counter(part["kind"].to_pylist())
+    return Returned(
+        delivered=_who(expected, "delivery", origin),
+        engaged=_who(expected, "open", origin),
+        deliveries=kinds["delivery"],
+        opens=kinds["open"],
+        anomalies=_anomalies(part, expected, origin),
+        newest_at=pc.max(part["received_at"]).as_py(),
+    )
+
+
+def _who(expected: pa.Table, kind: str, origin: Origin) -> Identifiers:
+    column = MATCHED_BY.get(origin.identified_by)
+    if column is None:
+        return empty(origin.identifiers.kind)
+    return _set_of(expected.filter(pc.equal(expected["kind"], kind))[column], origin.identifiers)
+
+
+def _anomalies(part: pa.Table, expected: pa.Table, origin: Origin) -> dict[str, int]:
+    unreadable = part.num_rows - (pc.sum(part["readable"]).as_py() or 0)
+    forged = pc.sum(_is_forged(part, origin)).as_py() or 0
+    late = 0
+    if origin.settled_at is not None:
+        late = pc.sum(pc.greater(expected["received_at"], pa.scalar(origin.settled_at))).as_py() or 0
+    counts = {
+        "unexpected": part.num_rows - expected.num_rows - unreadable - forged,
+        "forged": forged,
+        "late": late,
+        "unreadable": unreadable,
+    }
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def _minutes(launch_key: str, expected: pa.Table) -> dict[tuple[str, datetime, str], int]:
+    if not expected.num_rows:
+        return {}
+    rows = pa.table(
+        {"minute": pc.floor_temporal(expected["received_at"], unit="minute"), "kind": expected["kind"]}
+    )
+    counted = rows.group_by(["minute", "kind"]).aggregate([([], "count_all")])
+    return {
+        (launch_key, row["minute"].astimezone(UTC), row["kind"]): row["count_all"]
+        for row in counted.to_pylist()
+    }

@@ -1,0 +1,43 @@
+"""The ledger: what was meant, tried, sent and returned. Nothing else talks to the ledger database.
+
+SQLite in WAL mode by default, PostgreSQL in production, the same tables on both. Read the modules in the order of a
+launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.dispatches`,
+:mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.verdicts`; :mod:`~sendoff.ledger.database` is below them all.
+Each public method is one transaction.
+"""
+
+from __future__ import annotations
+
+from sendoff.ledger.database import Database
+from sendoff.ledger.dispatches import Claim, Dispatch, Dispatches
+from sendoff.ledger.launches import Launches
+from sendoff.ledger.post_backs import Origin, PostBacks, Returned
+from sendoff.ledger.verdicts import Verdicts
+
+__all__ = ["Claim", "Dispatch", "Ledger", "Origin", "Returned"]
+
+
+class Ledger:
+    """The ledger behind one SQLAlchemy URL; raises SettingsError for a URL that cannot be used.
+
+    Every method of its parts raises LedgerUnavailableError while the database does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+        self.launches = Launches(self._database)
+        self.dispatches = Dispatches(self._database)
+        self.post_backs = PostBacks(self._database)
+        self.verdicts = Verdicts(self._database)
+
+    def migrate(self) -> None:
+        """Bring the tables to the newest form; safe to repeat."""
+        self._database.migrate()
+
+    def ping(self) -> None:
+        """Return if the ledger can be written, else raise LedgerUnavailableError."""
+        self._database.ping()
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+        self._database.close()

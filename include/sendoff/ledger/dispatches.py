@@ -1,0 +1,205 @@
+"""Dispatches in the ledger: the intent before each request, and what became of it.
+
+``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.identifiers import Identifiers, from_bytes
+from sendoff.ledger.database import Database
+from sendoff.ledger.tables import attempts, audiences, dispatches, outcomes, segments
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+
+_STATE_AFTER = {
+    "accepted": "accepted",
+    "refused": "refused",
+    "not_processed": "planned",
+    "in_doubt": "in_doubt",
+}
+_WORKER_DEAD = "the worker stopped before it recorded an outcome"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to send one dispatch once, and what to send; its intent is committed."""
+
+    dispatch_key: str
+    launch_key: str
+    segment: int
+    attempt: int
+    edition: str | None  # the language of its request, where languages are sent apart
+    identifiers: Identifiers
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One request of a launch, as the ledger knows it."""
+
+    dispatch_key: str
+    segment: int
+    state: str
+    attempt: int
+    campaign_id: int | None
+
+
+class Dispatches:
+    """The dispatches of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def claim(self, launch_key: str, *, worker: str, now: datetime, lease: timedelta) -> Claim | None:
+        """Take the next planned dispatch of a launch and commit the intent to send it, or give None.
+
+        The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
+        """
+        with self._database.write() as connection:
+            taken = connection.execute(_take_next(launch_key, worker, now + lease)).first()
+            if taken is None:
+                return None
+            intent = {"number": taken.attempt, "worker": worker, "started_at": now}
+            connection.execute(sa.insert(attempts), {"dispatch_key": taken.dispatch_key, **intent})
+            segment = connection.execute(_segment(launch_key, taken.segment)).one()
+        identifiers = from_bytes(segment.kind, segment.identifiers)
+        return Claim(
+            taken.dispatch_key, launch_key, taken.segment, taken.attempt, segment.edition, identifiers
+        )
+
+    def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
+        """Append the outcome of an attempt and move its dispatch accordingly.
+
+        A dispatch that meanwhile went into doubt, because its lease ended, still takes the outcome of the same
+        attempt; one that a later attempt or a person has moved does not.
+        """
+        values: dict[str, Any] = {"state": _STATE_AFTER[outcome.kind], "lease_until": None}
+        if isinstance(outcome, Accepted):
+            values["campaign_id"] = outcome.campaign_id
+        with self._database.write() as connection:
+            connection.execute(
+                sa.update(dispatches)
+                .where(
+                    dispatches.c.dispatch_key == claim.dispatch_key,
+                    dispatches.c.attempt == claim.attempt,
+                    dispatches.c.state.in_(("in_flight", "in_doubt")),
+                )
+                .values(values)
+            )
+            connection.execute(
+                sa.insert(outcomes), _outcome_row(claim.dispatch_key, claim.attempt, outcome, now)
+            )
+
+    def expire_leases(self, launch_key: str, now: datetime) -> int:
+        """Put every dispatch whose worker was silent beyond its lease into doubt; gives their number."""
+        with self._database.write() as connection:
+            expired = connection.execute(
+                sa.update(dispatches)
+                .where(
+                    dispatches.c.launch_key == launch_key,
+                    dispatches.c.state == "in_flight",
+                    dispatches.c.lease_until < now,
+                )
+                .values(state="in_doubt", lease_until=None)
+                .returning(dispatches.c.dispatch_key, dispatches.c.attempt)
+            ).all()
+            for row in expired:
+                doubt = _outcome_row(row.dispatch_key, row.attempt, InDoubt(_WORKER_DEAD), now)
+                connection.execute(sa.insert(outcomes), doubt)
+        return len(expired)
+
+    def of_launch(self, launch_key: str) -> list[Dispatch]:
+        """Give the dispatches of a launch in the order of their segments."""
+        columns = ("dispatch_key", "segment", "state", "attempt", "campaign_id")
+        query = sa.select(*(dispatches.c[name] for name in columns))
+        with self._database.read() as connection:
+            rows = connection.execute(
+                query.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+            )
+            return [Dispatch(*row) for row in rows]
+
+    def states(self, launch_key: str) -> dict[str, int]:
+        """Count the dispatches of a launch by state; states without any are left out."""
+        query = (
+            sa.select(dispatches.c.state, sa.func.count().label("size"))
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(dispatches.c.state)
+        )
+        with self._database.read() as connection:
+            return {row.state: row.size for row in connection.execute(query)}
+
+    def reasons(self, launch_key: str, kind: str) -> list[str]:
+        """Give the reasons recorded with one kind of outcome, such as ``refused``, each text once."""
+        query = (
+            sa.select(outcomes.c.reason)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == kind)
+            .distinct()
+            .order_by(outcomes.c.reason)
+        )
+        with self._database.read() as connection:
+            return [reason for reason in connection.scalars(query) if reason]
+
+    def newest_outcome(self, launch_key: str) -> datetime | None:
+        """Give the time of the newest outcome of a launch, or None before the first."""
+        query = (
+            sa.select(outcomes.c.recorded_at)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key)
+            .order_by(outcomes.c.recorded_at.desc())
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            return connection.scalar(query)
+
+    def segment(self, launch_key: str, number: int) -> Identifiers:
+        """Give the identifiers of one segment."""
+        with self._database.read() as connection:
+            row = connection.execute(_segment(launch_key, number)).one()
+        return from_bytes(row.kind, row.identifiers)
+
+
+def _take_next(launch_key: str, worker: str, lease_until: datetime) -> Any:
+    following = (
+        sa.select(dispatches.c.dispatch_key)
+        .where(dispatches.c.launch_key == launch_key, dispatches.c.state == "planned")
+        .order_by(dispatches.c.segment)
+        .limit(1)
+        .with_for_update(skip_locked=True)  # PostgreSQL; SQLite lets one writer in at a time anyway
+        .scalar_subquery()
+    )
+    return (
+        sa.update(dispatches)
+        .where(dispatches.c.dispatch_key == following, dispatches.c.state == "planned")
+        .values(state="in_flight", worker=worker, lease_until=lease_until, attempt=dispatches.c.attempt + 1)
+        .returning(dispatches.c.dispatch_key, dispatches.c.segment, dispatches.c.attempt)
+    )
+
+
+def _segment(launch_key: str, number: int) -> Any:
+    return (
+        sa.select(audiences.c.kind, segments.c.edition, segments.c.identifiers)
+        .join(audiences, audiences.c.launch_key == segments.c.launch_key)
+        .where(segments.c.launch_key == launch_key, segments.c.number == number)
+    )
+
+
+def _outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
+    status = outcome.status if isinstance(outcome, Accepted | Refused) else None
+    reason: str | None = None
+    if isinstance(outcome, Refused):
+        reason = outcome.message
+    elif isinstance(outcome, NotProcessed | InDoubt):
+        reason = outcome.reason
+    return {
+        "dispatch_key": key,
+        "attempt": attempt,
+        "kind": outcome.kind,
+        "status": status,
+        "reason": reason,
+        "recorded_at": now,
+    }

@@ -1,0 +1,210 @@
+"""Launches in the ledger: frozen once, with their audience, segments and planned dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from sendoff.audience import Audience
+from sendoff.errors import NotFoundError
+from sendoff.identifiers import Identifiers, Kind, from_bytes
+from sendoff.ledger.database import Database
+from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.tables import segments as segments_table
+from sendoff.period import Period, dispatch_key
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a launch froze when it was made, without its identifiers."""
+
+    launch_key: str
+    connection: str
+    campaign: str
+    period: Period
+    resend: int
+    definition: str  # the campaign as it was frozen, JSON
+    created_at: datetime
+    settled_at: datetime | None  # when it was quiet or complete; later post-backs count as late
+    identified_by: str  # the column of the query that named people
+    kind: Kind
+    rows: int  # rows that the query gave
+    audience: int  # identifiers that were left
+    dropped: Mapping[str, int]  # reason -> rows
+    segments: int
+
+
+class Launches:
+    """The launches of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, launch_key: str) -> Launch | None:
+        """Give a launch, or None where the ledger holds none of that key."""
+        with self._database.read() as connection:
+            row = connection.execute(_LAUNCH.where(launches.c.launch_key == launch_key)).first()
+        return _launch(row) if row else None
+
+    def get(self, launch_key: str) -> Launch:
+        """Give a launch, or raise NotFoundError."""
+        found = self.find(launch_key)
+        if found is None:
+            raise NotFoundError(f"the ledger holds no launch {launch_key}")
+        return found
+
+    def search(self, prefix: str = "", *, campaign: str | None = None, limit: int = 100) -> list[Launch]:
+        """Give the launches whose key starts with ``prefix``, newest first."""
+        query = _LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
+        if campaign is not None:
+            query = query.where(launches.c.campaign == campaign)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
+        return [_launch(row) for row in rows]
+
+    def freeze(
+        self,
+        launch_key: str,
+        *,
+        connection: str,
+        campaign: str,
+        period: Period,
+        resend: int,
+        definition: str,
+        audience: Audience,
+        segments: Iterable[tuple[str | None, Identifiers]],
+        now: datetime,
+    ) -> Launch:
+        """Store a launch with its audience, segments (edition, identifiers) and planned dispatches, all or nothing.
+
+        Where another process froze the same key first, its launch is given and this audience is forgotten.
+        """
+        row = {
+            "launch_key": launch_key,
+            "connection": connection,
+            "campaign": campaign,
+            "period_start": period.start,
+            "period_end": period.end,
+            "resend": resend,
+            "definition": definition,
+            "created_at": now,
+        }
+        try:
+            with self._database.write() as link:
+                link.execute(sa.insert(launches), row)
+                _insert_audience(link, launch_key, audience)
+                _insert_segments(link, launch_key, segments)
+        except exc.IntegrityError:
+            if self.find(launch_key) is None:
+                raise
+        return self.get(launch_key)
+
+    def settle(self, launch_key: str, now: datetime) -> None:
+        """Note that a launch is quiet or complete, unless that was noted before."""
+        with self._database.write() as connection:
+            connection.execute(
+                sa.update(launches)
+                .where(launches.c.launch_key == launch_key, launches.c.settled_at.is_(None))
+                .values(settled_at=now)
+            )
+
+    def audience(self, launch_key: str) -> Identifiers:
+        """Give the frozen audience of a launch."""
+        query = sa.select(audiences.c.kind, audiences.c.identifiers)
+        with self._database.read() as connection:
+            row = connection.execute(query.where(audiences.c.launch_key == launch_key)).one()
+        return from_bytes(row.kind, row.identifiers)
+
+    def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
+        """Give the groups that one column of the query made, such as ``platform``: value -> identifiers."""
+        query = (
+            sa.select(audience_groups.c.value, audiences.c.kind, audience_groups.c.identifiers)
+            .join(audiences, audiences.c.launch_key == audience_groups.c.launch_key)
+            .where(audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
+        )
+        with self._database.read() as connection:
+            return {row.value: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
+
+
+_SEGMENTS = (
+    sa.select(sa.func.count())
+    .select_from(segments_table)
+    .where(segments_table.c.launch_key == launches.c.launch_key)
+    .scalar_subquery()
+)
+_LAUNCH = sa.select(
+    launches,
+    audiences.c.identified_by,
+    audiences.c.kind,
+    audiences.c.rows,
+    audiences.c.size.label("audience"),
+    audiences.c.dropped,
+    _SEGMENTS.label("segments"),
+).join(audiences, audiences.c.launch_key == launches.c.launch_key)
+
+
+def _launch(row: sa.Row[Any]) -> Launch:
+    values = dict(row._mapping)
+    period = Period(values.pop("period_start"), values.pop("period_end"))
+    return Launch(period=period, **values)
+
+
+def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audience) -> None:
+    connection.execute(
+        sa.insert(audiences),
+        {
+            "launch_key": launch_key,
+            "identified_by": audience.identified_by,
+            "kind": audience.identifiers.kind,
+            "rows": audience.rows,
+            "size": len(audience.identifiers),
+            "dropped": dict(audience.dropped),
+            "fingerprint": audience.fingerprint,
+            "identifiers": audience.identifiers.to_bytes(),
+        },
+    )
+    for name, values in audience.groups.items():
+        for value, identifiers in values.items():
+            connection.execute(
+                sa.insert(audience_groups),
+                {
+                    "launch_key": launch_key,
+                    "name": name,
+                    "value": value,
+                    "size": len(identifiers),
+                    "identifiers": identifiers.to_bytes(),
+                },
+            )
+
+
+def _insert_segments(
+    connection: sa.Connection, launch_key: str, slices: Iterable[tuple[str | None, Identifiers]]
+) -> None:
+    for number, (edition, identifiers) in enumerate(slices, start=1):
+        fingerprint = identifiers.fingerprint()
+        connection.execute(
+            sa.insert(segments_table),
+            {
+                "launch_key": launch_key,
+                "number": number,
+                "edition": edition,
+                "size": len(identifiers),
+                "fingerprint": fingerprint,
+                "identifiers": identifiers.to_bytes(),
+            },
+        )
+        connection.execute(
+            sa.insert(dispatches),
+            {
+                "dispatch_key": dispatch_key(launch_key, fingerprint),
+                "launch_key": launch_key,
+                "segment": number,
+                "state": "planned",
+                "attempt": 0,
+            },
+        )

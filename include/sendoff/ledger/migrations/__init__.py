@@ -1,0 +1,1 @@
+"""The history of the ledger's tables; run by ``sendoff migrate``."""

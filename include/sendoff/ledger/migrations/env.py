@@ -1,0 +1,13 @@
+"""Run the migrations on the connection that the ledger hands over."""
+
+from alembic import context
+
+from sendoff.ledger.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,  # SQLite changes a table by copying it
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,307 @@
+"""Post-backs in the ledger: stored as they come, in the order of each receiver's commits, and folded later.
+
+A receiver process is the only writer under its number and commits in order, so "everything up to number n" is a
+state that never changes: folding remembers n, and n moves in the same transaction as what was folded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from sendoff.identifiers import Identifiers, from_bytes
+from sendoff.ledger.database import Database
+from sendoff.ledger.tables import (
+    audiences,
+    dispatches,
+    launches,
+    outcomes,
+    post_backs,
+    receivers,
+    returns,
+    segments,
+    timeline,
+)
+from sendoff.postbacks import PostBack
+
+_FOLDED_COLUMNS = (
+    "number",
+    "kind",
+    "dispatch_key",
+    "received_at",
+    "device_id",
+    "user_id",
+    "campaign_id",
+    "readable",
+)
+_EVIDENCE = "a post-back came from it"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the post-backs of one dispatch are held against."""
+
+    launch_key: str
+    campaign_id: int | None
+    identified_by: str
+    settled_at: datetime | None
+    identifiers: Identifiers
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What came back of one dispatch: who, how many post-backs, and which of them decide nothing."""
+
+    delivered: Identifiers
+    engaged: Identifiers
+    deliveries: int
+    opens: int
+    anomalies: Mapping[str, int]
+    newest_at: datetime  # when the newest was received
+
+    def __or__(self, other: Returned) -> Returned:
+        """Join two parts of what came back; the order of joining changes nothing."""
+        anomalies = Counter(self.anomalies)
+        anomalies.update(other.anomalies)
+        return Returned(
+            delivered=self.delivered | other.delivered,
+            engaged=self.engaged | other.engaged,
+            deliveries=self.deliveries + other.deliveries,
+            opens=self.opens + other.opens,
+            anomalies=dict(anomalies),
+            newest_at=max(self.newest_at, other.newest_at),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A run of post-backs of one receiver, folded, ready to be stored in one transaction."""
+
+    receiver: int
+    after: int
+    up_to: int
+    returned: Mapping[str, Returned]  # dispatch key -> what this run adds
+    evidence: Collection[str]  # keys of dispatches that somebody answered whom they were sent to
+    minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
+
+
+class PostBacks:
+    """The post-backs of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def register_receiver(self, name: str, now: datetime) -> int:
+        """Give a receiver process a number of its own, under which it numbers its post-backs from 1."""
+        row = {"name": name, "started_at": now, "folded": 0}
+        with self._database.write() as connection:
+            return int(
+                connection.execute(sa.insert(receivers).returning(receivers.c.receiver), row).scalar_one()
+            )
+
+    def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
+        """Store post-backs in one transaction; when this returns they are durable.
+
+        Numbers that are stored already are passed over, so that a commit whose answer was lost can be repeated.
+        """
+        rows = [_row(receiver, number, post_back) for number, post_back in numbered]
+        if not rows:
+            return
+        with self._database.write() as connection:
+            connection.execute(self._database.insert_or_pass(post_backs), rows)
+
+    def unfolded(self) -> list[tuple[int, int]]:
+        """Give (receiver, number folded so far) of every receiver that stored more than that."""
+        newest = (
+            sa.select(sa.func.max(post_backs.c.number))
+            .where(post_backs.c.receiver == receivers.c.receiver)
+            .scalar_subquery()
+        )
+        query = sa.select(receivers.c.receiver, receivers.c.folded).where(newest > receivers.c.folded)
+        with self._database.read() as connection:
+            return [(receiver, folded) for receiver, folded in connection.execute(query)]
+
+    def read(self, receiver: int, *, after: int, limit: int) -> pa.Table:
+        """Give up to ``limit`` post-backs of one receiver above number ``after``, in order, without bodies."""
+        query = (
+            sa.select(*(post_backs.c[name] for name in _FOLDED_COLUMNS))
+            .where(post_backs.c.receiver == receiver, post_backs.c.number > after)
+            .order_by(post_backs.c.number)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        columns = zip(*rows, strict=True) if rows else ([] for _ in _FOLDED_COLUMNS)
+        return pa.table(
+            [pa.array(values, _ARROW[name]) for name, values in zip(_ARROW, columns, strict=True)],
+            list(_ARROW),
+        )
+
+    def origins(self, dispatch_keys: Iterable[str]) -> dict[str, Origin]:
+        """Give for each dispatch key that the ledger knows what its post-backs are held against."""
+        query = _ORIGIN.where(dispatches.c.dispatch_key.in_(list(dispatch_keys)))
+        with self._database.read() as connection:
+            return {
+                row.dispatch_key: Origin(
+                    launch_key=row.launch_key,
+                    campaign_id=row.campaign_id,
+                    identified_by=row.identified_by,
+                    settled_at=row.settled_at,
+                    identifiers=from_bytes(row.kind, row.identifiers),
+                )
+                for row in connection.execute(query)
+            }
+
+    def store_fold(self, fold: Fold, now: datetime) -> bool:
+        """Add a fold to what came back, move the receiver's mark, and resolve doubts that it is evidence for.
+
+        All in one transaction; gives False, and changes nothing, where another process folded the same run first.
+        """
+        with self._database.write() as connection:
+            _lock_folding(connection)
+            moved = connection.execute(
+                sa.update(receivers)
+                .where(receivers.c.receiver == fold.receiver, receivers.c.folded == fold.after)
+                .values(folded=fold.up_to)
+            )
+            if not moved.rowcount:
+                return False
+            stored = _stored_returns(connection, fold.returned)
+            changed = [
+                _returns_row(key, stored[key] | new if key in stored else new)
+                for key, new in fold.returned.items()
+            ]
+            if changed:
+                connection.execute(self._database.insert_or_replace(returns), changed)
+            minutes = [
+                {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
+                for (launch, minute), (deliveries, opens) in fold.minutes.items()
+            ]
+            if minutes:
+                connection.execute(self._database.insert_or_add(timeline, "deliveries", "opens"), minutes)
+            _resolve_doubts(connection, fold.evidence, now)
+        return True
+
+    def returned(self, launch_key: str) -> dict[str, Returned]:
+        """Give what came back of each dispatch of a launch; dispatches without a post-back are left out."""
+        query = _RETURNS.where(dispatches.c.launch_key == launch_key)
+        with self._database.read() as connection:
+            return {row.dispatch_key: _returned(row) for row in connection.execute(query)}
+
+    def timeline(self, launch_key: str) -> list[tuple[datetime, int, int]]:
+        """Give (minute of reception, deliveries, opens) of a launch in the order of time."""
+        query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
+        with self._database.read() as connection:
+            rows = connection.execute(
+                query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute)
+            )
+            return [(minute, deliveries, opens) for minute, deliveries, opens in rows]
+
+
+_ARROW = {
+    "number": pa.int64(),
+    "kind": pa.string(),
+    "dispatch_key": pa.string(),
+    "received_at": pa.timestamp("us", "UTC"),
+    "device_id": pa.int64(),
+    "user_id": pa.string(),
+    "campaign_id": pa.int64(),
+    "readable": pa.bool_(),
+}
+
+_ORIGIN = (
+    sa.select(
+        dispatches.c.dispatch_key,
+        dispatches.c.launch_key,
+        dispatches.c.campaign_id,
+        audiences.c.identified_by,
+        audiences.c.kind,
+        launches.c.settled_at,
+        segments.c.identifiers,
+    )
+    .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+    .join(
+        segments,
+        sa.and_(segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment),
+    )
+)
+
+_RETURNS = (
+    sa.select(returns, audiences.c.kind)
+    .join(dispatches, dispatches.c.dispatch_key == returns.c.dispatch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+)
+
+
+def _row(receiver: int, number: int, post_back: PostBack) -> dict[str, Any]:
+    fields = post_back.fields
+    return {
+        "receiver": receiver,
+        "number": number,
+        "kind": post_back.kind,
+        "dispatch_key": post_back.dispatch_key,
+        "received_at": post_back.received_at,
+        "occurred_at": fields and fields.time,
+        "device_id": fields and fields.device_id,
+        "profile_id": fields and fields.profile_id,
+        "user_id": fields and fields.user_id,
+        "send_id": fields and fields.send_id,
+        "campaign_id": fields and fields.campaign_id,
+        "readable": fields is not None,
+        "body": post_back.body,
+    }
+
+
+def _lock_folding(connection: sa.Connection) -> None:
+    """Let one fold at a time change what came back, whichever receiver it is of (SQLite does so by itself)."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("LOCK TABLE returns IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def _stored_returns(connection: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, Returned]:
+    query = _RETURNS.where(returns.c.dispatch_key.in_(list(dispatch_keys)))
+    return {row.dispatch_key: _returned(row) for row in connection.execute(query)}
+
+
+def _returned(row: sa.Row[Any]) -> Returned:
+    return Returned(
+        delivered=from_bytes(row.kind, row.delivered),
+        engaged=from_bytes(row.kind, row.engaged),
+        deliveries=row.deliveries,
+        opens=row.opens,
+        anomalies=row.anomalies,
+        newest_at=row.newest_at,
+    )
+
+
+def _returns_row(dispatch_key: str, returned: Returned) -> dict[str, Any]:
+    return {
+        "dispatch_key": dispatch_key,
+        "delivered": returned.delivered.to_bytes(),
+        "engaged": returned.engaged.to_bytes(),
+        "deliveries": returned.deliveries,
+        "opens": returned.opens,
+        "anomalies": dict(returned.anomalies),
+        "newest_at": returned.newest_at,
+    }
+
+
+def _resolve_doubts(connection: sa.Connection, evidence: Collection[str], now: datetime) -> None:
+    # The campaign's number is not taken over: a body may name any, and only the service's own reply tells a forgery.
+    for key in evidence:
+        resolved = connection.execute(
+            sa.update(dispatches)
+            .where(dispatches.c.dispatch_key == key, dispatches.c.state == "in_doubt")
+            .values(state="accepted")
+            .returning(dispatches.c.attempt)
+        ).first()
+        if resolved:
+            row = {"dispatch_key": key, "attempt": resolved.attempt, "kind": "evidence", "reason": _EVIDENCE}
+            connection.execute(sa.insert(outcomes), row | {"recorded_at": now})

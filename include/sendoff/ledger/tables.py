@@ -1,0 +1,225 @@
+"""The tables of the ledger, the same on SQLite and PostgreSQL.
+
+Read from top to bottom as a launch lives: what it froze, what was tried, what came back, what was concluded.
+Identifiers stand in blobs in the form of :mod:`sendoff.identifiers`, never one row for each.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.types import TypeDecorator
+
+from sendoff.figures import VERDICTS
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware datetime in UTC, on databases that know time zones and on those that do not."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Refuse a naive datetime; store the others in UTC."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("the ledger takes aware datetimes only")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Give an aware datetime in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
+    return Column(name, String(32), *args, nullable=False, **kwargs)  # type: ignore[arg-type]
+
+
+launches = Table(
+    "launches",
+    metadata,
+    _key("launch_key", primary_key=True),
+    Column("connection", Text, nullable=False),
+    Column("campaign", Text, nullable=False),
+    Column("period_start", Moment, nullable=False),
+    Column("period_end", Moment, nullable=False),
+    Column("resend", Integer, nullable=False),
+    Column("definition", Text, nullable=False, comment="the campaign as it was frozen, JSON"),
+    Column("created_at", Moment, nullable=False),
+    Column("settled_at", Moment, comment="when quiet or complete; later post-backs count as late"),
+    Index(None, "campaign", "period_end"),
+)
+
+audiences = Table(
+    "audiences",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("identified_by", Text, nullable=False),
+    Column("kind", String(7), nullable=False, comment="integer or string"),
+    Column("rows", BigInteger, nullable=False, comment="rows that the query gave"),
+    Column("size", BigInteger, nullable=False),
+    Column("dropped", JSON, nullable=False, comment="reason -> rows"),
+    Column("fingerprint", Text, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+)
+
+audience_groups = Table(
+    "audience_groups",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("name", Text, primary_key=True, comment="a column of the query, such as platform"),
+    Column("value", Text, primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+)
+
+segments = Table(
+    "segments",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("edition", Text, comment="the language of its request, where languages are sent apart"),
+    Column("size", BigInteger, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+)
+
+dispatches = Table(
+    "dispatches",
+    metadata,
+    _key("dispatch_key", primary_key=True),
+    _key("launch_key", ForeignKey("launches.launch_key")),
+    Column("segment", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
+    Column("worker", Text),
+    Column("lease_until", Moment, comment="a worker silent beyond this counts as dead"),
+    Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
+    CheckConstraint(f"state IN {DISPATCH_STATES}", name="state"),
+    Index(None, "launch_key", "state", "segment"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    _key("dispatch_key", ForeignKey("dispatches.dispatch_key"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("worker", Text, nullable=False),
+    Column("started_at", Moment, nullable=False, comment="the intent: committed before the request"),
+    comment="appended, never changed",
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    _key("dispatch_key", ForeignKey("dispatches.dispatch_key")),
+    Column("attempt", Integer, nullable=False),
+    Column(
+        "kind", String(16), nullable=False, comment="accepted, refused, not_processed, in_doubt, evidence"
+    ),
+    Column("status", Integer, comment="HTTP status, where one was read"),
+    Column("reason", Text),
+    Column("recorded_at", Moment, nullable=False),
+    Index(None, "dispatch_key"),
+    comment="appended, never changed",
+)
+
+receivers = Table(
+    "receivers",
+    metadata,
+    Column("receiver", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("folded", BigInteger, nullable=False, comment="post-backs up to this number are folded"),
+    comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
+)
+
+post_backs = Table(
+    "post_backs",
+    metadata,
+    Column("receiver", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(8), nullable=False, comment="delivery or open"),
+    _key("dispatch_key"),
+    Column("received_at", Moment, nullable=False),
+    Column("occurred_at", Moment, comment="the body's time"),
+    Column("device_id", BigInteger),
+    Column("profile_id", BigInteger),
+    Column("user_id", Text),
+    Column("send_id", BigInteger),
+    Column("campaign_id", BigInteger),
+    Column("readable", Boolean, nullable=False, comment="false: in quarantine, the body says why"),
+    Column("body", LargeBinary, nullable=False),
+)
+
+returns = Table(
+    "returns",
+    metadata,
+    _key("dispatch_key", primary_key=True),
+    Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
+    Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
+    Column("deliveries", BigInteger, nullable=False),
+    Column("opens", BigInteger, nullable=False),
+    Column("anomalies", JSON, nullable=False, comment="kind -> post-backs"),
+    Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
+    comment="what came back of one dispatch: its post-backs, folded",
+)
+
+timeline = Table(
+    "timeline",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("minute", Moment, primary_key=True),
+    Column("deliveries", BigInteger, nullable=False),
+    Column("opens", BigInteger, nullable=False),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("verdict", String(16), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+    CheckConstraint(f"verdict IN {VERDICTS}", name="verdict"),
+)
+
+reports = Table(
+    "reports",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("as_of", Moment, nullable=False),
+    Column("figures", JSON, nullable=False),
+)

@@ -1,0 +1,164 @@
+"""Reconciliation: what was sent against what came back, one verdict for each identifier.
+
+:mod:`sendoff.fold` has added up what came back of each dispatch; :func:`reconcile` gives every identifier of a launch
+exactly one verdict, by set algebra. Neither the order of post-backs nor their repetition changes a figure.
+
+.. code-block:: text
+
+    opened or clicked .......................................... engaged
+    delivered, as far as a delivery was reported ............... delivered
+    silent, request refused or not made ........................ not sent
+    silent, nobody knows whether the request was processed ..... in doubt
+    silent, accepted, its deliveries are reported reliably ..... missing
+    silent, accepted, otherwise ................................ unknowable
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from sendoff.campaign import Campaign, Channel
+from sendoff.figures import ANOMALIES, VERDICTS, Figures
+from sendoff.fold import MATCHED_BY, fold
+from sendoff.identifiers import Identifiers, empty, union
+from sendoff.ledger import Dispatch, Ledger, Returned
+from sendoff.ledger.launches import Launch
+
+_log = logging.getLogger(__name__)
+
+RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
+"""Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
+
+_RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
+_NEVER_MADE = frozenset({"planned", "refused"})
+
+
+def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
+    """Fold what came back, give every identifier of a launch its verdict, store both and give the figures."""
+    fold(ledger)
+    launch = ledger.launches.get(launch_key)
+    dispatches = ledger.dispatches.of_launch(launch_key)
+    returned = ledger.post_backs.returned(launch_key)
+    platforms = ledger.launches.groups(launch_key, "platform")
+    sets = _judge(ledger, launch, dispatches, returned, platforms)
+    figures = Figures(
+        launch_key=launch_key,
+        campaign=launch.campaign,
+        period=launch.period.key,
+        as_of=now or datetime.now(UTC),
+        rows=launch.rows,
+        dropped=launch.dropped,
+        audience=launch.audience,
+        segments=launch.segments,
+        dispatches=Counter(dispatch.state for dispatch in dispatches),
+        verdicts={verdict: len(sets[verdict]) for verdict in VERDICTS},
+        by_platform={
+            platform: {verdict: len(sets[verdict] & members) for verdict in VERDICTS}
+            for platform, members in sorted(platforms.items())
+        },
+        anomalies=_anomalies(launch, returned.values()),
+        post_backs={
+            "delivery": sum(part.deliveries for part in returned.values()),
+            "open": sum(part.opens for part in returned.values()),
+        },
+        timeline=ledger.post_backs.timeline(launch_key),
+    )
+    ledger.verdicts.store(figures, sets)
+    _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
+    return figures
+
+
+def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: datetime | None = None) -> bool:
+    """Say whether a launch is complete (everybody engaged) or has been quiet for a while, and note it once it is.
+
+    Quiet: no dispatch is waiting or in flight, and neither an outcome nor a post-back came within ``quiet_for``.
+    """
+    fold(ledger)
+    moment = now or datetime.now(UTC)
+    launch = ledger.launches.get(launch_key)
+    states = ledger.dispatches.states(launch_key)
+    if states.keys() & {"planned", "in_flight"}:
+        return False
+    returned = ledger.post_backs.returned(launch_key).values()
+    newest = [part.newest_at for part in returned]
+    if outcome_at := ledger.dispatches.newest_outcome(launch_key):
+        newest.append(outcome_at)
+    complete = sum(len(part.engaged) for part in returned) == launch.audience
+    if complete or not newest or moment - max(newest) >= quiet_for:
+        ledger.launches.settle(launch_key, moment)
+        return True
+    return False
+
+
+def _judge(
+    ledger: Ledger,
+    launch: Launch,
+    dispatches: Iterable[Dispatch],
+    returned: Mapping[str, Returned],
+    platforms: Mapping[str, Identifiers],
+) -> dict[str, Identifiers]:
+    audience = ledger.launches.audience(launch.launch_key)
+    requested: dict[str, list[Identifiers]] = {"accepted": [], "not_sent": [], "in_doubt": []}
+    for dispatch in dispatches:
+        segment = ledger.dispatches.segment(launch.launch_key, dispatch.segment)
+        requested[_certainty(dispatch.state)].append(segment)
+    engaged = union(launch.kind, (part.engaged for part in returned.values()))
+    delivered = union(launch.kind, (part.delivered for part in returned.values())) - engaged
+    heard = engaged | delivered
+    accepted = union(launch.kind, requested["accepted"]) - heard
+    in_doubt = union(launch.kind, requested["in_doubt"]) - heard
+    missing = accepted & _reliable(launch, audience, platforms)
+    return {
+        "engaged": engaged,
+        "delivered": delivered,
+        "missing": missing,
+        "unknowable": accepted - missing,
+        "in_doubt": in_doubt,
+        "not_sent": audience - heard - accepted - in_doubt,
+    }
+
+
+def _certainty(state: str) -> str:
+    if state == "accepted":
+        return "accepted"
+    return "not_sent" if state in _NEVER_MADE else "in_doubt"
+
+
+def _reliable(launch: Launch, audience: Identifiers, platforms: Mapping[str, Identifiers]) -> Identifiers:
+    """Give those of an audience for whom silence means that nothing was delivered."""
+    campaign = Campaign.model_validate_json(launch.definition)
+    if launch.identified_by not in MATCHED_BY or "delivery" not in campaign.post_backs.kinds:
+        return empty(launch.kind)
+    if _every_channel_reliable(campaign):
+        return audience
+    reliable = union(launch.kind, (who for name, who in platforms.items() if name in RELIABLE_PLATFORMS))
+    # Whoever came with two platforms may have been sent to on the one that reports nothing.
+    return reliable - union(
+        launch.kind, (who for name, who in platforms.items() if name not in RELIABLE_PLATFORMS)
+    )
+
+
+def _every_channel_reliable(campaign: Campaign) -> bool:
+    others = set(campaign.used()) - _RELIABLE_CHANNELS
+    web_push = campaign.channels.web_push
+    return not others or (
+        others == {Channel.WEB_PUSH}
+        and web_push is not None
+        and RELIABLE_PLATFORMS.issuperset(web_push.browsers)
+    )
+
+
+def _anomalies(launch: Launch, returned: Iterable[Returned]) -> dict[str, int]:
+    counts = Counter(dict.fromkeys(ANOMALIES, 0))
+    for part in returned:
+        counts.update(part.anomalies)
+        if launch.identified_by in MATCHED_BY:
+            undecided = sum(part.anomalies.get(kind, 0) for kind in ("unexpected", "forged", "unreadable"))
+            # The service gives no event id, so a second click of one person counts here as well.
+            counts["duplicate"] += (
+                part.deliveries + part.opens - undecided - len(part.delivered) - len(part.engaged)
+            )
+    return dict(counts)

@@ -1,0 +1,234 @@
+"""The ledger on every database that can be reached: what is frozen, claimed, recorded, stored and folded."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from sendoff.audience import Audience
+from sendoff.errors import LedgerUnavailableError, NotFoundError, SettingsError
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.ledger.launches import Launch
+from sendoff.ledger.tables import metadata
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import PostBack
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+LEASE = timedelta(minutes=5)
+
+
+def audience(*members: int) -> Audience:
+    identifiers = integers(members)
+    return Audience(
+        identified_by="device_id",
+        identifiers=identifiers,
+        rows=len(members) + 2,
+        dropped={"null": 2},
+        groups={"platform": {"chrome": integers(members[:2])}},
+        fingerprint=identifiers.fingerprint(),
+    )
+
+
+def freeze(ledger: Ledger, *members: int, segment_size: int = 2) -> Launch:
+    frozen = audience(*(members or (1, 2, 3, 4, 5)))
+    return ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition="{}",
+        audience=frozen,
+        segments=((None, segment) for segment in frozen.identifiers.slices(segment_size)),
+        now=NOW,
+    )
+
+
+def test_the_migrations_make_exactly_the_tables(ledger: Ledger) -> None:
+    with ledger._database.read() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
+    freeze(ledger)
+    ledger.migrate()
+    assert ledger.launches.get(KEY).audience == 5
+
+
+def test_a_launch_comes_back_as_it_was_frozen(ledger: Ledger) -> None:
+    freeze(ledger)
+    launch = ledger.launches.get(KEY)
+    assert (launch.rows, launch.audience, launch.dropped, launch.segments) == (7, 5, {"null": 2}, 3)
+    assert launch.period == PERIOD
+    assert launch.created_at == NOW
+    assert ledger.launches.audience(KEY) == integers([1, 2, 3, 4, 5])
+    assert ledger.launches.groups(KEY, "platform") == {"chrome": integers([1, 2])}
+
+
+def test_a_second_freeze_of_the_same_launch_changes_nothing(ledger: Ledger) -> None:
+    freeze(ledger)
+    assert freeze(ledger, 7, 8, 9).audience == 5
+    assert ledger.launches.audience(KEY) == integers([1, 2, 3, 4, 5])
+
+
+def test_segments_are_the_audience_without_overlap(ledger: Ledger) -> None:
+    freeze(ledger)
+    segments = [ledger.dispatches.segment(KEY, number) for number in (1, 2, 3)]
+    assert sum(len(segment) for segment in segments) == 5
+    assert [list(segment) for segment in segments] == [[1, 2], [3, 4], [5]]
+
+
+def test_an_unknown_launch_is_not_found(ledger: Ledger) -> None:
+    assert ledger.launches.find("0" * 32) is None
+    with pytest.raises(NotFoundError):
+        ledger.launches.get("0" * 32)
+
+
+def test_a_launch_is_found_by_the_beginning_of_its_key(ledger: Ledger) -> None:
+    freeze(ledger)
+    assert [launch.launch_key for launch in ledger.launches.search(KEY[:6])] == [KEY]
+    assert ledger.launches.search("%") == []
+
+
+def test_a_claim_commits_the_intent_and_hands_over_the_segment(ledger: Ledger) -> None:
+    freeze(ledger)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert list(claim.identifiers) == [1, 2]
+    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 2}
+
+
+def test_each_dispatch_is_claimed_by_one_worker_only(ledger: Ledger) -> None:
+    freeze(ledger, *range(1, 41), segment_size=1)
+    barrier = threading.Barrier(4)
+
+    def work(name: str) -> list[str]:
+        barrier.wait()
+        taken = []
+        while claim := ledger.dispatches.claim(KEY, worker=name, now=NOW, lease=LEASE):
+            taken.append(claim.dispatch_key)
+        return taken
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = [key for keys in pool.map(work, "abcd") for key in keys]
+    assert len(taken) == len(set(taken)) == 40
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Accepted(200, 17), "accepted"),
+        (Refused(400, "no such app"), "refused"),
+        (NotProcessed("no connection"), "planned"),
+        (InDoubt("no answer"), "in_doubt"),
+    ],
+)
+def test_an_outcome_moves_its_dispatch(ledger: Ledger, outcome: Outcome, state: str) -> None:
+    freeze(ledger, 1, 2)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    ledger.dispatches.record(claim, outcome, NOW)
+    assert ledger.dispatches.states(KEY) == {state: 1}
+    assert ledger.dispatches.newest_outcome(KEY) == NOW
+
+
+def test_a_dispatch_in_doubt_is_not_claimed_again(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    ledger.dispatches.record(claim, InDoubt("no answer"), NOW)
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is None
+
+
+def test_a_dead_workers_dispatch_goes_into_doubt(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert ledger.dispatches.expire_leases(KEY, NOW + LEASE) == 0
+    assert ledger.dispatches.expire_leases(KEY, NOW + LEASE + timedelta(seconds=1)) == 1
+    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+
+
+def test_an_outcome_that_comes_after_the_lease_still_counts(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    ledger.dispatches.expire_leases(KEY, NOW + timedelta(hours=1))
+    ledger.dispatches.record(claim, Accepted(200, 17), NOW + timedelta(hours=1))
+    assert ledger.dispatches.of_launch(KEY)[0].state == "accepted"
+    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+
+
+def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    first = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert first is not None
+    ledger.dispatches.record(first, NotProcessed("no connection"), NOW)
+    ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    ledger.dispatches.record(first, Refused(400, "late"), NOW)
+    assert ledger.dispatches.states(KEY) == {"in_flight": 1}
+
+
+def test_receivers_have_numbers_of_their_own(ledger: Ledger) -> None:
+    numbers = {ledger.post_backs.register_receiver("r", NOW) for _ in range(3)}
+    assert len(numbers) == 3
+
+
+def test_storing_the_same_post_backs_again_is_harmless(ledger: Ledger) -> None:
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    first = PostBack.received("open", "a" * 32, NOW, b'{"time": 1, "device": {"id": 5}}')
+    ledger.post_backs.store(receiver, [(1, first)])
+    ledger.post_backs.store(receiver, [(1, first), (2, first)])
+    assert ledger.post_backs.read(receiver, after=0, limit=10)["number"].to_pylist() == [1, 2]
+    assert ledger.post_backs.read(receiver, after=1, limit=10)["device_id"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe",
+        b'{"time": 1, "device": {"id": 5}, "profile": {"user_id": "a\\u0000b"}}',  # PostgreSQL stores no NUL
+        b'{"time": 253402300799, "device": {"id": 9223372036854775807}}',
+    ],
+)
+def test_a_strange_body_is_stored_all_the_same(ledger: Ledger, body: bytes) -> None:
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    ledger.post_backs.store(receiver, [(1, PostBack.received("open", "a" * 32, NOW, body))])
+    assert ledger.post_backs.read(receiver, after=0, limit=10).num_rows == 1
+
+
+def test_an_error_of_the_database_shows_no_identifier(ledger: Ledger) -> None:
+    with ledger._database.write() as connection:
+        connection.execute(sa.text("DROP TABLE post_backs"))
+    body = b'{"time": 1, "device": {"id": 424242}}'
+    with pytest.raises(LedgerUnavailableError) as caught:
+        ledger.post_backs.store(1, [(1, PostBack.received("open", "a" * 32, NOW, body))])
+    assert "sendoff migrate" in str(caught.value)
+    assert "424242" not in str(caught.value)
+
+
+def test_a_ledger_without_tables_says_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(LedgerUnavailableError, match="sendoff migrate"):
+        Ledger(f"sqlite:///{tmp_path / 'new.db'}").launches.find(KEY)
+
+
+def test_an_unreachable_ledger_is_retryable(free_port: int) -> None:
+    with pytest.raises(LedgerUnavailableError):
+        Ledger(f"postgresql+psycopg://nobody@127.0.0.1:{free_port}/none").ping()
+
+
+@pytest.mark.parametrize("url", ["nonsense", "oracle+nothing://x"])
+def test_a_url_that_cannot_be_used_says_what_one_looks_like(url: str) -> None:
+    with pytest.raises(SettingsError, match="sqlite:////"):
+        Ledger(url)

@@ -1,0 +1,330 @@
+"""Verdicts: one for each identifier, whatever came back, in whatever order, however often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sendoff.audience import Audience
+from sendoff.campaign import Campaign
+from sendoff.figures import VERDICTS, Figures
+from sendoff.fold import fold
+from sendoff.identifiers import Identifiers, integers, strings
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import PostBack
+from sendoff.reconcile import is_settled, reconcile
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+LEASE = timedelta(minutes=5)
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}, "web_push": {"browsers": ["chrome", "safari"]}},
+    }
+)
+EMAIL = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
+    }
+)
+# 1 to 4 are on Chrome, 5 to 8 on Android, 9 and 10 came without a platform; 4 came with both.
+PLATFORMS = {"chrome": [1, 2, 3, 4], "android": [4, 5, 6, 7, 8]}
+
+
+def launch(
+    ledger: Ledger,
+    *,
+    campaign: Campaign = PUSH,
+    members: Identifiers | None = None,
+    identified_by: str = "device_id",
+    platforms: dict[str, list[int]] | None = None,
+    segment_size: int = 100,
+    outcomes: Sequence[Outcome] = (Accepted(200, 17),),
+) -> list[str]:
+    """Freeze a launch of the ten, give its dispatches these outcomes, and give their keys."""
+    identifiers = members or integers(range(1, 11))
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=Audience(
+            identified_by=identified_by,
+            identifiers=identifiers,
+            rows=len(identifiers),
+            dropped={},
+            groups={
+                "platform": {
+                    name: integers(who)
+                    for name, who in (PLATFORMS if platforms is None else platforms).items()
+                }
+            }
+            if identifiers.kind == "integer"
+            else {},
+            fingerprint=identifiers.fingerprint(),
+        ),
+        segments=((None, segment) for segment in identifiers.slices(segment_size)),
+        now=NOW,
+    )
+    for outcome in outcomes:
+        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, NOW)
+    return [dispatch.dispatch_key for dispatch in ledger.dispatches.of_launch(KEY)]
+
+
+def event(
+    key: str, kind: str, device: int, *, campaign: int = 17, at: datetime = NOW, second: int = 0
+) -> PostBack:
+    body = {"time": 1772442000 + second, "device": {"id": device}, "campaign": {"id": campaign}}
+    return PostBack.received(kind, key, at, json.dumps(body).encode())
+
+
+def store(ledger: Ledger, events: Iterable[PostBack]) -> None:
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
+
+
+def verdict_of(ledger: Ledger, identifier: int) -> str:
+    (verdict,) = [name for name, who in ledger.verdicts.sets(KEY).items() if identifier in who]
+    return verdict
+
+
+def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(
+        ledger,
+        [event(key, "delivery", 1), event(key, "delivery", 2), event(key, "open", 2), event(key, "open", 5)],
+    )
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert figures.verdicts == {
+        "engaged": 2,
+        "delivered": 1,
+        "missing": 1,
+        "unknowable": 6,
+        "in_doubt": 0,
+        "not_sent": 0,
+    }
+    assert verdict_of(ledger, 1) == "delivered"
+    assert verdict_of(ledger, 2) == "engaged"
+    assert verdict_of(ledger, 3) == "missing"  # Chrome reports deliveries
+    assert verdict_of(ledger, 4) == "unknowable"  # Chrome and Android: nobody knows which
+    assert verdict_of(ledger, 5) == "engaged"  # an open without a delivery
+    assert verdict_of(ledger, 6) == "unknowable"  # Android reports none
+    assert verdict_of(ledger, 9) == "unknowable"  # nobody knows where it is
+
+
+@pytest.mark.parametrize(
+    ("outcome", "verdict"),
+    [
+        (Refused(400, "no"), "not_sent"),
+        (NotProcessed("no connection"), "not_sent"),
+        (InDoubt("no answer"), "in_doubt"),
+        (Accepted(200, 17), "unknowable"),
+    ],
+)
+def test_the_silent_are_judged_by_what_became_of_their_request(
+    ledger: Ledger, outcome: Outcome, verdict: str
+) -> None:
+    launch(ledger, platforms={}, outcomes=[outcome])
+    assert reconcile(ledger, KEY).verdicts[verdict] == 10
+
+
+def test_what_waits_is_not_sent(ledger: Ledger) -> None:
+    launch(ledger, outcomes=[])
+    assert reconcile(ledger, KEY).verdicts["not_sent"] == 10
+
+
+def test_without_platforms_silence_on_push_is_unknowable(ledger: Ledger) -> None:
+    launch(ledger, platforms={})
+    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+
+
+def test_without_platforms_silence_on_email_is_missing(ledger: Ledger) -> None:
+    launch(ledger, platforms={}, campaign=EMAIL)
+    assert reconcile(ledger, KEY).verdicts["missing"] == 10
+
+
+def test_where_no_deliveries_are_asked_for_none_is_missing(ledger: Ledger) -> None:
+    campaign = EMAIL.model_copy(
+        update={"post_backs": EMAIL.post_backs.model_copy(update={"kinds": ("open",)})}
+    )
+    launch(ledger, platforms={}, campaign=campaign)
+    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+
+
+def test_identifiers_that_no_post_back_names_are_unknowable(ledger: Ledger) -> None:
+    (key,) = launch(ledger, campaign=EMAIL, members=strings(["a", "b"]), identified_by="external_id")
+    store(ledger, [event(key, "delivery", 1)])
+    figures = reconcile(ledger, KEY)
+    assert figures.verdicts["unknowable"] == 2
+    assert figures.post_backs == {"delivery": 1, "open": 0}
+
+
+def test_users_are_matched_by_the_user_id_of_a_post_back(ledger: Ledger) -> None:
+    (key,) = launch(ledger, campaign=EMAIL, members=strings(["ann", "bob"]), identified_by="user_id")
+    body = b'{"time": 1, "device": {"id": 5}, "profile": {"user_id": "ann"}, "campaign": {"id": 17}}'
+    store(ledger, [PostBack.received("open", key, NOW, body)])
+    assert reconcile(ledger, KEY).verdicts["engaged"] == 1
+
+
+def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(
+        ledger,
+        [
+            event(key, "delivery", 99),  # unexpected
+            event(key, "open", 1, campaign=18),  # forged
+            PostBack.received("open", key, NOW, b"{"),  # unreadable
+            event(key, "delivery", 1),
+            event(key, "delivery", 1),  # duplicate
+        ],
+    )
+    figures = reconcile(ledger, KEY)
+    assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
+    assert figures.verdicts["delivered"] == 1
+    assert figures.verdicts["engaged"] == 0
+    assert figures.post_backs == {"delivery": 3, "open": 2}
+
+
+def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    ledger.launches.settle(KEY, NOW)
+    store(ledger, [event(key, "open", 1, at=NOW + timedelta(seconds=1))])
+    figures = reconcile(ledger, KEY)
+    assert figures.anomalies["late"] == 1
+    assert figures.verdicts["engaged"] == 1
+
+
+def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None:
+    (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
+    store(ledger, [event(key, "open", 1)])
+    reconcile(ledger, KEY)
+    (dispatch,) = ledger.dispatches.of_launch(KEY)
+    assert dispatch.state == "accepted"
+    assert verdict_of(ledger, 3) == "missing"
+
+
+def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
+    (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
+    store(ledger, [event(key, "open", 99)])
+    reconcile(ledger, KEY)
+    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+
+
+def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(ledger, [event("f" * 32, "open", 1), event(key, "open", 2)])
+    assert reconcile(ledger, KEY).verdicts["engaged"] == 1
+
+
+def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(ledger, [event(key, "open", 1)])
+    assert fold(ledger) == 1
+    assert fold(ledger) == 0
+    assert reconcile(ledger, KEY).post_backs["open"] == 1
+
+
+def test_the_timeline_counts_by_minute(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    later = NOW + timedelta(minutes=2)
+    store(
+        ledger, [event(key, "delivery", 1), event(key, "open", 1, at=later), event(key, "open", 2, at=later)]
+    )
+    assert list(reconcile(ledger, KEY).timeline) == [(NOW, 1, 0), (later, 0, 2)]
+
+
+def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(ledger, [event(key, "open", 1)])
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert ledger.verdicts.figures(KEY).to_json() == figures.to_json()
+
+
+def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    assert ledger.verdicts.changed() == []
+    store(ledger, [event(key, "open", 1)])
+    fold(ledger)
+    assert ledger.verdicts.changed() == [KEY]
+    reconcile(ledger, KEY)
+    assert ledger.verdicts.changed() == []
+
+
+def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    minute = timedelta(minutes=1)
+    store(ledger, [event(key, "open", 1, at=NOW + minute)])
+    assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
+    assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + 2 * minute)
+    assert ledger.launches.get(KEY).settled_at == NOW + 2 * minute
+
+
+def test_a_launch_is_settled_when_everybody_engaged(ledger: Ledger) -> None:
+    (key,) = launch(ledger)
+    store(ledger, [event(key, "open", device) for device in range(1, 11)])
+    assert is_settled(ledger, KEY, quiet_for=timedelta(days=1), now=NOW)
+
+
+def test_a_launch_with_a_waiting_dispatch_is_not_settled(ledger: Ledger) -> None:
+    launch(ledger, outcomes=[])
+    assert not is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW + timedelta(days=1))
+
+
+_EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # dispatch
+        st.sampled_from(["delivery", "open"]),
+        st.integers(1, 12),  # device: 11 and 12 are strangers
+        st.sampled_from([17, 17, 17, 18]),  # campaign: 18 is forged
+    ),
+    max_size=40,
+)
+
+
+@given(events=_EVENTS, data=st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_order_repetition_and_splitting_change_no_verdict(
+    tmp_path: Path, events: list[tuple[int, str, int, int]], data: st.DataObject
+) -> None:
+    repeated = events + data.draw(st.lists(st.sampled_from(events), max_size=10) if events else st.just([]))
+    shuffled = data.draw(st.permutations(repeated))
+    cut = data.draw(st.integers(0, len(shuffled)))
+    plain = _figures_after(tmp_path, [events])
+    other = _figures_after(tmp_path, [shuffled[:cut], shuffled[cut:]], run=data.draw(st.integers(1, 7)))
+    assert other.verdicts == plain.verdicts
+    assert other.by_platform == plain.by_platform
+    assert plain.unaccounted_identifiers == other.unaccounted_identifiers == 0
+    assert set(plain.verdicts) == set(VERDICTS)
+    assert other.anomalies["duplicate"] >= plain.anomalies["duplicate"]
+
+
+def _figures_after(folder: Path, parts: list[list[tuple[int, str, int, int]]], run: int = 1000) -> Figures:
+    for file in folder.glob("property.db*"):
+        file.unlink()
+    ledger = Ledger(f"sqlite:///{folder / 'property.db'}")
+    try:
+        ledger.migrate()
+        outcomes = [Accepted(200, 17), InDoubt("no answer"), Refused(400, "no"), Accepted(200, 17)]
+        keys = launch(ledger, segment_size=3, outcomes=outcomes)
+        for part in parts:
+            store(ledger, [event(keys[which], kind, device, campaign=to) for which, kind, device, to in part])
+            fold(ledger, run=run)
+        return reconcile(ledger, KEY, now=NOW)
+    finally:
+        ledger.close()
