@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from messaging_service.store import Store, campaigns, post_backs, requests, runs, sends
 from messaging_service.targeting import is_delivery_posted
@@ -90,32 +90,25 @@ def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 def progress(store: Store, now: float) -> dict[str, Any]:
     """Give how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
+    waiting, unsent = runs.c.state == "waiting", post_backs.c.state == "due"
     with store.read() as connection:
-        states = connection.execute(
-            select(post_backs.c.state, func.count()).group_by(post_backs.c.state)
-        ).all()
-        waiting = connection.execute(
-            select(runs.c.due_at <= now, func.count())
-            .where(runs.c.state == "waiting")
-            .group_by(runs.c.due_at <= now)
-        ).all()
-        due_now = connection.execute(
-            select(func.count()).where(post_backs.c.state == "due", post_backs.c.due_at <= now)
-        ).scalar_one()
-        done = connection.execute(select(func.count()).where(runs.c.state == "done")).scalar_one()
-    counts: dict[str, int] = dict(states)
-    unsent = counts.get("due", 0)
-    by_due = {bool(due): count for due, count in waiting}
-    return {
-        "quiet": not unsent and not by_due.get(True, 0),
-        "runs": {"scheduled": by_due.get(False, 0), "due": by_due.get(True, 0), "done": done},
-        "post_backs": {
-            "due": due_now,
-            "later": unsent - due_now,
-            "sent": counts.get("sent", 0),
-            "failed": counts.get("failed", 0),
-        },
-    }
+        its_runs = {
+            "scheduled": _count(connection, waiting, runs.c.due_at > now),
+            "due": _count(connection, waiting, runs.c.due_at <= now),
+            "done": _count(connection, runs.c.state == "done"),
+        }
+        its_post_backs = {
+            "due": _count(connection, unsent, post_backs.c.due_at <= now),
+            "later": _count(connection, unsent, post_backs.c.due_at > now),
+            "sent": _count(connection, post_backs.c.state == "sent"),
+            "failed": _count(connection, post_backs.c.state == "failed"),
+        }
+    quiet = not (its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
+    return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs}
+
+
+def _count(connection: Connection, *where: ColumnElement[bool]) -> int:
+    return connection.execute(select(func.count()).where(*where)).scalar_one()
 
 
 def _campaign(connection: Connection, row: Any) -> dict[str, Any]:

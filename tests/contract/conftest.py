@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -89,6 +91,7 @@ class Listener:
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, Any]]] = []
         self.statuses: list[int] = []
+        self._connections: list[socket.socket] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = False
         self._server.block_on_close = True
@@ -101,7 +104,10 @@ class Listener:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            timeout = 2
+
+            def setup(self) -> None:
+                super().setup()
+                listener._connections.append(self.connection)
 
             def do_POST(self) -> None:
                 assert self.headers["Content-Type"] == "application/json"
@@ -122,6 +128,9 @@ class Listener:
     def close(self) -> None:
         self._server.shutdown()
         self._thread.join()
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
 
