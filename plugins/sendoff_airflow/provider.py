@@ -80,6 +80,11 @@ def _grant_fields() -> dict[str, Any]:
                 "enum": ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", None],
             },
         },
+        "audience": {
+            "label": "Audience",
+            "description": "For jwt_bearer: the aud claim of assertions. Empty: none, as in the service's document.",
+            "schema": {"type": ["string", "null"]},
+        },
         "token_lifetime": {
             "label": "Token lifetime (seconds)",
             "description": "How long a token should be valid, up to 86400. Empty: the service decides.",

@@ -1,0 +1,143 @@
+"""The connection to the messaging service: Airflow's HttpHook, without what is dangerous in it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NoReturn
+
+import requests
+from airflow.providers.http.hooks.http import HttpHook
+from requests.adapters import HTTPAdapter
+
+from sendoff.auth import TokenSource, token_source_for
+from sendoff.client import Client
+from sendoff.dispatch import Sender
+from sendoff.errors import AmbiguousError, RateLimitedError, RefusedError, SendoffError, SettingsError
+from sendoff.postbacks import Addresses
+from sendoff.transport import Bearer
+from sendoff_airflow.failures import explained
+from sendoff_airflow.fields import ServiceFields
+from sendoff_airflow.stores import find_connection
+
+
+class SendoffHook(HttpHook):
+    """Give a client of the messaging service, made from a connection of type ``sendoff``.
+
+    Unlike HttpHook it never turns an extra into a request header, nor login and password into basic authentication;
+    it always has a time-out, follows no redirect, repeats no request, and keeps the bodies of errors out of the
+    log. The connection is looked up once, and one session serves all requests of the hook.
+    """
+
+    conn_name_attr = "sendoff_conn_id"
+    default_conn_name = "sendoff_default"
+    conn_type = "sendoff"
+    hook_name = "Sendoff messaging service"
+
+    def __init__(self, sendoff_conn_id: str = default_conn_name) -> None:
+        super().__init__(method="POST", http_conn_id=sendoff_conn_id)
+        self.sendoff_conn_id = sendoff_conn_id
+
+    def sender(self, addresses: Addresses) -> Sender:
+        """Give all that a worker needs to send dispatches over this connection."""
+        return Sender(self.client(), addresses, self.fields.app_token, self.fields.field_names)
+
+    def client(self) -> Client:
+        """Give a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
+        return Client(self.fields.base_url, self.session, self.tokens(), timeout=self.fields.timeout)
+
+    def tokens(self) -> TokenSource:
+        """Give the source of tokens that this process shares for this connection."""
+        return token_source_for(self.fields.credentials, self.fields.base_url, self.session)
+
+    @cached_property
+    def fields(self) -> ServiceFields:
+        """The fields of the connection, looked up once."""
+        connection = find_connection(self.sendoff_conn_id)
+        if connection is None:
+            raise SettingsError(f"there is no connection {self.sendoff_conn_id}")
+        fields = ServiceFields(connection)
+        if fields.unknown:
+            self.log.warning(
+                "connection %s: unknown extra fields are passed over: %s",
+                self.sendoff_conn_id,
+                ", ".join(fields.unknown),
+            )
+        return fields
+
+    @cached_property
+    def session(self) -> requests.Session:
+        """The one HTTP session of this hook: TLS and proxy as the connection says, no token in it."""
+        session = requests.Session()
+        session.auth = Bearer()  # or a .netrc of the worker would have its say
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, HTTPAdapter(max_retries=0))
+        if self.fields.ca_bundle:
+            session.verify = self.fields.ca_bundle
+        if self.fields.proxy:
+            session.proxies = {"http": self.fields.proxy, "https": self.fields.proxy}
+        return session
+
+    def get_conn(
+        self,
+        headers: dict[Any, Any] | None = None,  # noqa: ARG002  # headers belong to a request and do not stay
+        extra_options: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> requests.Session:
+        """Give the session of this hook."""
+        return self.session
+
+    @explained
+    def run(
+        self,
+        endpoint: str | None = None,
+        data: dict[str, Any] | str | bytes | None = None,
+        headers: dict[str, Any] | None = None,
+        extra_options: dict[str, Any] | None = None,  # noqa: ARG002  # nothing of the transport is the caller's
+        **request_kwargs: Any,
+    ) -> requests.Response:
+        """Make one request of your own, with a token, and give its answer; :meth:`client` is for campaigns.
+
+        It is sent once. What the service refused, or may have done without saying so, fails the task at once;
+        only what certainly was not sent may be retried.
+        """
+        url = f"{self.fields.base_url}/{(endpoint or '').lstrip('/')}"
+        transport = {
+            "auth": Bearer(self.tokens().token()),
+            "timeout": self.fields.timeout,
+            "allow_redirects": False,
+        }
+        try:
+            response = self.session.request(
+                self.method, url, data=data, headers=headers, **{**request_kwargs, **transport}
+            )
+        except requests.RequestException as error:
+            failure = AmbiguousError(f"{self.method} {url}: no answer ({type(error).__name__})")
+        else:
+            self.check_response(response)
+            return response
+        raise failure
+
+    def run_with_advanced_retry(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a request that was sent is never repeated by itself."""
+        raise NotImplementedError("requests to the messaging service are not repeated; use client() or run()")
+
+    def check_response(self, response: requests.Response) -> None:
+        """Raise for every answer but 2xx; the error names the status and nothing of the body."""
+        status = response.status_code
+        said = f"{response.request.method} {response.url}: HTTP {status}"
+        if status == requests.codes.too_many_requests:
+            seconds = response.headers.get("Retry-After", "")
+            raise RateLimitedError(said, float(seconds) if seconds.isdecimal() else None)
+        if status >= requests.codes.server_error:
+            raise AmbiguousError(said)
+        if not response.ok or response.is_redirect:
+            raise RefusedError(said)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Ask for a token and send nothing; where that fails, say in one sentence what to change."""
+        try:
+            self.client()
+            self.fields.app_token, self.fields.field_names  # noqa: B018  # reading them checks them
+            self.tokens().token()
+        except SendoffError as error:
+            return False, str(error)
+        return True, f"{self.fields.base_url} issued a token; nothing was sent."

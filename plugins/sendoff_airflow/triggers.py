@@ -1,0 +1,62 @@
+"""Waiting without a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from sendoff.errors import RetryableError, SendoffError
+from sendoff.ledger import Ledger
+from sendoff.reconcile import is_settled
+from sendoff_airflow.stores import ledger
+
+
+class PostBacksQuietTrigger(BaseTrigger):
+    """Fire once a launch is quiet or complete, or once asking the ledger is of no use any more.
+
+    Its arguments are stored in Airflow's database: ids and seconds, no secret. The event is ``{"launch_key": ...}``,
+    with a ``problem`` where there is one.
+    """
+
+    def __init__(self, launch_key: str, quiet_for: float, poll_interval: float, ledger_conn_id: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.launch_key = launch_key
+        self.quiet_for = quiet_for
+        self.poll_interval = poll_interval
+        self.ledger_conn_id = ledger_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give what is needed to make this trigger again in another process."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "launch_key": self.launch_key,
+                "quiet_for": self.quiet_for,
+                "poll_interval": self.poll_interval,
+                "ledger_conn_id": self.ledger_conn_id,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Ask the ledger in a thread, again and again; the task's time-out ends it if nothing else does."""
+        event = {"launch_key": self.launch_key}
+        try:
+            with closing(await asyncio.to_thread(ledger, self.ledger_conn_id)) as book:
+                while not await self._settled(book):  # noqa: ASYNC110  # a database tells nobody when it changes
+                    await asyncio.sleep(self.poll_interval)
+        except SendoffError as error:
+            event["problem"] = str(error)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _settled(self, book: Ledger) -> bool:
+        quiet_for = timedelta(seconds=self.quiet_for)
+        try:
+            return await asyncio.to_thread(is_settled, book, self.launch_key, quiet_for=quiet_for)
+        except RetryableError as error:
+            self.log.warning("launch %s: %s; asking again", self.launch_key, error)
+            return False

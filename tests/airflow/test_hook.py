@@ -1,0 +1,354 @@
+"""The hook of the messaging service, on real sockets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from sendoff.client import Accepted, InDoubt
+from sendoff_airflow.failures import TryAgainError
+from sendoff_airflow.hook import SendoffHook
+
+SECRET = "open-sesame-client-secret"
+APP_TOKEN = "open-sesame-app-token"
+TOKEN = "open-sesame-access-token"
+
+
+@dataclass
+class Request:
+    """One request as the server saw it."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: int  # the client's port: the same for requests of one TCP connection
+
+
+@dataclass
+class Server:
+    """A server that answers each path as it is told, and a token where it is not."""
+
+    url: str = ""
+    requests: list[Request] = field(default_factory=list)
+    answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
+
+    def answer(self, path: str, status: int, body: bytes = b"", **headers: str) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answers[path] = (status, named, body)
+
+    def sent_to(self, path: str) -> list[Request]:
+        return [request for request in self.requests if request.path == path]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            state.requests.append(Request(self.path, dict(self.headers), body, self.client_address[1]))
+            status, headers, content = state.answers[self.path]
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        state.url = f"http://127.0.0.1:{running.server_port}"
+        state.answer(
+            "/api/oauth/token",
+            200,
+            json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode(),
+            Content_Type="application/json",
+        )
+        state.answer(
+            "/api/external/create/campaign", 200, b'{"success": true, "code": 200, "model": {"id": 7}}'
+        )
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield state
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch, server: Server) -> Callable[..., SendoffHook]:
+    def make(**fields: Any) -> SendoffHook:
+        usual = {"conn_type": "sendoff", "host": server.url, "login": "our-client", "password": SECRET}
+        monkeypatch.setenv("AIRFLOW_CONN_SERVICE", json.dumps({**usual, **fields}))
+        return SendoffHook("service")
+
+    return make
+
+
+def test_no_field_of_the_connection_becomes_a_header(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    hook = connect(extra={"app_token": APP_TOKEN, "timeout": 5, "webhook_secret": "open-sesame-hook", "x": 1})
+    hook.client().create_campaign(b"{}")
+    server.answer("/api/external/other", 200)
+    hook.run("api/external/other", data="{}")
+    assert len(server.requests) >= 3
+    for request in server.requests:
+        assert "open-sesame-app" not in str(request.headers)
+        assert "open-sesame-hook" not in str(request.headers)
+        assert SECRET not in str(request.headers)
+        assert not {"x", "timeout", "webhook_secret", "app_token"} & {
+            name.lower() for name in request.headers
+        }
+        expected = None if request.path == "/api/oauth/token" else f"Bearer {TOKEN}"
+        assert request.headers.get("Authorization") == expected
+
+
+def test_a_netrc_file_of_the_worker_does_not_replace_the_token(
+    server: Server, connect: Callable[..., SendoffHook], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert isinstance(connect().client().create_campaign(b"{}"), Accepted)
+    [request] = server.sent_to("/api/external/create/campaign")
+    assert request.headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_all_requests_of_a_hook_share_one_session(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    hook = connect()
+    for _ in range(3):
+        hook.client().create_campaign(b"{}")
+    assert len({request.connection for request in server.requests}) == 1
+    assert len(server.sent_to("/api/oauth/token")) == 1
+
+
+def test_the_connection_is_looked_up_once(
+    connect: Callable[..., SendoffHook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect(extra={"app_token": APP_TOKEN})
+    hook.client()
+    monkeypatch.delenv("AIRFLOW_CONN_SERVICE")
+    assert isinstance(hook.client().create_campaign(b"{}"), Accepted)
+    assert hook.fields.app_token == APP_TOKEN
+
+
+def test_an_answer_that_does_not_come_ends_in_a_time_out(connect: Callable[..., SendoffHook]) -> None:
+    with _faulty_server(lambda connection: time.sleep(1)) as (url, seen):
+        hook = connect(host=url, extra={"timeout": 0.2})
+        started = time.monotonic()
+        outcome = hook.client().create_campaign(b"{}")
+        with pytest.raises(AirflowFailException, match="no answer"):
+            hook.run("api/external/other", data="{}")
+        assert time.monotonic() - started < 1
+    assert isinstance(outcome, InDoubt)
+    assert seen == ["/api/oauth/token", "/api/external/create/campaign", "/api/external/other"]
+
+
+def test_a_request_is_sent_once_when_its_answer_is_lost(connect: Callable[..., SendoffHook]) -> None:
+    with _faulty_server(lambda connection: connection.close()) as (url, seen):
+        hook = connect(host=url)
+        outcome = hook.client().create_campaign(b"{}")
+        with pytest.raises(AirflowFailException):
+            hook.run("api/external/other", data="{}")
+    assert isinstance(outcome, InDoubt)
+    assert seen == ["/api/oauth/token", "/api/external/create/campaign", "/api/external/other"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(server: Server, connect: Callable[..., SendoffHook], status: int) -> None:
+    server.answer("/moved", status, Location=f"{server.url}/api/external/create/campaign")
+    with pytest.raises(AirflowFailException, match=f"HTTP {status}$"):
+        connect().run("moved", data="{}")
+    assert server.sent_to("/api/external/create/campaign") == []
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "kind"),
+    [
+        (400, {}, AirflowFailException),
+        (403, {}, AirflowFailException),
+        (500, {}, AirflowFailException),  # perhaps it was done: not for Airflow to repeat
+        (429, {"Retry_After": "7"}, TryAgainError),
+    ],
+)
+def test_the_body_of_an_error_is_in_no_log_and_no_exception(
+    server: Server,
+    connect: Callable[..., SendoffHook],
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    headers: dict[str, str],
+    kind: type[Exception],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.answer("/failing", status, b"device 4711 of Ann", **headers)
+    with pytest.raises(kind) as raised:
+        connect().run("failing", data='{"device": 4711}')
+    texts = [str(raised.value), repr(raised.value.__cause__), repr(raised.value.__context__), caplog.text]
+    assert not any(secret in text for text in texts for secret in ("4711", "Ann", TOKEN, SECRET))
+    assert f"HTTP {status}" in texts[0]
+    if kind is TryAgainError:
+        assert raised.value.retry_after == 7
+
+
+def test_nothing_repeats_requests_on_behalf_of_the_caller(connect: Callable[..., SendoffHook]) -> None:
+    with pytest.raises(NotImplementedError, match="are not repeated"):
+        connect().run_with_advanced_retry({}, "api/external/other")
+
+
+def test_testing_the_connection_asks_for_a_token_and_sends_nothing(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    assert connect().test_connection() == (True, f"{server.url} issued a token; nothing was sent.")
+    assert {request.path for request in server.requests} == {"/api/oauth/token"}
+
+
+def test_an_unknown_extra_is_named_without_its_value(
+    connect: Callable[..., SendoffHook], capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect(extra={"apptoken": APP_TOKEN}).client()
+    printed = capsys.readouterr().out  # where Airflow's logger of hooks writes to
+    assert "unknown extra fields are passed over: apptoken" in printed
+    assert APP_TOKEN not in printed
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"host": None}, "the base URL (host field) is empty"),
+        ({"host": "ftp://x"}, "must start with https:// (or http://)"),
+        ({"host": "https://u:open-sesame@x"}, "must have no user, password"),
+        ({"host": "https://x?token=open-sesame"}, "must have no user, password"),
+        ({"host": "https://x:port"}, "must start with https:// (or http://)"),
+        ({"login": None}, "the client ID (login field) is empty"),
+        ({"password": None}, "the client secret (password field) is empty"),
+        ({"extra": {"grant": "password"}}, "the grant is none of client_credentials, jwt_bearer"),
+        ({"extra": {"grant": "jwt_bearer"}}, "needs one of private_key and private_key_path"),
+        (
+            {
+                "extra": {
+                    "grant": "jwt_bearer",
+                    "private_key": "open-sesame",
+                    "private_key_path": "open-sesame",
+                }
+            },
+            "needs one of private_key and private_key_path",
+        ),
+        (
+            {"extra": {"grant": "jwt_bearer", "private_key_path": "/nowhere/key.pem"}},
+            "the file that private_key_path names cannot be read here: No such file or directory",
+        ),
+        ({"extra": {"grant": "jwt_bearer", "private_key": "open-sesame"}}, "key"),
+        ({"extra": {"token_lifetime": "open-sesame"}}, "token_lifetime is not a whole number"),
+        ({"extra": {"token_lifetime": 90_000}}, "the token lifetime must be between 1 and 86400 seconds"),
+        ({"extra": {"token_lifetime": True}}, "token_lifetime is not a whole number"),
+        ({"extra": {"timeout": -1}}, "timeout is not a number of seconds above 0"),
+        ({"extra": {"timeout": [1, 2]}}, "timeout is not a number"),
+        ({"extra": {"app_token": 4711}}, "app_token is not a text"),
+        ({"extra": {"field_names": "open-sesame"}}, "field_names is not a JSON object"),
+        (
+            {"extra": {"field_names": {"device_ids": 1}}},
+            "field_names: device_ids needs a name, as text",
+        ),
+        ({"extra": {"field_names": {"nonsense": "x"}}}, "nonsense"),
+        ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
+        ({"extra": {"verify": False}}, "verify is not a text"),
+        ({"extra": "[]"}, "the extra fields are not a JSON object"),
+    ],
+)
+def test_a_wrong_field_is_named_and_not_told(
+    connect: Callable[..., SendoffHook], fields: dict[str, Any], problem: str
+) -> None:
+    works, message = connect(**fields).test_connection()
+    assert works is False
+    assert problem in message
+    assert not any(secret in message for secret in ("open-sesame", SECRET, "4711"))
+    assert "\n" not in message
+
+
+def test_a_missing_connection_is_named() -> None:
+    assert SendoffHook("nobody").test_connection() == (False, "there is no connection nobody")
+
+
+def test_a_port_and_a_missing_scheme_are_understood(connect: Callable[..., SendoffHook]) -> None:
+    assert connect(host="api.example.com", port=8443).fields.base_url == "https://api.example.com:8443"
+    assert connect(host="https://api.example.com/eu/").fields.base_url == "https://api.example.com/eu"
+
+
+def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffHook]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    works, message = connect(host=f"http://127.0.0.1:{port}").test_connection()
+    assert works is False
+    assert f"127.0.0.1:{port}" in message
+
+
+def test_numbers_may_come_as_text(connect: Callable[..., SendoffHook]) -> None:
+    hook = connect(extra={"timeout": "2.5", "token_lifetime": "600"})
+    assert hook.fields.timeout == (5.0, 2.5)
+    assert hook.fields.credentials.lifetime == 600
+
+
+@contextmanager
+def _faulty_server(fault: Callable[[socket.socket], object]) -> Iterator[tuple[str, list[str]]]:
+    """Serve tokens as usual, and do ``fault`` with each connection that brings any other request, once it is read."""
+    seen: list[str] = []
+    token = json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode()
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.1)
+    stopped = threading.Event()
+
+    def serve() -> None:
+        while not stopped.is_set():
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            threads.append(threading.Thread(target=answer, args=(connection,)))
+            threads[-1].start()
+
+    def answer(connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as lines:
+            connection.settimeout(5)
+            while request := lines.readline():
+                length = 0
+                while (header := lines.readline()) not in (b"\r\n", b""):
+                    name, _, value = header.partition(b":")
+                    length = int(value) if name.lower() == b"content-length" else length
+                lines.read(length)
+                seen.append(request.split()[1].decode())
+                if seen[-1] != "/api/oauth/token":
+                    fault(connection)
+                    return
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                    + f"Content-Length: {len(token)}\r\n\r\n".encode()
+                    + token
+                )
+
+    threads: list[threading.Thread] = [threading.Thread(target=serve)]
+    threads[0].start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", seen
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+        listener.close()
