@@ -1,0 +1,187 @@
+"""What is said on each channel (sections 2.4 to 2.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from sendoff.campaign.schedule import Keeping
+from sendoff.campaign.values import Flag, Int32, Language, Text, Value, WebAddress, problem
+
+
+class Channel(StrEnum):
+    """The ways to a person, in words of the field (section 2.3)."""
+
+    ANDROID_PUSH = "android_push"
+    IOS_PUSH = "ios_push"
+    WEB_PUSH = "web_push"
+    INBOX = "inbox"
+    EMAIL = "email"
+    SMS = "sms"
+    WEBHOOK = "webhook"
+
+
+PUSH_LIKE = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH, Channel.WEB_PUSH, Channel.INBOX})
+"""Channels that show a title and a text, and so share ``message``."""
+
+
+class _Content(Value):
+    """Words for people; a repr does not show them."""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        return iter(())
+
+
+class Translation(_Content):
+    """A push or inbox message in another language; ``url`` where that language leads elsewhere."""
+
+    title: Text | None = None
+    text: Text | None = None
+    url: WebAddress | None = None
+
+
+class Message(_Content):
+    """What push, web push and inbox messages say, unless a channel has words of its own.
+
+    Where there are translations, the service gives each person the words of their language, and ``title`` and
+    ``text`` themselves, which are in the campaign's ``language``, to everybody else.
+    """
+
+    title: Text | None = Field(
+        None, description="Title of the message; tags in double braces are personalised"
+    )
+    text: Text | None = Field(None, description="Text of the message; tags in double braces are personalised")
+    url: WebAddress | None = Field(None, description="Where opening the message leads")
+    open_in: Literal["web_view", "browser"] | None = Field(None, description="What shows the address of url")
+    page: Text | None = Field(None, description="HTML shown when the message is opened")
+    picture: WebAddress | None = Field(None, description="Image in the message")
+    icon: WebAddress | None = Field(None, description="Icon of the message")
+    payload: Mapping[str, str] = Field(default={}, description="Keys and values for the app")
+    translations: Mapping[Language, Translation] = Field(
+        default={}, description="The words in other languages"
+    )
+
+
+class AndroidPush(Message):
+    """Push to Android devices; what is given here replaces what ``message`` says."""
+
+
+class IosPush(Message):
+    """Push to iOS devices; what is given here replaces what ``message`` says."""
+
+    sandbox: Flag = Field(False, description="Reach the sandbox of Apple instead of real devices")
+
+
+class WebPush(_Content):
+    """Push to browsers; title, text and url replace what ``message`` says, in one language only (section 2.4)."""
+
+    browsers: Annotated[tuple[Literal["chrome", "firefox", "opera", "safari"], ...], Field(min_length=1)]
+    title: Text | None = None
+    text: Text | None = None
+    url: WebAddress | None = None
+
+
+class Inbox(_Content):
+    """Messages in the app's inbox; title, text, url and translations replace what ``message`` says."""
+
+    title: Text | None = None
+    text: Text | None = None
+    url: WebAddress | None = None
+    translations: Mapping[Language, Translation] = {}
+    style: Text | None = Field(
+        None, description="inbox_type as it stands; the document does not show its values"
+    )
+    keep: Keeping | None = Field(None, description="When the message leaves the inbox; default never")
+
+
+class EmailTranslation(_Content):
+    """An email in another language."""
+
+    subject: Text
+    html: Text | None = None
+    text: Text | None = None
+
+
+class Email(_Content):
+    """An email, from a verified address that the service knows by number."""
+
+    from_address: Int32 = Field(description="Id of a verified from address")
+    subject: Text
+    html: Text | None = None
+    text: Text | None = Field(None, description="The plain-text version")
+    unsubscribe_header: Flag = Field(True, description="Whether to send the unsubscribe header")
+    translations: Mapping[Language, EmailTranslation] = {}
+
+    @model_validator(mode="after")
+    def _has_a_body(self) -> Self:
+        if self.html is None and self.text is None:
+            raise problem("neither html nor text", "one of them, or both")
+        return self
+
+
+class SmsTranslation(_Content):
+    """A text message in another language."""
+
+    text: Text
+
+
+class Sms(_Content):
+    """A text message."""
+
+    sender: Text = Field(description="Sender header that names the brand")
+    text: Text
+    translations: Mapping[Language, SmsTranslation] = {}
+
+
+class WebhookBody(_Content):
+    """What a webhook message carries."""
+
+    kind: Literal["raw", "form", "json"]
+    content: Text
+
+
+class Webhook(_Content):
+    """A call of an address for each person."""
+
+    address: WebAddress
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: WebhookBody | None = None
+
+
+class Channels(Value):
+    """The channels that a campaign uses: those that are named, each with what is its own.
+
+    A channel that has nothing of its own is named with nothing after the colon.
+    """
+
+    android_push: AndroidPush | None = None
+    ios_push: IosPush | None = None
+    web_push: WebPush | None = None
+    inbox: Inbox | None = None
+    email: Email | None = None
+    sms: Sms | None = None
+    webhook: Webhook | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_is_used(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: {} if settings is None else settings for name, settings in value.items()}
+        return value
+
+    @model_serializer(mode="wrap")
+    def _unused_is_unnamed(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: settings for name, settings in dump(self).items() if settings is not None}
+
+    def used(self) -> tuple[Channel, ...]:
+        """Give the channels that are named."""
+        return tuple(channel for channel in Channel if getattr(self, channel) is not None)
+
+    def own_words(self, channel: Channel) -> dict[str, Any]:
+        """Give those parts of a message that a push-like channel says for itself, by the names in ``Message``."""
+        settings = getattr(self, channel) if channel in PUSH_LIKE else None
+        return {name: own for name in Message.model_fields if (own := getattr(settings, name, None))}

@@ -1,0 +1,135 @@
+"""Reading a YAML file as JSON would be read, and remembering on which line each value stands.
+
+YAML's surprises are left out on purpose: ``no`` is a word, ``18:30`` a text and ``2027-01-31`` too, a key stands once,
+and there are no anchors, tags or merges. So what an editor checks against the JSON Schema is what is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file: the line it is on, the path within the YAML, and a sentence."""
+
+    line: int
+    path: str
+    text: str
+
+
+@dataclass(slots=True)
+class Document:
+    """What a YAML file holds: its tree in JSON's types, the line of each place in it, and what is wrong so far."""
+
+    tree: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def report(self, place: Sequence[str | int], text: str) -> None:
+        """Note a problem at the nearest place that the file has, skipping steps that are not in it."""
+        nearest: Place = ()
+        for step in place:
+            if (*nearest, step) in self.lines:
+                nearest = (*nearest, step)
+        self.problems.append(Problem(self.lines.get(nearest, 1), dotted(nearest), text))
+
+
+def read_document(path: Path) -> Document:
+    """Read a file; what YAML itself finds wrong is among the document's problems."""
+    document = Document()
+    try:
+        text = path.read_text(encoding="utf-8")
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                document.problems.append(Problem(1, "", "found an empty file; allowed: a campaign"))
+            else:
+                document.tree = _Walk(loader, document).value(node, ())
+        finally:
+            loader.dispose()
+    except OSError as error:
+        document.problems.append(Problem(1, "", f"cannot be read: {error.strerror}"))
+    except UnicodeDecodeError:
+        document.problems.append(Problem(1, "", "found bytes that are not UTF-8; allowed: UTF-8"))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        document.problems.append(Problem(mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}"))
+    except yaml.YAMLError:
+        document.problems.append(Problem(1, "", "not YAML: it holds characters that YAML does not allow"))
+    return document
+
+
+def dotted(place: Place) -> str:
+    """Write a place as people do: ``channels.web_push.browsers[1]``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+    return text.removeprefix(".")
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader that knows JSON's types only."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML has it
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise yaml.composer.ComposerError(
+                None, None, "anchors and aliases are not used here", event.start_mark
+            )
+        return super().compose_node(parent, index)
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|false", "tf"),
+    ("null", r"null|~|", ["n", "~", ""]),
+    ("int", r"-?(0|[1-9][0-9]*)", "-0123456789"),
+    ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", "-0123456789"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), list(_first))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The way through a file's nodes, which turns them into JSON's types and notes their lines."""
+
+    loader: _Loader
+    document: Document
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        self.document.lines.setdefault(place, node.start_mark.line + 1)
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, place)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*place, number)) for number, item in enumerate(node.value)]
+        return self.scalar(node, place)
+
+    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+            inner = (*place, key)
+            first = self.document.lines.get(inner) if key in found else None
+            self.document.lines[inner] = key_node.start_mark.line + 1
+            if first is not None:
+                self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
+            if not key_node.tag.endswith(":str"):
+                self.document.report(inner, "found a key that is no text; allowed: text (put it in quotes)")
+            found[key] = self.value(value_node, inner)
+        return found
+
+    def scalar(self, node: yaml.Node, place: Place) -> Any:
+        try:
+            return self.loader.construct_object(node)
+        except (yaml.YAMLError, ValueError):
+            self.document.report(place, f"found the tag {node.tag!r}; allowed: no tags")
+            return None

@@ -1,0 +1,210 @@
+"""A campaign's folder: ``campaign.yaml``, and ``audience.sql`` where a query chooses the people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from sendoff.campaign.document import Document, Place, Problem, read_document
+from sendoff.campaign.model import Campaign
+from sendoff.campaign.values import shown
+from sendoff.errors import CampaignError
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_ALLOWED = {
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dict_type": "a mapping",
+    "tuple_type": "a list",
+    "too_short": "one or more",
+    "string_type": "a text",
+    "string_too_short": "a text that is not empty",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "date_type": "a date as YYYY-MM-DD",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignFolder:
+    """A campaign with its name (the folder's), its query (None: the service chooses the people) and its folder."""
+
+    name: str
+    campaign: Campaign
+    audience_sql: str | None = field(repr=False)
+    path: Path
+
+
+def load_campaign(folder: Path) -> CampaignFolder:
+    """Read a campaign's folder, or raise one CampaignError that names everything that is wrong with it."""
+    folder = folder.absolute()
+    file = folder / "campaign.yaml"
+    document = read_document(file)
+    campaign = _checked(document) if isinstance(document.tree, dict) else None
+    if document.tree is not None and not isinstance(document.tree, dict):
+        document.report((), f"found {shown(document.tree)}; allowed: a mapping")
+    problems = [_line(file, problem) for problem in sorted(document.problems, key=lambda each: each.line)]
+    audience_sql = _audience_sql(folder, campaign, problems)
+    if not _NAME.fullmatch(folder.name):
+        problems.append(
+            f"{folder}: found a folder {folder.name!r}; allowed: letters, digits, _, - and . (at most 100)"
+        )
+    if problems or campaign is None:
+        raise CampaignError("\n".join(problems))
+    return CampaignFolder(folder.name, campaign, audience_sql, folder)
+
+
+def campaign_schema() -> dict[str, Any]:
+    """Give the JSON Schema of ``campaign.yaml``, by which editors complete and check it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Campaign.model_json_schema()}
+
+
+def _checked(document: Document) -> Campaign | None:
+    """Check the tree; where unknown fields are all that is wrong, look again without them for broken rules."""
+    campaign, errors = _validated(document.tree)
+    if errors and all(error["type"] == "extra_forbidden" for error in errors):
+        errors += _validated(_without(document.tree, [error["loc"] for error in errors]))[1]
+    for error in errors:
+        if error["type"] != "too_short" or not any(
+            _lies_within(other["loc"], error["loc"]) for other in errors
+        ):
+            _report(document, error)
+    return campaign
+
+
+def _lies_within(inner: Place, outer: Place) -> bool:
+    """Say whether a place lies inside another; a list whose only item is wrong counts as empty, which is not news."""
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
+
+
+def _validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
+    try:
+        return Campaign.model_validate(tree), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def _without(tree: Any, unknown: Sequence[Place], place: Place = ()) -> Any:
+    """Copy a tree without the fields at some places (given as pydantic does, with steps that are not in the tree)."""
+    if isinstance(tree, list):
+        return [_without(item, unknown, (*place, number)) for number, item in enumerate(tree)]
+    if isinstance(tree, dict):
+        return {
+            key: _without(value, unknown, (*place, key))
+            for key, value in tree.items()
+            if not any(loc[-1] == key and _leads_to(loc, (*place, key)) for loc in unknown)
+        }
+    return tree
+
+
+def _leads_to(loc: Place, place: Place) -> bool:
+    steps = iter(loc)
+    return all(step in steps for step in place)
+
+
+def _report(document: Document, error: ErrorDetails) -> None:
+    if error["type"] == "campaign_rules":
+        for path, text in error["ctx"]["broken"]:
+            document.report(path, text)
+    else:
+        document.report(error["loc"], _sentence(error))
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """Say what was found and what is allowed; never the words of a message."""
+    kind, loc = error["type"], error["loc"]
+    context = error.get("ctx", {})
+    if kind == "campaign":
+        return error["msg"]
+    if kind == "missing":
+        return f"found no {loc[-1]}; allowed: {loc[-1]} is required"
+    if kind == "extra_forbidden":
+        return _unknown_field(loc)
+    if kind == "union_tag_not_found":
+        return f"found no kind; allowed: kind is one of {', '.join(_kinds_at(loc))}"
+    found = shown(context.get("tag", error["input"]))
+    if kind == "union_tag_invalid":
+        return f"found kind {found}; allowed: {context['expected_tags']}"
+    words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    return f"found {found}; allowed: {_ALLOWED.get(kind, words)}"
+
+
+def _unknown_field(loc: Place) -> str:
+    allowed = sorted(_fields_at(loc[:-1]))
+    near = get_close_matches(str(loc[-1]), allowed, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"found the unknown field {str(loc[-1])!r}{hint}; allowed: {', '.join(allowed)}"
+
+
+def _fields_at(loc: Place) -> set[str]:
+    """Give the fields that a mapping may have, by the schema."""
+    return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
+
+
+def _kinds_at(loc: Place) -> list[str]:
+    return [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
+
+
+def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:
+    schema = campaign_schema()
+    nodes = _variants(schema, schema["$defs"])
+    for step in loc:
+        inner = [inner for node in nodes for inner in _inside(node, step)]
+        nodes = [variant for node in inner for variant in _variants(node, schema["$defs"])]
+    return nodes
+
+
+def _variants(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "$ref" in node:
+        node = definitions[node["$ref"].rsplit("/", 1)[1]]
+    choices = node.get("anyOf") or node.get("oneOf")
+    return (
+        [variant for choice in choices for variant in _variants(choice, definitions)] if choices else [node]
+    )
+
+
+def _inside(node: Mapping[str, Any], step: str | int) -> Iterator[Mapping[str, Any]]:
+    """Go one step down; a step that names one of several kinds keeps the node of that kind."""
+    properties = node.get("properties", {})
+    if isinstance(step, int):
+        yield from [node["items"]] if "items" in node else []
+    elif step in properties:
+        yield properties[step]
+    elif isinstance(node.get("additionalProperties"), dict):
+        yield node["additionalProperties"]
+    elif "kind" not in properties or properties["kind"].get("const") == step:
+        yield node
+
+
+def _line(file: Path, problem: Problem) -> str:
+    where = f"{file}:{problem.line}: "
+    return f"{where}{problem.path}: {problem.text}" if problem.path else where + problem.text
+
+
+def _audience_sql(folder: Path, campaign: Campaign | None, problems: list[str]) -> str | None:
+    """Read the query where people are chosen by one; a query that would not be asked is a mistake too."""
+    file = folder / "audience.sql"
+    if campaign and campaign.targeting.kind != "query":
+        if file.exists():
+            problems.append(
+                f"{file}: found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
+            )
+        return None
+    try:
+        sql = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        problems.append(f"{file}: found no such file; allowed: the query that gives the people")
+    except (OSError, UnicodeDecodeError):
+        problems.append(f"{file}: found a file that cannot be read; allowed: SQL in UTF-8")
+    else:
+        if not sql.strip():
+            problems.append(f"{file}: found an empty file; allowed: the query that gives the people")
+        return sql
+    return None

@@ -1,0 +1,181 @@
+"""The campaign: what is sent, to whom and when, and the DAG that sends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from sendoff.campaign.content import Channel, Channels, Message
+from sendoff.campaign.rules import broken_rules
+from sendoff.campaign.schedule import Keeping, Now, Schedule
+from sendoff.campaign.targeting import ByQuery, Target
+from sendoff.campaign.values import Day, Int32, Language, Text, Value, problem, shown
+from sendoff.errors import CampaignError
+
+_CRON_FIELD = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
+_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
+
+
+def _cron(schedule: str) -> str:
+    fields = schedule.split()
+    if schedule not in _PRESETS and not (len(fields) == 5 and all(map(_CRON_FIELD.fullmatch, fields))):
+        raise problem(shown(schedule), f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
+    return schedule
+
+
+class Template(Value):
+    """A live campaign of the service that is executed, with its own content, for each segment (section 4.3)."""
+
+    id: Int32
+    channels: Annotated[tuple[Channel, ...], Field(min_length=1, description="What the template uses")]
+    parameters: Mapping[str, str] = Field(default={}, repr=False, description="Values for its variables")
+
+
+class PostBacks(Value):
+    """What the service is asked to report (section 6)."""
+
+    kinds: tuple[Literal["delivery", "open"], ...] = ("delivery", "open")
+
+
+class Campaign(Value):
+    """One campaign: content, people and time, in words of the field; and the DAG that sends it.
+
+    A value: a launch freezes it as JSON in the ledger and sends what it froze.
+    """
+
+    title: Annotated[
+        Text, Field(max_length=200, description="Name of the campaign in the service; nobody receives it")
+    ]
+    language: Language | None = Field(None, description="Language of the words that are no translation")
+    message: Message | None = Field(None, description="What push, web push and inbox messages share")
+    channels: Channels = Channels()
+    template: Template | None = Field(
+        None, description="Execute this instead of creating a campaign with content"
+    )
+    targeting: Target = ByQuery()
+    send: Schedule = Now()
+    push_expiry: Keeping | None = Field(
+        None, description="How long delivery of a push is retried; default 4 weeks"
+    )
+    post_backs: PostBacks = PostBacks()
+
+    connection: Text = Field("sendoff_default", description="Airflow connection of the messaging service")
+    warehouse: Text = Field(
+        "sendoff_warehouse", description="Airflow connection that the audience query runs on"
+    )
+    schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
+        None, description="When the DAG runs: cron"
+    )
+    start: Day | None = Field(None, description="First day of the DAG")
+    owner: Text = "sendoff"
+    tags: tuple[Text, ...] = ()
+    segment_size: Annotated[
+        int, Field(ge=1, le=1_000_000, strict=True, description="Most people in one request")
+    ] = 10_000
+    parallelism: Annotated[
+        int, Field(ge=1, le=256, strict=True, description="Tasks that send at the same time")
+    ] = 4
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        broken = [(rule.path, rule.text) for rule in broken_rules(self)]
+        if broken:
+            text = "; ".join(f"{'.'.join(path)}: {text}" for path, text in broken)
+            raise PydanticCustomError("campaign_rules", "{text}", {"text": text, "broken": broken})
+        return self
+
+    @property
+    def way(self) -> Literal["create", "execute"]:
+        """Say how a launch sends: a campaign for each segment, or an execution of the template."""
+        return "execute" if self.template else "create"
+
+    def used(self) -> tuple[Channel, ...]:
+        """Give the channels that reach people: its own, or the template's."""
+        return self.template.channels if self.template else self.channels.used()
+
+    def words(self, channel: Channel) -> Message:
+        """Give what a push-like channel says: its own words where it has any, and what all share elsewhere.
+
+        A channel with a title or text of its own takes no translations from what is shared.
+        """
+        own = self.channels.own_words(channel)
+        if "title" in own or "text" in own:
+            own.setdefault("translations", {})
+        return (self.message or Message()).model_copy(update=own)
+
+    def languages(self) -> tuple[Language, ...]:
+        """Give the campaign's language and those of its translations, sorted behind it; () where it names none."""
+        found = {code for _, content in self.translated() for code in content.translations}
+        return (self.language, *sorted(found - {self.language})) if self.language else ()
+
+    def translated(self) -> list[tuple[tuple[str, ...], Any]]:
+        """Give each content that can be translated, with its path in the file."""
+        places: list[tuple[tuple[str, ...], Any]] = [(("message",), self.message)]
+        places += [
+            (("channels", channel.value), getattr(self.channels, channel))
+            for channel in self.channels.used()
+            if hasattr(getattr(self.channels, channel), "translations")
+        ]
+        return [(path, content) for path, content in places if content is not None]
+
+    def editions(self) -> tuple[Language, ...]:
+        """Give the languages that need a request of their own, the campaign's own first.
+
+        The service chooses between the languages of push and inbox messages by itself, and then there are none. It
+        does not for emails and text messages (sections 2.6, 2.8): those must be sent apart, each as :meth:`edition`.
+        """
+        apart = any(content and content.translations for content in (self.channels.email, self.channels.sms))
+        return self.languages() if apart else ()
+
+    def edition(self, language: Language) -> Campaign:
+        """Give the campaign as people of one language get it: one language, no translations."""
+        if language not in self.languages():
+            raise CampaignError(f"the campaign has no words in {language!r}")
+        channels = {
+            channel.value: _in_language(getattr(self.channels, channel), language)
+            for channel in self.channels.used()
+        }
+        return self.model_copy(
+            update={
+                "language": language,
+                "message": _in_language(self.message, language),
+                "channels": self.channels.model_copy(update=channels),
+            }
+        )
+
+    def resolved(self, period_end: datetime) -> Campaign:
+        """Give the campaign with every date that follows from the end of its period (an aware datetime).
+
+        Raises CampaignError where what it says is over by then.
+        """
+        inbox = self.channels.inbox
+        found: dict[str, Any] = {
+            "send": _at(("send",), self.send, period_end),
+            "push_expiry": _at(("push_expiry", "until"), self.push_expiry, period_end),
+        }
+        if inbox and inbox.keep:
+            keep = _at(("channels", "inbox", "keep", "until"), inbox.keep, period_end)
+            found["channels"] = self.channels.model_copy(
+                update={"inbox": inbox.model_copy(update={"keep": keep})}
+            )
+        return self.model_copy(update=found)
+
+
+def _in_language(content: Any, language: str) -> Any:
+    if not getattr(content, "translations", None):
+        return content
+    translation = content.translations.get(language)
+    words = translation.model_dump(exclude_none=True) if translation else {}
+    return content.model_copy(update={**words, "translations": {}})
+
+
+def _at(path: tuple[str, ...], timed: Any, period_end: datetime) -> Any:
+    try:
+        return timed and timed.resolved(period_end)
+    except ValueError as error:
+        raise CampaignError(f"{'.'.join(path)}: {error}") from None

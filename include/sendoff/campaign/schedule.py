@@ -1,0 +1,208 @@
+"""When the service sends, and how long it tries (sections 2.10 to 2.12).
+
+Times are logical: a date that the file leaves out follows from the period of the launch, never from the wall clock.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, model_validator
+
+from sendoff.campaign.values import (
+    OWN_ZONE,
+    Day,
+    DayOrNever,
+    HourMinute,
+    Int32,
+    TimeZone,
+    TimeZoneOrOwn,
+    Value,
+    Weekday,
+    moment,
+    problem,
+)
+
+
+class Now(Value):
+    """Send at once."""
+
+    kind: Literal["now"] = "now"
+
+    def resolved(self, _period_end: datetime) -> Self:
+        """Give itself: at once needs no date."""
+        return self
+
+
+class Once(Value):
+    """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
+
+    kind: Literal["once"] = "once"
+    time: HourMinute
+    time_zone: TimeZoneOrOwn = Field(description="IANA time zone of time, or user: each person's own")
+    date: Day | None = None
+
+    def resolved(self, period_end: datetime) -> Self:
+        """Give it with its date; a time that the clocks skip on that day becomes the one an hour later.
+
+        Raises ValueError where that moment lies before the end of the period.
+        """
+        day = self.date or day_of(period_end, self.time_zone)
+        if self.time_zone == OWN_ZONE:
+            return self.model_copy(update={"date": day})
+        at = moment(day, self.time, self.time_zone)
+        if at < period_end:
+            ends = period_end.astimezone(ZoneInfo(self.time_zone))
+            raise ValueError(
+                f"{self.time} on {day} in {self.time_zone} is over when the period ends "
+                f"({ends:%Y-%m-%d %H:%M}); let the period end earlier, or give a date"
+            )
+        return self.model_copy(update={"date": at.date(), "time": f"{at:%H:%M}"})
+
+
+class Window(Value):
+    """The part of each day in which a triggered campaign may send."""
+
+    earliest: HourMinute = "00:00"
+    latest: HourMinute = "23:59"
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.earliest >= self.latest:
+            raise problem(
+                f"{self.earliest} to {self.latest}", "a window that starts before it ends, on one day"
+            )
+        return self
+
+
+class _Running(Value):
+    """What recurring and triggered campaigns share: days, and a time zone for them."""
+
+    time_zone: TimeZoneOrOwn = Field(description="IANA time zone, or user: each person's own")
+    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = Field(
+        None, description="Default every day"
+    )
+    start: Day | None = Field(None, description="Default the day that the period ends")
+    end: DayOrNever = Field(description="Last day; never runs until somebody stops it")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.start and isinstance(self.end, date) and self.end < self.start:
+            raise problem(
+                f"an end ({self.end}) before the start ({self.start})", "an end on or after the start"
+            )
+        return self
+
+    def resolved(self, period_end: datetime) -> Self:
+        """Give it with its first day; raises ValueError where its last day is earlier."""
+        start = self.start or day_of(period_end, self.time_zone)
+        if isinstance(self.end, date) and self.end < start:
+            raise ValueError(f"it ends on {self.end}, before it would start on {start}")
+        return self.model_copy(update={"start": start})
+
+
+class Recurring(_Running):
+    """Send again and again: on certain days of the week at a time of day."""
+
+    kind: Literal["recurring"] = "recurring"
+    time: HourMinute
+
+
+Period = Literal["day", "campaign"]
+
+
+class LocationTrigger(Value):
+    """What a device must do at one of the service's locations (section 2.10), and how often it may be told."""
+
+    kind: Literal["location"] = "location"
+    locations: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved locations")]
+    when: Literal["enter", "exit", "dwell"]
+    dwell_minutes: Annotated[int, Field(ge=1, le=30, strict=True)] | None = None
+    per_user: Int32 = Field(1, description="Most messages for a person in per_user_period")
+    per_user_period: Period = "day"
+    per_location: Int32 = Field(
+        1, description="Most messages for a person and location in per_location_period"
+    )
+    per_location_period: Period = "day"
+    nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = Field(
+        0, description="Events needed before the one that sends"
+    )
+    nth_hit_period: Period = "day"
+
+    @model_validator(mode="after")
+    def _dwells_for_a_while(self) -> Self:
+        if (self.when == "dwell") != (self.dwell_minutes is not None):
+            found = (
+                "no dwell_minutes" if self.dwell_minutes is None else f"dwell_minutes with when: {self.when}"
+            )
+            raise problem(found, "dwell_minutes with when: dwell, and only there")
+        return self
+
+
+class ApiTrigger(Value):
+    """Somebody calls the service to send it: the template of executions."""
+
+    kind: Literal["api"] = "api"
+
+
+class Triggered(_Running):
+    """Send when something happens, within a daily window."""
+
+    kind: Literal["triggered"] = "triggered"
+    trigger: Annotated[LocationTrigger | ApiTrigger, Field(discriminator="kind")]
+    window: Window = Window()
+
+
+Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="kind")]
+
+Unit = Literal["seconds", "minutes", "hours", "days", "weeks"]
+
+
+class Until(Value):
+    """A moment: a time of day on the day that the period ends, or on a date."""
+
+    time: HourMinute
+    time_zone: TimeZone
+    date: Day | None = None
+
+    def resolved(self, period_end: datetime) -> Self:
+        """Give it with its date; raises ValueError where it lies before the end of the period."""
+        day = self.date or day_of(period_end, self.time_zone)
+        if moment(day, self.time, self.time_zone) < period_end:
+            raise ValueError(f"{self.time} on {day} in {self.time_zone} is over when the period ends")
+        return self.model_copy(update={"date": day})
+
+    def timestamp(self) -> int:
+        """Give it in Unix seconds; it must be resolved."""
+        if self.date is None:
+            raise ValueError("resolve the campaign first: this moment has no date yet")
+        return int(moment(self.date, self.time, self.time_zone).timestamp())
+
+
+class Keeping(Value):
+    """How long something lasts: a length with its unit, a last moment, or both."""
+
+    length: Int32 | None = None
+    unit: Unit | None = None
+    until: Until | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if (self.length is None) != (self.unit is None):
+            raise problem("a length or a unit alone", "length and unit together")
+        if self.length is None and self.until is None:
+            raise problem("nothing", "length and unit, or until, or both")
+        return self
+
+    def resolved(self, period_end: datetime) -> Self:
+        """Give it with the date of its last moment."""
+        return self.model_copy(update={"until": self.until and self.until.resolved(period_end)})
+
+
+def day_of(period_end: datetime, zone: str) -> date:
+    """Give the day on which a period ends, in a time zone (for each person's own: in UTC)."""
+    if period_end.tzinfo is None:
+        raise ValueError("a period needs an aware datetime")
+    return period_end.astimezone(UTC if zone == OWN_ZONE else ZoneInfo(zone)).date()

@@ -1,0 +1,72 @@
+"""Who is sent to (section 2.9): the people of a query, everybody, or people that the service itself chooses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from sendoff.campaign.values import Int32, Text, Value, problem
+
+
+class ByQuery(Value):
+    """The people that ``audience.sql`` gives."""
+
+    kind: Literal["query"] = "query"
+
+
+class Broadcast(Value):
+    """The whole user base."""
+
+    kind: Literal["broadcast"] = "broadcast"
+
+
+class SavedSegments(Value):
+    """The people of segments that the service keeps."""
+
+    kind: Literal["saved_segments"] = "saved_segments"
+    ids: Annotated[tuple[Int32, ...], Field(min_length=1)]
+
+
+class Condition(Value):
+    """One condition: an attribute whose field compares with a value."""
+
+    attribute: Text
+    field: Text = "value"
+    comparison: Text = "="
+    value: str | int | float | bool = Field(repr=False)
+
+
+def _condition_or_group(given: Any) -> str:
+    is_group = "all" in given or "any" in given if isinstance(given, dict) else isinstance(given, Conditions)
+    return "group" if is_group else "condition"
+
+
+Member = Annotated[
+    Annotated[Condition, Tag("condition")] | Annotated["Conditions", Tag("group")],
+    Discriminator(_condition_or_group),
+]
+Members = Annotated[tuple[Member, ...], Field(min_length=1)]
+
+
+class Conditions(Value):
+    """Conditions of which all, or any, must hold; each may be such a group again."""
+
+    all: Members | None = None
+    any: Members | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.all is None) == (self.any is None):
+            raise problem("both all and any" if self.all else "neither all nor any", "one of them")
+        return self
+
+
+class ByConditions(Value):
+    """The people for whom conditions hold."""
+
+    kind: Literal["conditions"] = "conditions"
+    where: Conditions
+
+
+Target = Annotated[ByQuery | Broadcast | SavedSegments | ByConditions, Field(discriminator="kind")]

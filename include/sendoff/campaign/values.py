@@ -1,0 +1,157 @@
+"""The kinds of value that campaign files are made of: times, zones, languages, web addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import date, datetime, time
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+# ISO 639-1, which the service's document names for languages (section 2.5).
+_LANGUAGES = """
+    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+    dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
+    ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
+    lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
+    rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr
+    ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+"""
+_HOUR_MINUTE = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+OWN_ZONE = "user"
+"""Instead of a time zone: each person's own, as the service knows it."""
+
+NEVER = "never"
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Value(BaseModel):
+    """A frozen value that has no unknown field; the types below admit no text where a number belongs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def problem(found: str, allowed: str) -> PydanticCustomError:
+    """Say what a campaign file holds and what it may hold, in the one form that all its errors have."""
+    return PydanticCustomError(
+        "campaign", "found {found}; allowed: {allowed}", {"found": found, "allowed": allowed}
+    )
+
+
+def shown(value: object) -> str:
+    """Describe a value for an error: short words as they stand; of what may be the text of a message, only its size."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 40 and value.isprintable() and " " not in value else _size(value)
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return "nothing" if value is None else json.dumps(value, default=str)
+
+
+def _size(text: str) -> str:
+    return f"a text of {len(text)} characters"
+
+
+def _hour_minute(text: str) -> str:
+    if not _HOUR_MINUTE.fullmatch(text):
+        raise problem(shown(text), 'a time of day as "HH:MM", from 00:00 to 23:59')
+    return text
+
+
+def _day(value: Any) -> Any:
+    try:
+        return _iso_day(value) if isinstance(value, str) else value
+    except ValueError:
+        raise problem(shown(value), "a date as YYYY-MM-DD") from None
+
+
+def _day_or_never(value: Any) -> Any:
+    try:
+        return value if value == NEVER or not isinstance(value, str) else _iso_day(value)
+    except ValueError:
+        raise problem(shown(value), "a date as YYYY-MM-DD, or never") from None
+
+
+def _iso_day(text: str) -> date:
+    if not _DAY.fullmatch(text):
+        raise ValueError
+    return date.fromisoformat(text)
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        near = get_close_matches(name, available_timezones(), n=1)
+        example = near[0] if near else "Europe/Dublin"
+        raise problem(shown(name), f"an IANA time zone, such as {example}") from None
+    return name
+
+
+def _time_zone_or_own(name: str) -> str:
+    return name if name == OWN_ZONE else _time_zone(name)
+
+
+def _language(code: str) -> str:
+    if code not in _LANGUAGES.split():
+        raise problem(shown(code), "a language of two letters (ISO 639-1), such as en")
+    return code
+
+
+def _web_address(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+        good = secure and bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", address)
+    except ValueError:
+        good = False
+    if not good:
+        raise problem(_size(address), "a web address that starts with https:// and has no spaces")
+    return address
+
+
+_STRICT = Field(strict=True)
+_ZONE_SCHEMA = WithJsonSchema({"type": "string", "examples": ["Europe/Dublin"]})
+
+Text = Annotated[str, Field(min_length=1, strict=True)]
+Flag = Annotated[bool, _STRICT]
+Int32 = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
+HourMinute = Annotated[
+    str,
+    _STRICT,
+    AfterValidator(_hour_minute),
+    WithJsonSchema({"type": "string", "pattern": f"^{_HOUR_MINUTE.pattern}$", "examples": ["18:30"]}),
+]
+Day = Annotated[date, _STRICT, BeforeValidator(_day)]
+DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], BeforeValidator(_day_or_never)]
+TimeZone = Annotated[str, _STRICT, AfterValidator(_time_zone), _ZONE_SCHEMA]
+TimeZoneOrOwn = Annotated[str, _STRICT, AfterValidator(_time_zone_or_own), _ZONE_SCHEMA]
+Language = Annotated[
+    str, _STRICT, AfterValidator(_language), WithJsonSchema({"type": "string", "enum": _LANGUAGES.split()})
+]
+WebAddress = Annotated[
+    str,
+    _STRICT,
+    AfterValidator(_web_address),
+    WithJsonSchema({"type": "string", "format": "uri", "pattern": "^https?://"}),
+]
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: tuple[Weekday, ...] = (
+    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
+)  # fmt: skip
+
+
+def moment(day: date, hour_minute: str, zone: str) -> datetime:
+    """Give the moment of a local time; where clocks go forward, the skipped time is read with the offset from before.
+
+    Where clocks go back and a time comes twice, the first is meant.
+    """
+    local = datetime.combine(day, time.fromisoformat(hour_minute), ZoneInfo(zone))
+    return datetime.fromtimestamp(local.timestamp(), ZoneInfo(zone))

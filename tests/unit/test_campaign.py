@@ -1,0 +1,563 @@
+"""Campaign files: what they may say, what is said of their mistakes, and what follows from a period."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from sendoff.campaign import Campaign, CampaignFolder, Channel, campaign_schema, load_campaign
+from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
+from sendoff.campaign.schedule import Keeping, Once, Recurring, Triggered, Until
+from sendoff.errors import CampaignError
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "dags/campaigns").glob("*/campaign.yaml"))
+EVENING = datetime(2026, 11, 20, 6, tzinfo=UTC)
+
+PUSH = """
+title: Back in stock
+message: {title: It is back, text: The thing you liked is back., url: https://shop.example.com/thing}
+channels:
+  android_push:
+"""
+DAILY = {"kind": "recurring", "time": "08:00", "time_zone": "UTC"}
+SMS = {"sender": "Shop", "text": "Words"}
+EMAIL = {"from_address": 7, "subject": "Hello", "text": "Words"}
+SECRET_WORDS = "Dear Ms Example, your medicine is ready"
+
+
+def write(folder: Path, text: str, sql: str | None = "SELECT device_id FROM devices") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "campaign.yaml").write_text(text, encoding="utf-8")
+    if sql is not None:
+        (folder / "audience.sql").write_text(sql)
+    return folder
+
+
+def load(tmp_path: Path, text: str, sql: str | None = "SELECT device_id FROM devices") -> CampaignFolder:
+    return load_campaign(write(tmp_path / "back_in_stock", text, sql))
+
+
+def problems(tmp_path: Path, text: str, sql: str | None = "SELECT device_id FROM devices") -> list[str]:
+    """Load a file that is wrong, and give its problems without the folder's name."""
+    with pytest.raises(CampaignError) as error:
+        load(tmp_path, text, sql)
+    return str(error.value).replace(f"{tmp_path / 'back_in_stock'}/", "").splitlines()
+
+
+def campaign(**fields: Any) -> Campaign:
+    return Campaign.model_validate({"title": "A campaign", **fields})
+
+
+def broken(**fields: Any) -> str:
+    with pytest.raises(ValidationError) as error:
+        campaign(**fields)
+    return str(error.value)
+
+
+# Reading
+
+
+def test_a_folder_is_read_with_its_name_its_query_and_its_defaults(tmp_path: Path) -> None:
+    folder = load(tmp_path, PUSH)
+
+    assert (folder.name, folder.audience_sql) == ("back_in_stock", "SELECT device_id FROM devices")
+    assert folder.campaign.title == "Back in stock"
+    assert folder.campaign.used() == (Channel.ANDROID_PUSH,)
+    assert folder.campaign.targeting.kind == "query"
+    assert folder.campaign.send.kind == "now"
+    assert folder.campaign.post_backs.kinds == ("delivery", "open")
+    assert (folder.campaign.way, folder.campaign.segment_size) == ("create", 10_000)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_the_campaigns_of_the_tree_are_sound_and_the_same_after_the_ledger_kept_them(
+    tmp_path: Path, file: Path
+) -> None:
+    resolved = load(tmp_path, file.read_text()).campaign.resolved(EVENING)
+    assert Campaign.model_validate_json(resolved.model_dump_json()) == resolved
+
+
+def test_there_are_campaigns_in_the_tree() -> None:
+    assert {"lapsed_buyers", "evening_offer"} <= {file.parent.name for file in FILES}
+
+
+def test_the_schema_knows_every_field_and_offers_the_kinds(tmp_path: Path) -> None:
+    schema = campaign_schema()
+    assert set(schema["properties"]) == set(Campaign.model_fields)
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]["send"]["discriminator"]["mapping"]) == {
+        "now",
+        "once",
+        "recurring",
+        "triggered",
+    }
+    assert "null" in str(schema["$defs"]["Channels"]["properties"]["android_push"])
+
+
+def test_words_for_people_are_in_no_repr() -> None:
+    whole = campaign(
+        message={"text": SECRET_WORDS},
+        channels={"ios_push": {}, "email": {**EMAIL, "subject": SECRET_WORDS, "html": SECRET_WORDS}},
+        targeting={"kind": "conditions", "where": {"all": [{"attribute": "email", "value": SECRET_WORDS}]}},
+    )
+    assert "medicine" not in repr(whole)
+    assert "medicine" not in str(whole.channels.email)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["no", "on", "18:30", "2027-01-31", "0x1F", "1_000", "012", ".inf", "1e3x"],
+)
+def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str) -> None:
+    assert load(tmp_path, PUSH.replace("Back in stock", value)).campaign.title == value
+
+
+# Mistakes: each with its line, its path, what was found and what is allowed
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("tilte: x", "campaign.yaml:6: tilte: found the unknown field 'tilte' (did you mean 'title'?); allowed: "),
+        ("title: Twice", "campaign.yaml:6: title: found 'title' twice, first on line 2; allowed: once"),
+        ("segment_size: many", "campaign.yaml:6: segment_size: found 'many'; allowed: a whole number"),
+        ('segment_size: "10"', "campaign.yaml:6: segment_size: found '10'; allowed: a whole number"),
+        ("segment_size: true", "campaign.yaml:6: segment_size: found true; allowed: a whole number"),
+        ("segment_size: 0", "campaign.yaml:6: segment_size: found 0; allowed: greater than or equal to 1"),
+        ("tags: sale", "campaign.yaml:6: tags: found 'sale'; allowed: a list"),
+        ("start: 05.01.2027", "campaign.yaml:6: start: found '05.01.2027'; allowed: a date as YYYY-MM-DD"),
+        ("start: 2027-02-30", "campaign.yaml:6: start: found '2027-02-30'; allowed: a date as YYYY-MM-DD"),
+        ("start: 5", "campaign.yaml:6: start: found 5; allowed: a date"),
+        ("schedule: daily", "campaign.yaml:6: schedule: found 'daily'; allowed: a cron expression of five fields"),
+        ("language: gb", "campaign.yaml:6: language: found 'gb'; allowed: a language of two letters (ISO 639-1)"),
+        ("send: now", "campaign.yaml:6: send: found 'now'; allowed: a mapping"),
+        ("send: {kind: later}", "campaign.yaml:6: send: found kind 'later'; allowed: 'now', 'once'"),
+        ("send: {time: x}", "campaign.yaml:6: send: found no kind; allowed: kind is one of now, once"),
+        ("send: {kind: once, time_zone: UTC}", "campaign.yaml:6: send: found no time; allowed: time is required"),
+        (
+            "send: {kind: once, time: 25:00, time_zone: UTC}",
+            "campaign.yaml:6: send.time: found '25:00'; allowed: a time of day as \"HH:MM\", from 00:00 to 23:59",
+        ),
+        (
+            "send: {kind: once, time: 18:30, time_zone: Europe/Dubln}",
+            "campaign.yaml:6: send.time_zone: found 'Europe/Dubln'; allowed: an IANA time zone, such as Europe/Dublin",
+        ),
+        (
+            "send: {kind: once, tiem: 18:30, time: 18:30, time_zone: UTC}",
+            "campaign.yaml:6: send.tiem: found the unknown field 'tiem' (did you mean 'time'?); allowed: date, kind",
+        ),
+        ("post_backs: {kinds: [click]}", "campaign.yaml:6: post_backs.kinds[0]: found 'click'; allowed: 'delivery' or"),
+        ("push_expiry: {length: 3}", "campaign.yaml:6: push_expiry: found a length or a unit alone"),
+        ("no: 1", "campaign.yaml:6: no: found the unknown field 'no'; allowed: channels,"),
+        ("3: 1", "campaign.yaml:6: 3: found a key that is no text; allowed: text (put it in quotes)"),
+        ("owner: &me crm", "campaign.yaml:6: not YAML: anchors and aliases are not used here"),
+        ("owner: !!python/name:os.system x", "campaign.yaml:6: owner: found the tag"),
+        ("owner: [", "campaign.yaml:7: not YAML: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_line_path_what_was_found_and_what_is_allowed(
+    tmp_path: Path, line: str, problem: str
+) -> None:
+    found = problems(tmp_path, PUSH + line + "\n")
+    assert any(each.startswith(problem) for each in found), found
+
+
+def test_all_mistakes_of_a_folder_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        "title: 5\nowner: a\nowner: b\nchannels:\n  web_push: {browsers: [edge]}\nsegment_size: -1\n",
+        sql=None,
+    )
+    assert [each.split(": ")[:2] for each in found] == [
+        ["campaign.yaml:1", "title"],
+        ["campaign.yaml:3", "owner"],
+        ["campaign.yaml:5", "channels.web_push.browsers[0]"],
+        ["campaign.yaml:6", "segment_size"],
+        ["audience.sql", "found no such file; allowed"],
+    ]
+
+
+def test_rules_are_checked_as_well_where_only_unknown_fields_are_wrong(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path, "title: A\ncolour: red\nchannels: {sms: {sender: S, text: T, sise: 3}, inbox: {}}\n"
+    )
+    assert [each.split(":")[2].strip() for each in found] == [
+        "colour",
+        "channels.sms.sise",
+        "channels.inbox",
+        "channels.inbox",
+    ]
+
+
+def test_the_text_of_a_message_is_never_quoted(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        f"""
+title: A
+message: {SECRET_WORDS}
+language: {SECRET_WORDS}
+channels:
+  email: {{from_address: {SECRET_WORDS.replace(",", "")}, subject: [{SECRET_WORDS.replace(",", "")}]}}
+  webhook: {{address: "http://{SECRET_WORDS}"}}
+""",
+    )
+    assert len(found) >= 5
+    assert "medicine" not in "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "found an empty file; allowed: a campaign"),
+        (b"# nothing\n", "found an empty file; allowed: a campaign"),
+        (b"- a\n- b\n", "found a list; allowed: a mapping"),
+        (b"just words", "found a text of 10 characters; allowed: a mapping"),
+        (b"title: \xff\n", "found bytes that are not UTF-8; allowed: UTF-8"),
+        (b"title: \x07\n", "not YAML: it holds characters that YAML does not allow"),
+        (b"title: a\n---\ntitle: b\n", "not YAML: but found another document"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_told_as_such(tmp_path: Path, content: bytes, problem: str) -> None:
+    folder = write(tmp_path / "back_in_stock", "")
+    (folder / "campaign.yaml").write_bytes(content)
+    with pytest.raises(CampaignError, match=problem):
+        load_campaign(folder)
+
+
+def test_a_folder_without_a_file_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match=r"campaign.yaml:1: cannot be read: No such file"):
+        load_campaign(tmp_path)
+
+
+def test_a_folder_whose_name_is_no_dag_id_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match="found a folder 'two words'; allowed: letters, digits"):
+        load_campaign(write(tmp_path / "two words", PUSH))
+
+
+def test_a_query_that_would_not_be_asked_is_a_mistake(tmp_path: Path) -> None:
+    text = PUSH + "targeting: {kind: broadcast}\n"
+    assert problems(tmp_path, text) == [
+        "audience.sql: found a query; allowed: none with targeting.kind: broadcast"
+    ]
+    (tmp_path / "back_in_stock/audience.sql").unlink()
+    assert load(tmp_path, text, None).audience_sql is None
+
+
+def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
+    assert problems(tmp_path, PUSH, " \n") == [
+        "audience.sql: found an empty file; allowed: the query that gives the people"
+    ]
+
+
+# Rules across fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        # nothing is sent
+        ({}, "channels: found no channel; allowed: one or more of android_push, ios_push"),
+        # a channel without content
+        ({"channels": {"ios_push": {}}}, "channels.ios_push: found no text; allowed: message.text, or"),
+        ({"channels": {"inbox": {"text": "T"}}}, "channels.inbox: found no title; allowed: message.title, or"),
+        ({"channels": {"email": {"from_address": 1, "subject": "S"}}}, "found neither html nor text"),
+        # content without a channel
+        ({"message": {"text": "T"}, "channels": {"email": EMAIL}}, "message: found a message that no channel shows"),
+        (
+            {"channels": {"email": EMAIL}, "push_expiry": {"length": 1, "unit": "days"}},
+            "push_expiry: found an expiry without push",
+        ),
+        # languages
+        (
+            {"channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S", "text": "T"}}}}},
+            "language: found translations without language",
+        ),
+        (
+            {"language": "fr", "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}}},
+            "language: found 'fr', which is also a translation; allowed: another language",
+        ),
+        (
+            {"language": "en", "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S"}}}}},
+            "channels.email.translations.fr: found no text; allowed: text, as in channels.email",
+        ),
+        (
+            {
+                "language": "en",
+                "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S", "text": "T", "html": "H"}}}},
+            },
+            "channels.email.translations.fr.html: found html, which channels.email lacks",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "translations": {"fr": {"text": "T"}}},
+                "channels": {"ios_push": {}, "sms": {"sender": "S", "text": "T"}},
+            },
+            "channels.sms.translations: found no fr; allowed: every language",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
+                "channels": {"ios_push": {"text": "Own"}, "web_push": {"browsers": ["chrome"]}},
+            },
+            "channels.ios_push.translations: found no fr",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
+                "channels": {"web_push": {"browsers": ["chrome"], "text": "Own"}},
+            },
+            "channels.web_push: found words of its own in a campaign with translations",
+        ),
+        # addresses
+        ({"message": {"text": "T", "url": "http://shop.example.com"}, "channels": {"ios_push": {}}}, "https://"),
+        ({"message": {"text": "T", "picture": "shop.example.com/a b.png"}, "channels": {"ios_push": {}}}, "https://"),
+        # schedules
+        (
+            {
+                "channels": {"email": EMAIL},
+                "schedule": "@daily",
+                "send": {**DAILY, "end": "never"},
+            },
+            "schedule: found '@daily' with send.kind: recurring; allowed: no schedule",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {**DAILY, "start": "2027-02-01", "end": "2027-01-01"},
+            },
+            "found an end (2027-01-01) before the start (2027-02-01)",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {
+                    "kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"},
+                    "window": {"earliest": "20:00", "latest": "08:00"},
+                },
+            },
+            "found 20:00 to 08:00; allowed: a window that starts before it ends",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {
+                    "kind": "triggered", "time_zone": "UTC", "end": "never",
+                    "trigger": {"kind": "location", "locations": [4], "when": "dwell"},
+                },
+            },
+            "found no dwell_minutes; allowed: dwell_minutes with when: dwell",
+        ),
+        # people
+        ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
+        (
+            {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
+            "found neither all nor any; allowed: one of them",
+        ),
+        # templates
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "channels": {"email": EMAIL}},
+            "channels: found channels beside template; allowed: template.channels",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "message": {"text": "T"}},
+            "message: found message beside template",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "targeting": {"kind": "broadcast"}},
+            "targeting: found kind: broadcast with a template",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "send": {**DAILY, "kind": "once"}},
+            "send: found kind: once with a template",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: str) -> None:
+    assert problem in broken(**fields)
+
+
+def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        "title: A\nchannels:\n  inbox:\n  sms: {sender: S, text: T, translations: {fr: {text: T}}}\n",
+    )
+    assert [each.split(": found")[0] for each in found] == [
+        "campaign.yaml:1",
+        "campaign.yaml:3: channels.inbox",
+        "campaign.yaml:3: channels.inbox",
+    ]
+
+
+# What a channel says
+
+
+def test_a_channel_says_what_is_shared_unless_it_has_words_of_its_own() -> None:
+    whole = campaign(
+        message={
+            "title": "T",
+            "text": "Shared",
+            "url": "https://a.example",
+            "picture": "https://a.example/p.png",
+        },
+        channels={
+            "android_push": {},
+            "ios_push": {"text": "Own"},
+            "web_push": {"browsers": ["chrome"], "title": "W"},
+        },
+    )
+    assert whole.words(Channel.ANDROID_PUSH).text == "Shared"
+    ios = whole.words(Channel.IOS_PUSH)
+    assert (ios.title, ios.text, ios.url, ios.picture) == (
+        "T",
+        "Own",
+        "https://a.example",
+        "https://a.example/p.png",
+    )
+    assert whole.words(Channel.WEB_PUSH).title == "W"
+    assert whole.channels.own_words(Channel.ANDROID_PUSH) == {}
+
+
+def test_a_campaign_can_be_made_in_python() -> None:
+    made = Campaign(
+        title="A",
+        message=Message(title="T", text="W"),
+        channels=Channels(android_push=AndroidPush(), web_push=WebPush(browsers=("chrome",))),
+    )
+    assert made.used() == (Channel.ANDROID_PUSH, Channel.WEB_PUSH)
+
+
+# Languages
+
+
+def two_languages(**more: Any) -> Campaign:
+    translations = {"fr": {"subject": "Bonjour", "text": "Mots"}, "de": {"subject": "Hallo", "text": "Worte"}}
+    return campaign(language="en", channels={"email": {**EMAIL, "translations": translations}, **more})
+
+
+def test_an_email_in_several_languages_has_an_edition_for_each_its_own_language_first() -> None:
+    assert two_languages().editions() == ("en", "de", "fr")
+
+
+def test_an_edition_has_one_language_and_nothing_left_to_choose() -> None:
+    french = two_languages().edition("fr")
+    assert french.channels.email == Email(from_address=7, subject="Bonjour", text="Mots")
+    assert french.editions() == ()
+    assert two_languages().edition("en").channels.email == Email(**EMAIL)
+
+
+def test_an_edition_in_a_language_without_words_is_refused() -> None:
+    with pytest.raises(CampaignError, match="no words in 'es'"):
+        two_languages().edition("es")
+
+
+def test_the_service_chooses_between_the_languages_of_a_push() -> None:
+    push = campaign(
+        language="en",
+        message={"title": "T", "text": "W", "translations": {"fr": {"title": "T", "text": "M"}}},
+        channels={"ios_push": {}},
+    )
+    assert push.languages() == ("en", "fr")
+    assert push.editions() == ()
+
+
+# Time
+
+
+def once(**fields: Any) -> Campaign:
+    send = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin", **fields}
+    return campaign(channels={"email": EMAIL}, send=send)
+
+
+@pytest.mark.parametrize(
+    ("zone", "period_end", "day"),
+    [
+        ("Europe/Dublin", "2026-11-20T06:00+00:00", date(2026, 11, 20)),
+        # the day is that of the zone, not that of the period's own offset
+        ("Pacific/Auckland", "2026-11-20T02:00+00:00", date(2026, 11, 20)),
+        ("America/Los_Angeles", "2026-11-20T02:00+00:00", date(2026, 11, 19)),
+        ("Europe/Dublin", "2026-06-20T00:30+05:00", date(2026, 6, 19)),
+        # each person's own zone: the day in UTC
+        ("user", "2026-11-20T23:30-05:00", date(2026, 11, 21)),
+    ],
+)
+def test_a_once_off_is_on_the_day_that_the_period_ends(zone: str, period_end: str, day: date) -> None:
+    resolved = once(time_zone=zone, time="23:00").resolved(datetime.fromisoformat(period_end))
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == day
+
+
+def test_a_once_off_with_a_date_keeps_it() -> None:
+    resolved = once(date="2027-03-01").resolved(EVENING)
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == date(2027, 3, 1)
+
+
+def test_a_once_off_that_is_over_when_its_period_ends_is_refused() -> None:
+    with pytest.raises(
+        CampaignError, match=r"send: 18:30 on 2026-11-20 in Europe/Dublin is over when the period ends"
+    ):
+        once().resolved(datetime(2026, 11, 20, 18, 31, tzinfo=UTC))
+    with pytest.raises(CampaignError, match="2026-11-19"):
+        once(date="2026-11-19").resolved(EVENING)
+
+
+def test_a_time_that_the_clocks_skip_becomes_the_one_an_hour_later() -> None:
+    resolved = once(time="01:30", date="2027-03-28").resolved(EVENING)
+    assert isinstance(resolved.send, Once)
+    assert (resolved.send.time, resolved.send.date) == ("02:30", date(2027, 3, 28))
+
+
+def test_a_time_that_comes_twice_is_the_first() -> None:
+    until = Until(time="01:30", time_zone="Europe/Dublin", date=date(2026, 10, 25))
+    assert datetime.fromtimestamp(until.timestamp(), UTC) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+
+
+def test_a_period_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(CampaignError, match="aware"):
+        once().resolved(datetime(2026, 11, 20))  # noqa: DTZ001
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    resolved = once().resolved(EVENING)
+    assert resolved.resolved(EVENING) == resolved
+
+
+def test_recurring_and_triggered_campaigns_start_on_the_day_that_the_period_ends() -> None:
+    running = {"time_zone": "UTC", "end": "2026-12-24", "days": ["monday", "friday"]}
+    recurring = campaign(channels={"email": EMAIL}, send={"kind": "recurring", "time": "08:00", **running})
+    triggered = campaign(
+        channels={"email": EMAIL}, send={"kind": "triggered", "trigger": {"kind": "api"}, **running}
+    )
+    for send in (recurring.resolved(EVENING).send, triggered.resolved(EVENING).send):
+        assert isinstance(send, Recurring | Triggered)
+        assert send.start == date(2026, 11, 20)
+    with pytest.raises(CampaignError, match="ends on 2026-12-24, before it would start on 2027-01-01"):
+        recurring.resolved(datetime(2027, 1, 1, 12, tzinfo=UTC))
+
+
+def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:
+    until = {"until": {"time": "23:00", "time_zone": "Europe/Dublin"}}
+    resolved = campaign(
+        message={"title": "T", "text": "W"},
+        channels={"ios_push": {}, "inbox": {"keep": {"length": 3, "unit": "days", **until}}},
+        push_expiry=until,
+    ).resolved(EVENING)
+    assert resolved.push_expiry == Keeping(
+        until=Until(time="23:00", time_zone="Europe/Dublin", date=date(2026, 11, 20))
+    )
+    assert resolved.channels.inbox is not None
+    assert resolved.channels.inbox.keep is not None
+    assert resolved.channels.inbox.keep.until == resolved.push_expiry.until
+
+
+def test_a_moment_without_a_date_has_no_timestamp() -> None:
+    with pytest.raises(ValueError, match="resolve the campaign first"):
+        Until(time="23:00", time_zone="UTC").timestamp()
