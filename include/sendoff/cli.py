@@ -127,6 +127,32 @@ def report(
         typer.echo(f"picture: {as_picture(figures, picture)}", err=as_json)
 
 
+@app.command()
+def demo(
+    leave: Annotated[
+        bool, typer.Option("--exit", help="Stop at the end instead of leaving Airflow's UI up")
+    ] = False,
+    customers: Annotated[int, typer.Option(min=100, help="People in the warehouse")] = 60_000,
+    airflow_port: Annotated[int, typer.Option(help="Port of Airflow's API and UI")] = 8080,
+    receiver_port: Annotated[int, typer.Option(help="Port of the receiver")] = 8090,
+    service_port: Annotated[int, typer.Option(help="Port of the messaging service")] = 8025,
+    workspace: Annotated[Path, typer.Option(help="Where everything is written")] = Path(".demo"),
+) -> None:
+    """Run a whole campaign on this machine with a real Airflow, and check every verdict."""
+    from sendoff.demo.options import Options
+    from sendoff.demo.run import demo as play
+
+    options = Options(
+        exit=leave,
+        customers=customers,
+        airflow_port=airflow_port,
+        receiver_port=receiver_port,
+        service_port=service_port,
+        workspace=workspace,
+    )
+    raise typer.Exit(play(options))
+
+
 def _only_launch(ledger: Ledger, prefix: str) -> str:
     found = ledger.launches.search(prefix, limit=2)
     if not found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -69,11 +68,7 @@ def preview(
 
 def _sample(campaign: Campaign, audience: Audience, edition: str | None, names: FieldNames) -> dict[str, Any]:
     """Give the request for the first few of an audience, without post-back addresses or credentials."""
-    slices: list[Identifiers] = [
-        *islice(audience.identifiers.slices(_SHOWN_IDENTIFIERS), 1),
-        audience.identifiers,
-    ]
-    people = Targeting(audience.identified_by, slices[0])
+    people = Targeting(audience.identified_by, _first_few(audience.identifiers))
     nowhere = PostBackAddresses()
     if campaign.template:
         body = execute_body(campaign, targeting=people, post_backs=nowhere, names=names)
@@ -82,3 +77,9 @@ def _sample(campaign: Campaign, audience: Audience, edition: str | None, names: 
         body = create_body(content, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
     request: dict[str, Any] = orjson.loads(body)
     return request
+
+
+def _first_few(identifiers: Identifiers) -> Identifiers:
+    for few in identifiers.slices(_SHOWN_IDENTIFIERS):
+        return few
+    return identifiers
