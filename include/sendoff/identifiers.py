@@ -47,7 +47,7 @@ class IntegerIdentifiers:
     def __contains__(self, identifier: object) -> bool:
         if not isinstance(identifier, int | np.integer):
             return False
-        return 0 < identifier <= LARGEST and int(identifier) in self._bitmap
+        return 0 < int(identifier) <= LARGEST and int(identifier) in self._bitmap
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._bitmap)

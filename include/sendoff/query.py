@@ -16,8 +16,11 @@ from sendoff.errors import QueryError
 
 Parameter = datetime | str | int
 
-_QUOTED = re.compile(r"\"[^\"]*\"|(?<!\w)'[^']*'|`[^`]*`")
-_QUOTES = "\"'`"
+_INERT = re.compile(
+    r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
+)  # no parameter stands in these
+_QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
+_QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
 _LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
@@ -39,7 +42,7 @@ class Query:
         text = self._text()
         for name in self._used(text):
             literal = _literal(name, self.parameters[name], backend)
-            text = text.bindparams(sa.bindparam(name, literal, type_=_Verbatim()))
+            text = text.bindparams(sa.bindparam(name, _escaped(literal), type_=_Verbatim()))
         dialect = DefaultDialect(paramstyle="named")
         return str(text.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
@@ -58,6 +61,7 @@ class Query:
         sql = self.sql.strip().rstrip(";").rstrip()
         if not sql:
             raise QueryError("the query is empty")
+        sql = _INERT.sub(lambda inert: _escaped(inert[0]), sql)
         return sa.text(f"{sql}\n")  # COPY closes a bracket after it, which a comment would swallow
 
     def _used(self, text: sa.TextClause) -> list[str]:
@@ -70,6 +74,10 @@ class Query:
                 "a colon that is meant as such is written \\:"
             )
         return names
+
+
+def _escaped(text: str) -> str:
+    return text.replace(":", "\\:")
 
 
 class _Verbatim(UserDefinedType[str]):
@@ -134,20 +142,12 @@ def _primary_message(error: BaseException) -> str:
 
 
 def _without_data(said: str, known: str) -> str:
-    quoted = [match[0].strip(_QUOTES) for match in _QUOTED.finditer(said)]
-    if not all(_has_word(known, word) for word in quoted) or said.count('"') % 2:
+    quotes = [match.start() for match in _QUOTE.finditer(said)]
+    words = [match[2].strip("\"'") for match in _QUOTED.finditer(said)]
+    if len(quotes) != 2 * len(words) or not all(_has_word(known, word) for word in words):
         # A value may hold quotes itself, so everything from the first to the last goes.
-        first, last = (place(said) for place in (_first_quote, _last_quote))
-        said = f"{said[:first]}…{said[last + 1 :]}"
+        said = f"{said[: quotes[0]]}…{said[quotes[-1] + 1 :]}"
     return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", said)
-
-
-def _first_quote(said: str) -> int:
-    return min(place for quote in _QUOTES if (place := said.find(quote)) >= 0)
-
-
-def _last_quote(said: str) -> int:
-    return max(said.rfind(quote) for quote in _QUOTES)
 
 
 def _has_word(text: str, word: str) -> bool:

@@ -177,19 +177,17 @@ def _partitions(result: sa.CursorResult[Any], query: Query) -> Iterator[pa.Recor
 
 
 class _Column:
-    """One column of a result: whatever its first value is, the others must be."""
+    """One column of a result: what its first value is, the others must be."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._type: type | None = None
-        self._rows = 0
+        self._type_since = self._rows = 0
 
     def array(self, values: tuple[Any, ...]) -> pa.Array:
         types = set(map(type, values)) - {type(None)}
-        if types and self._type is None:
-            self._type = next(type(value) for value in values if value is not None)
         if types - {self._type}:
-            self._refuse(values)
+            self._settle(values)
         self._rows += len(values)
         try:
             return pa.array(values)
@@ -199,16 +197,17 @@ class _Column:
             f"{problem}; write CAST({self.name} AS TEXT), or leave the column out of the query"
         )
 
-    def _refuse(self, values: tuple[Any, ...]) -> None:
-        assert self._type is not None
-        place = next(
-            i for i, value in enumerate(values) if value is not None and type(value) is not self._type
-        )
-        raise AudienceError(
-            f"column {self.name} holds {_spoken(type(values[place]))} in row {self._rows + place + 1} of the result, "
-            f"and {_spoken(self._type)} before; a column needs one type: write CAST({self.name} AS BIGINT) AS "
-            f"{self.name} in the query, or AS TEXT where texts are wanted"
-        )
+    def _settle(self, values: tuple[Any, ...]) -> None:
+        for row, value in enumerate(values, self._rows + 1):
+            if value is not None and self._type is None:
+                self._type, self._type_since = type(value), row
+            elif value is not None and type(value) is not self._type:
+                assert self._type is not None
+                raise AudienceError(
+                    f"column {self.name} holds {_spoken(self._type)} in row {self._type_since} of the result and "
+                    f"{_spoken(type(value))} in row {row}; a column needs one type: write CAST({self.name} AS BIGINT) "
+                    f"AS {self.name} in the query, or AS TEXT where texts are wanted"
+                )
 
 
 def _spoken(type_: type) -> str:
