@@ -1,0 +1,231 @@
+"""The dispatch loop against the real service: sent once, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.audience import Audience
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign
+from sendoff.client import Client
+from sendoff.dispatch import LEASE, Sender, Tally, check_refusals, work
+from sendoff.errors import CredentialsError, RateLimitedError, RefusedError, RetryableError
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.outcome import NotProcessed, Outcome
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import Addresses
+from sendoff.wire import FieldNames
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+ADDRESSES = Addresses("http://127.0.0.1:9", ["x" * 32])
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}},
+        "post_backs": {"kinds": []},
+    }
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.migrate()
+    yield ledger
+    ledger.close()
+
+
+def freeze(ledger: Ledger, *, count: int = 5, size: int = 2, campaign: Campaign = PUSH) -> None:
+    identifiers = integers(range(1, count + 1))
+    audience = Audience("device_id", identifiers, count, {}, {}, identifiers.fingerprint())
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=audience,
+        segments=((None, segment) for segment in identifiers.slices(size)),
+        now=NOW,
+    )
+
+
+def sender_to(base_url: str, client_id: str, client_secret: str) -> Sender:
+    session = requests.Session()
+    tokens = TokenSource(ClientSecret(client_id, client_secret), base_url, session)
+    return Sender(Client(base_url, session, tokens), ADDRESSES)
+
+
+@pytest.fixture
+def sender(service_process: Any) -> Sender:
+    return sender_to(service_process.base_url, service_process.client_id, service_process.client_secret)
+
+
+def targeted(service: Any, ledger: Ledger) -> list[int]:
+    """Everybody whom the service was told to send to by this launch's campaigns, once for each telling."""
+    ids = [dispatch.campaign_id for dispatch in ledger.dispatches.of_launch(KEY) if dispatch.campaign_id]
+    service.wait_until_quiet()
+    return sorted(device for each in ids for device in service.admin(f"campaigns/{each}/truth")["targeted"])
+
+
+def test_every_segment_is_sent_once(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger)
+    assert work(ledger, KEY, sender) == Tally(accepted=3)
+    assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
+
+
+def test_working_again_sends_nothing(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger)
+    work(ledger, KEY, sender)
+    before = service_process.admin("campaigns")["total"]
+    assert work(ledger, KEY, sender) == Tally()
+    assert service_process.admin("campaigns")["total"] == before
+
+
+def test_workers_at_once_share_the_segments(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=40, size=2)
+    with ThreadPoolExecutor(4) as pool:
+        tallies = [future.result() for future in [pool.submit(work, ledger, KEY, sender) for _ in range(4)]]
+    assert sum(tally.accepted for tally in tallies) == 20
+    assert targeted(service_process, ledger) == list(range(1, 41))
+
+
+def test_the_title_carries_the_dispatch_key(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    work(ledger, KEY, sender)
+    (dispatch,) = ledger.dispatches.of_launch(KEY)
+    campaigns = service_process.admin("campaigns")["campaigns"]
+    assert f"Spring [{dispatch.dispatch_key}]" in [campaign["title"] for campaign in campaigns]
+
+
+def test_a_refusal_stops_nothing_and_is_told(service_process: Any, ledger: Ledger) -> None:
+    names = FieldNames({"device_ids": "targets_of_another_service"})
+    made = sender_to(service_process.base_url, service_process.client_id, service_process.client_secret)
+    freeze(ledger)
+    assert work(ledger, KEY, replace(made, names=names)) == Tally(refused=3)
+    with pytest.raises(RefusedError, match="refused 3 dispatches"):
+        check_refusals(ledger, KEY)
+
+
+class LostResponses:
+    """A service that takes one request whole and hangs up without an answer, as a proxy that dies would."""
+
+    def __init__(self, tokens: str) -> None:
+        self.requests = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.base_url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
+        self._tokens = tokens
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            with connection:
+                self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        request = connection.recv(65_536)
+        if b"/oauth/token" not in request:
+            self.requests += 1
+            return
+        body = self._tokens.encode()
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+            + str(len(body)).encode()
+            + b"\r\n\r\n"
+            + body
+        )
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join()
+
+
+def test_a_lost_response_is_in_doubt_and_is_never_sent_again(ledger: Ledger) -> None:
+    service = LostResponses(
+        json.dumps({"access_token": "t" * 20, "token_type": "Bearer", "expires_in": 3600})
+    )
+    try:
+        freeze(ledger, count=2)
+        made = sender_to(service.base_url, "client", "secret")
+        assert work(ledger, KEY, made) == Tally(in_doubt=1)
+        assert work(ledger, KEY, made) == Tally()
+        assert service.requests == 1
+        assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+    finally:
+        service.close()
+
+
+def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
+    assert work(ledger, KEY, sender, now=lambda: NOW + LEASE + timedelta(seconds=1)) == Tally()
+    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+
+
+class Patient:
+    """A client that asks for patience so often, and then takes what comes."""
+
+    def __init__(self, client: Client, *waits: float) -> None:
+        self._client = client
+        self._waits = list(waits)
+
+    def create_campaign(self, body: bytes) -> Outcome:
+        if self._waits:
+            return NotProcessed("the service asked for patience", retry_after=self._waits.pop(0))
+        return self._client.create_campaign(body)
+
+
+def test_a_wish_for_patience_is_granted(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    slept: list[float] = []
+    patient = replace(sender, client=Patient(sender.client, 2.0, 3.0))  # type: ignore[arg-type]
+    assert work(ledger, KEY, patient, sleep=slept.append) == Tally(accepted=1)
+    assert slept == [2.0, 3.0]
+
+
+def test_a_wish_for_too_much_patience_is_handed_on(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    impatient = replace(sender, client=Patient(sender.client, 3600.0))  # type: ignore[arg-type]
+    with pytest.raises(RateLimitedError) as caught:
+        work(ledger, KEY, impatient)
+    assert caught.value.retry_after == 3600
+    assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+def test_an_unreachable_service_leaves_everything_planned(ledger: Ledger, free_port: int) -> None:
+    freeze(ledger)
+    with pytest.raises(RetryableError, match="nothing was sent"):
+        work(ledger, KEY, sender_to(f"http://127.0.0.1:{free_port}", "client", "secret"))
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
+
+
+def test_wrong_credentials_leave_everything_planned_and_are_permanent(
+    service_process: Any, ledger: Ledger
+) -> None:
+    freeze(ledger)
+    with pytest.raises(CredentialsError, match="nothing was sent") as caught:
+        work(ledger, KEY, sender_to(service_process.base_url, service_process.client_id, "wrong-secret"))
+    assert "wrong-secret" not in str(caught.value)
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
