@@ -1,0 +1,25 @@
+"""The wire: the only code that knows how the service spells things, and what of that is unconfirmed.
+
+``names`` is the table of what the service's document does not show; ``messages`` and ``timing`` write the parts of a
+request and ``bodies`` the whole; ``answers`` reads what the service says.
+"""
+
+from sendoff.wire.answers import PostBackBody, Reply, Unreadable, read_post_back, read_reply
+from sendoff.wire.bodies import CREATE_PATH, EXECUTE_PATH, Targeting, create_body, execute_body
+from sendoff.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
+
+__all__ = [
+    "CREATE_PATH",
+    "EXECUTE_PATH",
+    "UNCONFIRMED",
+    "FieldNames",
+    "PostBackBody",
+    "Reply",
+    "Targeting",
+    "Unconfirmed",
+    "Unreadable",
+    "create_body",
+    "execute_body",
+    "read_post_back",
+    "read_reply",
+]

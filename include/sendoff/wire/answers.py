@@ -1,0 +1,144 @@
+"""Reading what the service says: replies of its API, and the bodies of post-backs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+
+class Unreadable(ValueError):  # noqa: N818 - it is an answer's quality, and is caught rather than shown
+    """The bytes are not what the service's document describes; the text says why, and quotes none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Hold the envelope of an API reply (section 4.2 leaves it out; public pages show it).
+
+    ``code`` repeats the HTTP status. ``message`` and ``errors`` are the service's words and may quote identifiers.
+    """
+
+    success: bool
+    code: int
+    message: str | None = field(default=None, repr=False)
+    errors: tuple[str, ...] = field(default=(), repr=False)
+    campaign_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostBackBody:
+    """Hold the members of a post-back (section 6); what the body lacks is None."""
+
+    time: datetime
+    device_id: int | None = field(default=None, repr=False)
+    profile_id: int | None = field(default=None, repr=False)
+    user_id: str | None = field(default=None, repr=False)
+    send_id: int | None = None
+    campaign_id: int | None = None
+
+
+def read_reply(status: int, content: bytes) -> Reply:
+    """Read the reply to a create or execute request, or raise Unreadable.
+
+    Readable is a JSON object whose ``success`` is a boolean. A missing ``code`` is the HTTP status.
+    """
+    document = _object(content)
+    success = document.get("success")
+    if not isinstance(success, bool):
+        raise Unreadable("the reply does not say whether it was a success")
+    message = document.get("message")
+    model = document.get("model")
+    return Reply(
+        success=success,
+        code=_whole(document.get("code")) or status,
+        message=message if isinstance(message, str) else None,
+        errors=tuple(_sentences(document.get("errors"))),
+        campaign_id=_whole(model.get("id")) if isinstance(model, dict) else None,
+    )
+
+
+def read_post_back(content: bytes) -> PostBackBody:
+    """Read the body of a post-back, or raise Unreadable.
+
+    Members may be nested (``{"device": {"id": 1}}``) or dotted (``{"device.id": 1}``); ids are integers or digits.
+    ``time`` is in Unix seconds or ISO 8601, in UTC where it names no offset. A person must be named somehow.
+    """
+    document = _object(content)
+    user_id = _member(document, "profile", "user_id")
+    if isinstance(user_id, int) and not isinstance(user_id, bool):
+        user_id = str(user_id)
+    if user_id is not None and (not isinstance(user_id, str) or "\0" in user_id):
+        raise Unreadable("profile.user_id is neither text that can be stored nor a number")
+    body = PostBackBody(
+        time=_time(document.get("time")),
+        device_id=_id(document, "device"),
+        profile_id=_id(document, "profile"),
+        user_id=user_id or None,
+        send_id=_id(document, "send"),
+        campaign_id=_id(document, "campaign"),
+    )
+    if body.device_id is None and body.profile_id is None and body.user_id is None:
+        raise Unreadable("no device, profile or user is named")
+    return body
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        raise Unreadable("not JSON") from None
+    if not isinstance(document, dict):
+        raise Unreadable("not a JSON object")
+    return document
+
+
+def _member(document: dict[str, Any], outer: str, inner: str) -> Any:
+    nested = document.get(outer)
+    if isinstance(nested, dict):
+        return nested.get(inner)
+    return document.get(f"{outer}.{inner}")
+
+
+def _id(document: dict[str, Any], outer: str) -> int | None:
+    found = _member(document, outer, "id")
+    if found is None:
+        return None
+    number = _whole(found)
+    if number is None:
+        raise Unreadable(f"{outer}.id is not a positive number of 63 bits")
+    return number
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63:
+        return value
+    return None
+
+
+def _time(value: Any) -> datetime:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+            moment = datetime.fromisoformat(value)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return datetime.fromtimestamp(float(value), UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise Unreadable("time is neither Unix seconds nor ISO 8601") from None
+
+
+def _sentences(errors: Any) -> Iterator[str]:
+    """Flatten ``errors``, whose inner shape is not shown: texts, or texts under the names of fields."""
+    if isinstance(errors, str):
+        yield errors
+    elif isinstance(errors, list):
+        for item in errors:
+            yield from _sentences(item)
+    elif isinstance(errors, dict):
+        for name, item in errors.items():
+            yield from (f"{name}: {sentence}" for sentence in _sentences(item))
