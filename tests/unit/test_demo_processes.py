@@ -72,6 +72,17 @@ def test_a_child_that_dies_ends_the_waiting(tmp_path: Path) -> None:
             supervisor.wait_until(lambda: None, "the service answers", wait=10)
 
 
+def test_a_child_that_was_expected_to_end_does_not_end_the_waiting(tmp_path: Path) -> None:
+    with Supervisor(tmp_path) as supervisor:
+        migration = supervisor.start("migrate", ["/bin/echo", "done"], {}, stays=False)
+        migration.process.wait(10)
+        supervisor.check()
+        supervisor.finish(migration)
+        failing = supervisor.start("migrate", ["/bin/sh", "-c", "echo no disk; exit 1"], {}, stays=False)
+        with pytest.raises(DemoError, match=r"(?s)exit code 1.*no disk"):
+            supervisor.finish(failing)
+
+
 def test_waiting_has_an_end(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor, pytest.raises(DemoError, match="in vain until the moon is full"):
         supervisor.wait_until(lambda: None, "the moon is full", wait=0.3)

@@ -99,7 +99,8 @@ class Airflow:
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({USER: PASSWORD}))
-        return supervisor.start("airflow-migrate", [command("airflow"), "db", "migrate"], self.environment())
+        line = [command("airflow"), "db", "migrate"]
+        return supervisor.start("airflow-migrate", line, self.environment(), stays=False)
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the four components; the database must have been made."""

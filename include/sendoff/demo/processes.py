@@ -32,11 +32,21 @@ class DemoError(SendoffError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process that was started, by the name that people know it by, and the file it writes to."""
+    """A process that was started, by the name that people know it by, and the file it writes to.
+
+    One that ``stays`` does so as long as the demo; another is expected to end by itself.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    stays: bool
+
+    def require_well(self) -> None:
+        """Raise DemoError, with the end of its log, if it failed or is gone although it should stay."""
+        code = self.process.poll()
+        if code or (code == 0 and self.stays):
+            raise DemoError(f"{self.name} {_ending(code)}; the end of {self.log}:\n{tail(self.log)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +94,14 @@ class Supervisor:
             if self._watchdog.returncode:
                 watchdog.end([child.process.pid for child in self._children], self._grace)
 
-    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
-        """Start a process that stays; what it writes goes to ``<name>.log``."""
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], *, stays: bool = True
+    ) -> Child:
+        """Start a process and go on; what it writes goes to ``<name>.log``."""
         log = self._logs / f"{name}.log"
         with log.open("ab") as output:
             process = self._spawn(command, environment, stdout=output, stderr=output)
-        child = Child(name, process, log)
+        child = Child(name, process, log, stays)
         self._children.append(child)
         return child
 
@@ -113,22 +125,19 @@ class Supervisor:
         return output.decode()
 
     def check(self) -> None:
-        """Raise DemoError if a process that should stay is gone, with the end of its log."""
+        """Raise DemoError if a process failed, or is gone that should stay, with the end of its log."""
         for child in self._children:
-            code = child.process.poll()
-            if code is not None:
-                raise DemoError(f"{child.name} {_ending(code)}; the end of {child.log}:\n{tail(child.log)}")
+            child.require_well()
 
     def finish(self, child: Child, wait: float = 120) -> None:
         """Wait for a process that was started beside others to end by itself; DemoError if it fails."""
         try:
-            code = child.process.wait(wait)
+            child.process.wait(wait)
         except subprocess.TimeoutExpired:
             raise DemoError(f"{child.name} did not end within {wait:.0f} seconds; see {child.log}") from None
+        child.require_well()
         self._children.remove(child)
         os.write(self._line, b"-%d\n" % child.process.pid)
-        if code:
-            raise DemoError(f"{child.name} {_ending(code)}; the end of {child.log}:\n{tail(child.log)}")
 
     def wait_until(self, look: Callable[[], Found | None], what: str, wait: float = 120) -> Found:
         """Call ``look`` five times a second until it gives something true, and give that.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-GRACE = 12.0
+GRACE = 8.0
 _TICK = 0.05
 
 
