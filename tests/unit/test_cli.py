@@ -1,0 +1,90 @@
+"""The command, run as a person runs it: a process with arguments, two streams and an exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sendoff.audience import Audience
+from sendoff.campaign import Campaign
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.period import Period, launch_key
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+PUSH = Campaign.model_validate(
+    {"title": "Spring", "message": {"title": "Hello", "text": "Spring"}, "channels": {"android_push": {}}}
+)
+
+
+def sendoff(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = Path(sys.executable).with_name("sendoff")
+    return subprocess.run([command, *arguments], check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def ledger_url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = Ledger(url)
+    ledger.migrate()
+    members = integers([1, 2, 3])
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=PUSH.model_dump_json(),
+        audience=Audience("device_id", members, 3, {}, {}, members.fingerprint()),
+        segments=[(None, members)],
+        now=PERIOD.end,
+    )
+    ledger.close()
+    return url
+
+
+def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    assert sendoff("migrate", "--ledger", url).returncode == 0
+    assert sendoff("migrate", "--ledger", url).returncode == 0
+
+
+def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str) -> None:
+    done = sendoff("report", KEY[:8], "--ledger", ledger_url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
+
+
+def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path) -> None:
+    picture = tmp_path / "report.png"
+    done = sendoff("report", KEY, "--ledger", ledger_url, "--picture", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(picture) in done.stdout
+
+
+def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str) -> None:
+    done = sendoff("report", "ffff", "--ledger", ledger_url)
+    assert done.returncode == 1
+    assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'\n"
+
+
+def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:
+    done = sendoff("report", "ffff", "--ledger", f"sqlite:///{tmp_path / 'empty.db'}")
+    assert done.returncode == 1
+    assert "run: sendoff migrate" in done.stderr
+
+
+def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "spring").mkdir()
+    (tmp_path / "spring" / "campaign.yaml").write_text("title: Spring\nchannel: push\n")
+    done = sendoff("preview", str(tmp_path / "spring"), "--warehouse", "sqlite:///none.db")
+    assert done.returncode == 1
+    assert "campaign.yaml:2" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,125 @@
+"""Making a launch: read once, frozen once, cut into segments by language where languages are sent apart."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sendoff.audience import Audience
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.errors import AudienceError, CampaignError, QueryError
+from sendoff.identifiers import integers
+from sendoff.launch import prepare_launch, segments_of
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff.preview import preview
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}},
+        "segment_size": 2,
+    }
+)
+EMAIL = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "language": "en",
+        "segment_size": 2,
+        "channels": {
+            "email": {
+                "from_address": 1,
+                "subject": "Hello",
+                "text": "It is spring",
+                "translations": {"fr": {"subject": "Bonjour", "text": "C'est le printemps"}},
+            }
+        },
+    }
+)
+
+
+def folder(campaign: Campaign = PUSH, sql: str | None = SQL) -> CampaignFolder:
+    return CampaignFolder("spring", campaign, sql, Path("spring"))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    file = tmp_path / "warehouse.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT, seen TEXT)")
+        rows = [(n, "android", "2026-02-01 00:00:00") for n in range(1, 6)]
+        rows += [(None, "ios", "2026-02-01 00:00:00"), (9, "ios", "2026-03-05 00:00:00")]
+        connection.executemany("INSERT INTO devices VALUES (?, ?, ?)", rows)
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, warehouse: str) -> None:
+    launch = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
+    assert (launch.rows, launch.audience, launch.segments) == (6, 5, 3)
+    assert launch.dropped["null"] == 1
+    assert ledger.launches.audience(launch.launch_key) == integers([1, 2, 3, 4, 5])
+
+
+def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
+    ledger: Ledger, warehouse: str
+) -> None:
+    first = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
+    assert prepare_launch(ledger, folder(), period=PERIOD, source="sqlite:////nowhere/at/all.db") == first
+
+
+def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
+    first = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
+    assert prepare_launch(ledger, folder(), period=PERIOD, source=warehouse, resend=1) != first
+
+
+def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
+    early = Period(PERIOD.start - timedelta(days=99), PERIOD.start - timedelta(days=98))
+    with pytest.raises(AudienceError, match="spring: the audience query gave no rows"):
+        prepare_launch(ledger, folder(), period=early, source=warehouse)
+    nulls = folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL")
+    with pytest.raises(AudienceError, match=r"none of the 1 rows is left .*1 null"):
+        prepare_launch(ledger, nulls, period=PERIOD, source=warehouse)
+    assert ledger.launches.search() == []
+
+
+def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) -> None:
+    with pytest.raises(QueryError):
+        prepare_launch(ledger, folder(sql="SELECT nothing FROM nowhere"), period=PERIOD, source=warehouse)
+    assert ledger.launches.search() == []
+
+
+def test_people_that_the_service_chooses_have_no_audience(ledger: Ledger, warehouse: str) -> None:
+    with pytest.raises(CampaignError, match="the service chooses"):
+        prepare_launch(ledger, folder(sql=None), period=PERIOD, source=warehouse)
+
+
+def test_languages_are_cut_apart_without_overlap() -> None:
+    members = integers(range(1, 8))
+    groups = {"language": {"en": integers([1, 2]), "fr": integers([2, 3, 4, 5]), "de": integers([6])}}
+    audience = Audience("device_id", members, 7, {}, groups, members.fingerprint())
+    cut = [(edition, list(segment)) for edition, segment in segments_of(EMAIL, audience)]
+    # 2 reads both and gets the campaign's own language, as do 6 (German) and 7 (unknown).
+    assert cut == [("en", [1, 2]), ("en", [6, 7]), ("fr", [3, 4]), ("fr", [5])]
+
+
+def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
+    members = integers([1, 2, 3])
+    audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
+    assert [edition for edition, _ in segments_of(PUSH, audience)] == [None, None]
+
+
+def test_a_preview_counts_and_shows_a_request_and_stores_nothing(ledger: Ledger, warehouse: str) -> None:
+    seen = preview(folder(), period=PERIOD, source=warehouse)
+    assert (seen.rows, seen.audience, seen.segments) == (6, 5, 3)
+    assert seen.groups == {"platform": {"android": 5}}
+    assert seen.request["device_ids"] == [1, 2, 3]
+    assert seen.request["title"] == "Spring"
+    assert "webhook_delivery" not in seen.request
+    assert ledger.launches.search() == []
