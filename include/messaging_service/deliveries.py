@@ -132,6 +132,7 @@ def _add_send(
             "sent_at": now,
             "delivered_at": None,
             "opened_at": None,
+            "removed_at": None,
             "error": None,
             **outcome,
         }

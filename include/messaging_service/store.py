@@ -132,6 +132,7 @@ sends = Table(
     Column("sent_at", Float, nullable=False),
     Column("delivered_at", Float),
     Column("opened_at", Float),
+    Column("removed_at", Float),  # when an inbox message leaves the inbox
     Column("error", Text),
     Index("sends_campaign", "campaign_id", "device_id"),
     Index("sends_device", "device_id"),

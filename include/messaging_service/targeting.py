@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,20 @@ def message_types(content: Content, device: Device) -> list[int]:
     if content.get("sms") == 1 and device.mobile_number:
         found.append(SMS)
     return found
+
+
+def variables_by_device(
+    connection: Connection, content: Content, only: Device | None = None
+) -> Mapping[int, Mapping[str, Any]]:
+    """Give the variables of an execution's targets by device id, or those of one device only."""
+    by_target = content.get("target_with_params", {})
+    column = _TARGET_BY[content.get("target_by", "id")]
+    if only is not None:
+        wanted = getattr(only, column.name)
+        own = [by_target[target] for target in by_target if _stored_form(column, target) == wanted]
+        return {only.device_id: own[-1]} if own else {}
+    known = _look_up(connection, column, by_target)
+    return {device: by_target[target] for target, found in known.items() for device in found}
 
 
 def is_delivery_posted(message_type: int, platform: str) -> bool:
