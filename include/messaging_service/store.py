@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Float,
@@ -24,10 +25,13 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
+    select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
 METADATA = MetaData()
+_TABLES_ARE_MADE = 7_365_110
 # SQLite counts up only what it calls INTEGER, which holds 64 bits there.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
@@ -49,6 +53,7 @@ client_ids = Table(
     Column("type", Text, nullable=False),
     Column("secret_digest", Text),
     Column("key", Text),
+    Column("scopes", JSON, nullable=False),
     Column("expires_at", Float),
     Column("created_at", Float, nullable=False),
 )
@@ -115,6 +120,7 @@ runs = Table(
     Column("due_at", Float, nullable=False),
     Column("state", Text, nullable=False),
     Column("reached", BigInteger, nullable=False, default=0),
+    Column("claimed_by", Text),
     Column("unknown", JSON),
     Index("runs_due", "state", "due_at"),
     sqlite_autoincrement=True,  # an id is never used again
@@ -150,6 +156,8 @@ post_backs = Table(
     Column("due_at", Float, nullable=False),
     Column("attempts", Integer, nullable=False, default=0),
     Column("answer", Text),
+    Column("claimed_by", Text),
+    Column("faults", JSON),
     Index("post_backs_due", "state", "due_at"),
     Index("post_backs_run", "run_id"),
 )
@@ -168,6 +176,46 @@ requests = Table(
     Column("answer", JSON),
     Column("warnings", JSON, nullable=False),
     Column("took", Float, nullable=False),
+    Index("requests_campaign", "campaign_id"),
+)
+
+# Forms of the pages that were sent, so that reloading an answer does nothing.
+spent_forms = Table(
+    "spent_forms",
+    METADATA,
+    Column("form", Text, primary_key=True),
+    Column("spent_at", Float, nullable=False),
+)
+
+# The deliveries processes that live, and when each showed it.
+workers = Table(
+    "workers",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("seen_at", Float, nullable=False),
+)
+
+# The highest number that was given away under a name.
+numbers = Table(
+    "numbers",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("last", BigInteger, nullable=False),
+)
+
+faults = Table(
+    "faults",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("at", JSON, nullable=False),
+    Column("probability", Float),
+    Column("remaining", Integer),
+    Column("happened", Integer, nullable=False, default=0),
+    Column("after", Boolean, nullable=False),
+    Column("seconds", Float),
+    Column("retry_after", Integer),
+    sqlite_autoincrement=True,  # an id is never used again
 )
 
 
@@ -181,6 +229,8 @@ class Store:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
         with self.write() as connection:
+            if not self.is_sqlite:  # several processes may start at once
+                connection.execute(select(func.pg_advisory_xact_lock(_TABLES_ARE_MADE)))
             METADATA.create_all(connection)
 
     @contextmanager
