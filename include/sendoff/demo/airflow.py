@@ -132,7 +132,6 @@ class AirflowApi:
         self._address = address
         self._session = requests.Session()
         self._session.trust_env = False
-        self._session.mount("http://", HTTPAdapter(max_retries=Retry(3, backoff_factor=0.5)))
 
     def healthy(self) -> bool:
         """Whether all four components say that they are well."""
@@ -145,7 +144,8 @@ class AirflowApi:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
 
     def log_in(self) -> None:
-        """Fetch a token; everything below needs it."""
+        """Fetch a token, which everything below needs. From here on a GET is repeated when a connection breaks."""
+        self._session.mount("http://", HTTPAdapter(max_retries=Retry(3, backoff_factor=0.5)))
         who = {"username": USER, "password": PASSWORD}
         token = self._call("POST", "/auth/token", json=who)["access_token"]
         self._session.headers["Authorization"] = f"Bearer {token}"

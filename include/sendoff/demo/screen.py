@@ -10,13 +10,14 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 _EVERY = 5.0  # seconds between two lines of progress where a line cannot be written over
+_WORTH_TELLING = 0.1  # seconds
 
 
 class Screen:
     """Standard output: a terminal, where progress is one moving line, or a file, where it is a line now and then."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or Console(highlight=False)
         self._status: Status | None = None
         self._began = time.monotonic()
         self._said = ("", 0.0)
@@ -37,18 +38,21 @@ class Screen:
             self._status.start()
         elif text != self._said[0] and time.monotonic() - self._said[1] >= _EVERY:
             self._said = (text, time.monotonic())
-            self._console.print(f"  ... {text}", markup=False)
+            self._line(f"  ... {text}")
 
     def done(self, title: str, text: str) -> None:
         """Say what came of it, and how long it took since the last line of this kind."""
         self._still()
         took, self._began = time.monotonic() - self._began, time.monotonic()
-        self._console.print(f"{title:<10} {text}  [{took:.1f} s]", markup=False)
+        self._line(f"{title:<10} {text}  [{took:.1f} s]" if took >= _WORTH_TELLING else f"{title:<10} {text}")
 
     def show(self, thing: RenderableType) -> None:
         """Show a text or a table as it is."""
         self._still()
         self._console.print(thing, markup=False)
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)  # a path stays in one piece
 
     def _still(self) -> None:
         if self._status:
