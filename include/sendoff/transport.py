@@ -1,0 +1,209 @@
+"""One POST and what came of it: an answer, certainly nothing sent, or nobody knows."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from urllib.parse import urlsplit
+
+import requests
+from requests.auth import AuthBase
+from requests.exceptions import ReadTimeout
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    MaxRetryError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+)
+
+from sendoff import __version__
+from sendoff.errors import SettingsError
+
+Timeout = tuple[float, float]
+"""Seconds to wait for a connection, and for each part of an answer."""
+
+Clock = Callable[[], datetime]
+
+_LONGEST_ANSWER = 4 * 2**20  # bytes
+# Long runs of token-like characters (but not words_like_this), mail addresses, and numbers of four digits or more.
+_HIDDEN = re.compile(
+    r"(?<![A-Za-z0-9+/_=.~-])(?![a-z]+(?:_[a-z]+)+(?![A-Za-z0-9+/_=.~-]))[A-Za-z0-9+/_=.~-]{20,}"
+    r"|\S+@\S+|[0-9]{4,}",
+    re.ASCII,
+)
+
+
+def utc_now() -> datetime:
+    """Give the time of the wall clock."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer. ``content`` is None where the connection broke, or the size got absurd, after the status."""
+
+    status: int
+    content: bytes | None = field(repr=False)
+    is_html: bool = False
+    retry_after: float | None = None  # seconds
+    location: str | None = None  # scheme and host that a redirect leads to
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Nothing of the request left this machine, for a reason given as a sentence."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The request may have arrived, and no status came back."""
+
+    reason: str
+
+
+Exchange = Answer | NotSent | NoAnswer
+
+
+class Bearer(AuthBase):
+    """Put a token into a request; without one, put nothing there, whatever session or ``.netrc`` hold."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Replace the header of a request that is about to be sent."""
+        request.headers.pop("Authorization", None)
+        if self._token is not None:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def post(
+    session: requests.Session,
+    url: str,
+    body: bytes | Mapping[str, str],
+    *,
+    auth: Bearer,
+    timeout: Timeout,
+    headers: Mapping[str, str] | None = None,
+    clock: Clock = utc_now,
+) -> Exchange:
+    """POST once, follow no redirect, and say what came of it; no exception of the wire leaves this function.
+
+    A mapping is sent as a form, bytes as they are.
+    """
+    own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
+    try:
+        with session.post(
+            url, data=body, headers=own, auth=auth, timeout=timeout, allow_redirects=False, stream=True
+        ) as response:
+            return _answer(response, clock)
+    except (OSError, HTTPError, HTTPException) as error:  # what requests raises is an OSError
+        return _failure(error, urlsplit(url).netloc, timeout)
+
+
+def _answer(response: requests.Response, clock: Clock) -> Answer:
+    headers = response.headers
+    return Answer(
+        response.status_code,
+        _content(response),
+        is_html="html" in headers.get("Content-Type", "").lower(),
+        retry_after=_seconds(headers.get("Retry-After"), clock),
+        location=_origin(headers.get("Location")),
+    )
+
+
+def _content(response: requests.Response) -> bytes | None:
+    chunks, size = [], 0
+    try:
+        for chunk in response.iter_content(2**16):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > _LONGEST_ANSWER:
+                return None
+    except (OSError, HTTPError, HTTPException):
+        return None
+    return b"".join(chunks)
+
+
+def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswer:
+    """Tell the failures that certainly precede sending from all others.
+
+    They are four: the name is not known, no connection was accepted, none was accepted in time (each of the service or
+    of a proxy before it), and the service's certificate is not trusted, which is found before a request is written.
+    """
+    cause = _cause(error)
+    if isinstance(cause, NameResolutionError):
+        return NotSent(f"the host {host} is not known")
+    if isinstance(cause, NewConnectionError):
+        return NotSent(f"no connection to {host} was accepted")
+    if isinstance(cause, ConnectTimeoutError):
+        return NotSent(f"no connection to {host} was accepted within {timeout[0]:g} seconds")
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return NotSent(f"the certificate of {host} is not trusted: {cause.verify_message}")
+    if isinstance(error, ReadTimeout):
+        return NoAnswer(f"no answer from {host} within {timeout[1]:g} seconds")
+    return NoAnswer(f"the connection to {host} broke before an answer ({type(cause).__name__})")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Unwrap what requests and urllib3 put around the failure itself."""
+    for wrapper in (requests.RequestException, MaxRetryError, ProxyError, SSLError):
+        if isinstance(error, wrapper):
+            inner = getattr(error, "reason", None) or getattr(error, "original_error", None) or error.args[:1]
+            inner = inner[0] if isinstance(inner, tuple) and inner else inner
+            error = inner if isinstance(inner, BaseException) else error
+    return error
+
+
+def _seconds(value: str | None, clock: Clock) -> float | None:
+    """Read Retry-After, which is a number of seconds or a date."""
+    if value is None:
+        return None
+    if value.strip().isascii() and value.strip().isdigit():
+        return float(value)
+    try:
+        until = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - clock()).total_seconds())
+
+
+def _origin(location: str | None) -> str | None:
+    """Give the scheme and host of an address, which hold nothing secret."""
+    try:
+        parts = urlsplit(location or "")
+        return f"{parts.scheme}://{parts.hostname}" if parts.scheme and parts.hostname else None
+    except ValueError:
+        return None
+
+
+def checked_base_url(url: str) -> str:
+    """Give a base URL without a slash at its end, or raise SettingsError without quoting it."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise SettingsError("the base URL must start with https:// (or http://) and name a host")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise SettingsError("the base URL must have no user, password, query or fragment")
+    return url.rstrip("/")
+
+
+def excerpt(text: str) -> str:
+    """Shorten foreign text for a person, with what may identify somebody or be a secret taken out."""
+    words = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
+    hidden = _HIDDEN.sub("…", words)
+    return hidden if len(hidden) <= 200 else f"{hidden[:199]}…"

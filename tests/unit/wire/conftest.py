@@ -1,0 +1,261 @@
+"""A TCP server that does as it is told, on a real socket, and private keys of every kind."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client sent."""
+
+    line: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def form(self) -> dict[str, str]:
+        return dict(parse_qsl(self.body.decode(), strict_parsing=True))
+
+
+Step = Callable[[socket.socket, Callable[[], None]], None]
+
+
+def answer(status: int = 200, content: Any = b"", **headers: str) -> Step:
+    """Read the request and answer it; what is no bytes is JSON."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body)}", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+
+    def step(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
+
+    return step
+
+
+def token(text: str = "token-one", expires_in: Any = 3600, **more: Any) -> Step:
+    return answer(200, {"access_token": text, "token_type": "Bearer", "expires_in": expires_in, **more})
+
+
+def raw(content: bytes) -> Step:
+    """Read the request, send just these bytes, and close."""
+
+    def step(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall(content)
+
+    return step
+
+
+def close_at_once(connection: socket.socket, read: Callable[[], None]) -> None:
+    """Accept the connection and close it."""
+
+
+def reset(connection: socket.socket, read: Callable[[], None]) -> None:
+    """Read the request, then reset the connection."""
+    read()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@dataclass
+class Script:
+    """A server that takes one step for each connection, in order, and keeps the requests that it read."""
+
+    context: ssl.SSLContext | None = None
+    steps: deque[Step] = field(default_factory=deque)
+    requests: list[Request] = field(default_factory=list)
+    patience: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._by_connection: dict[socket.socket, Request] = {}
+        self._start(self._accept)
+        scheme = "https" if self.context else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._server.getsockname()[1]}"
+
+    answer = staticmethod(answer)
+    token = staticmethod(token)
+    raw = staticmethod(raw)
+    close_at_once = staticmethod(close_at_once)
+    reset = staticmethod(reset)
+
+    def tell(self, *steps: Step) -> None:
+        """Say what to do next, one step for each connection."""
+        self.steps.extend(steps)
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many requests were read."""
+        deadline = time.monotonic() + 10
+        while len(self.requests) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def silence(self, connection: socket.socket, read: Callable[[], None]) -> None:
+        """Read the request and say nothing until the test is over."""
+        read()
+        self.patience.wait(30)
+
+    def after(self, seconds: float, step: Step) -> Step:
+        """Take a step a while after the request was read."""
+
+        def late(connection: socket.socket, read: Callable[[], None]) -> None:
+            read()
+            self.patience.wait(seconds)
+            step(connection, lambda: None)
+
+        return late
+
+    def bodies(self) -> list[bytes]:
+        return [request.body for request in self.requests]
+
+    def close(self) -> None:
+        self.patience.set()
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def _start(self, target: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._server.accept()
+            except OSError:
+                return
+            self._start(self._serve, connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                if self.context:
+                    connection = self.context.wrap_socket(connection, server_side=True)
+                with connection:
+                    self._take_step(connection)
+        except OSError:
+            pass  # the client went away, as some tests want it to
+
+    def _take_step(self, connection: socket.socket) -> None:
+        connection.settimeout(10)
+        with self._lock:
+            step = self.steps.popleft() if self.steps else answer(599, b"the script is over")
+        step(connection, lambda: self._keep(connection))
+
+    def _keep(self, connection: socket.socket) -> None:
+        request = _read(connection)
+        self._by_connection[connection] = request
+        self.requests.append(request)
+
+    def request_of(self, connection: socket.socket) -> Request:
+        """Give what was read from this connection, whatever others sent meanwhile."""
+        return self._by_connection[connection]
+
+
+def _read(connection: socket.socket) -> Request:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += _some(connection)
+    head, body = received.split(b"\r\n\r\n", 1)
+    line, *rest = head.decode().split("\r\n")
+    headers = dict(each.split(": ", 1) for each in rest)
+    while len(body) < int(headers.get("Content-Length", 0)):
+        body += _some(connection)
+    return Request(line, headers, body)
+
+
+def _some(connection: socket.socket) -> bytes:
+    received = connection.recv(2**16)
+    if not received:
+        raise ConnectionError
+    return received
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    """A server over plain HTTP."""
+    server = Script()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def tls_script(tmp_path: Path) -> Iterator[Script]:
+    """A server over TLS whose certificate nobody trusts."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path / "server.pem"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(private + certificate.public_bytes(Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    server = Script(context)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@pytest.fixture(scope="session")
+def keys() -> dict[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]:
+    """A key for each algorithm, and keys that the service does not accept."""
+    return {
+        "RS256": rsa.generate_private_key(65537, 2048),
+        "RS384": mersenne_key(2203, 2281),
+        "RS512": mersenne_key(4253, 4423),
+        "ES256": ec.generate_private_key(ec.SECP256R1()),
+        "ES384": ec.generate_private_key(ec.SECP384R1()),
+        "ES512": ec.generate_private_key(ec.SECP521R1()),
+        "short": rsa.generate_private_key(65537, 1024),
+        "bitcoin": ec.generate_private_key(ec.SECP256K1()),
+    }
+
+
+def mersenne_key(one: int, other: int) -> rsa.RSAPrivateKey:
+    """Make a long RSA key at once, from two known primes, which searching new ones takes ten seconds and more for."""
+    q, p = 2**one - 1, 2**other - 1
+    d = pow(65537, -1, (p - 1) * (q - 1))
+    public = rsa.RSAPublicNumbers(65537, p * q)
+    numbers = rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), public)
+    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
