@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from messaging_service import admin
+from messaging_service.control import control
 from messaging_service.external import Operation, Service, answer, create, execute
 from messaging_service.replies import Problem, RejectedError, Reply, rejected
 from messaging_service.requests import Received, record
@@ -74,6 +75,7 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
             raise HTTPException(403, "The admin routes answer this machine only; see serve --admin-for-all.")
 
     router = APIRouter(prefix="/admin", dependencies=[Depends(from_loopback)])
+    router.include_router(control(service))
 
     @router.get("/campaigns")
     def campaigns(count: Count = 100, skip: Skip = 0) -> Response:
@@ -92,6 +94,7 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
 
     @router.get("/progress")
     def progress() -> Response:
+        service.clock.read_again()
         return _json(admin.progress(service.store, service.clock.time()))
 
     return router

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
 
+from messaging_service import commands
 from messaging_service.behaviour import Behaviour
 from messaging_service.clients import (
     ClientId,
@@ -24,9 +21,9 @@ from messaging_service.clients import (
     add_key_client,
     add_secret_client,
 )
-from messaging_service.directory import ImportRefusedError, import_devices
+from messaging_service.directory import import_devices
 from messaging_service.names import parse_overrides
-from messaging_service.store import Store
+from messaging_service.terminal import DATABASE, Database, failing_clearly, opened, put_out
 from messaging_service.tokens import machine_time
 
 main = typer.Typer(
@@ -41,14 +38,7 @@ devices = typer.Typer(no_args_is_help=True, help="The devices that messages can 
 main.add_typer(apps, name="apps")
 main.add_typer(client_ids, name="client-ids")
 main.add_typer(devices, name="devices")
-
-Database = Annotated[
-    str,
-    typer.Option(
-        "--database", envvar="MESSAGING_SERVICE_DATABASE", help="SQLAlchemy URL of the service's database."
-    ),
-]
-_DATABASE = "sqlite:///messaging-service.db"
+main.add_typer(commands.clock, name="clock")
 
 
 @main.command("serve")
@@ -57,7 +47,7 @@ def serve_command(
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
     ] = 8025,
-    database: Database = _DATABASE,
+    database: Database = DATABASE,
     seed: Annotated[int, typer.Option(help="The same seed draws the same fates.")] = 1,
     delivered: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that arrive.")] = 0.9,
     opened: Annotated[float, typer.Option(min=0, max=1, help="Share of those that are opened then.")] = 0.3,
@@ -89,7 +79,7 @@ def serve_command(
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-    with _failing_clearly():
+    with failing_clearly():
         behaviour = Behaviour(seed, delivered, opened, delay_from, delay_to, speed)
         retry = Retry(attempts, first_pause, longest_pause)
         settings = ServeSettings(
@@ -101,7 +91,7 @@ def serve_command(
         )
         shown = make_url(database).render_as_string(hide_password=True)
         status = serve(
-            settings, lambda at: _print({"listening": at, "database": shown, "behaviour": behaviour})
+            settings, lambda at: put_out({"listening": at, "database": shown, "behaviour": behaviour})
         )
     raise typer.Exit(status)
 
@@ -110,12 +100,12 @@ def serve_command(
 def add_app_command(
     name: Annotated[str, typer.Option(help="Name of the app.")],
     time_zone: Annotated[str, typer.Option(help="Holds where a schedule names no time zone.")] = "UTC",
-    database: Database = _DATABASE,
+    database: Database = DATABASE,
 ) -> None:
     """Add an app, and print its token."""
-    with _failing_clearly(), _store(database) as store:
+    with failing_clearly(), opened(database) as store:
         app = add_app(store, name, time_zone, machine_time())
-        _print({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
+        put_out({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
 
 
 @client_ids.command("add")
@@ -129,62 +119,28 @@ def add_client_id_command(
     expires_at: Annotated[
         str | None, typer.Option(help="ISO date and time; without a zone it is UTC.")
     ] = None,
-    database: Database = _DATABASE,
+    database: Database = DATABASE,
 ) -> None:
     """Add a client ID, and print it; a secret is printed here once and never again."""
-    with _failing_clearly(), _store(database) as store:
+    with failing_clearly(), opened(database) as store:
         expiry = _moment(expires_at)
         if (key is not None) != (kind is ClientType.PUBLIC_KEY):
             raise RegistrationError("--key is for the type public-key, which needs it")
         if key is None:
             client, secret = add_secret_client(store, name, machine_time(), expiry)
-            _print({**_described(client), "client_secret": secret})
+            put_out({**_described(client), "client_secret": secret})
         else:
-            _print(_described(add_key_client(store, name, _pem(key), machine_time(), expiry)))
+            put_out(_described(add_key_client(store, name, _pem(key), machine_time(), expiry)))
 
 
 @devices.command("import")
 def import_devices_command(
-    file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = _DATABASE
+    file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = DATABASE
 ) -> None:
     """Import devices from a CSV file, replacing those with the same device_id; all of the file, or nothing."""
-    with _failing_clearly(), _store(database) as store:
+    with failing_clearly(), opened(database) as store:
         imported = import_devices(store, file)
-        _print({"devices": imported.devices, "attributes": list(imported.attributes)})
-
-
-def _print(value: Any) -> None:
-    typer.echo(orjson.dumps(value).decode())
-
-
-@contextmanager
-def _store(database: str) -> Iterator[Store]:
-    store = Store(database)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def _failing_clearly() -> Iterator[None]:
-    try:
-        yield
-    except ImportRefusedError as error:
-        _fail({"error": str(error), "problems": list(error.problems)})
-    except SQLAlchemyError as error:
-        _fail({"error": f"the database cannot be used: {type(error).__name__}: {_first_line(error)}"})
-    except (ValueError, OSError) as error:
-        _fail({"error": str(error)})
-
-
-def _fail(value: Any) -> None:
-    typer.echo(orjson.dumps(value).decode(), err=True)
-    raise typer.Exit(1)
-
-
-def _first_line(error: SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]
+        put_out({"devices": imported.devices, "attributes": list(imported.attributes)})
 
 
 def _described(client: ClientId) -> dict[str, Any]:

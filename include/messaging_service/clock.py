@@ -1,25 +1,88 @@
-"""The time by which campaigns are sent, events happen and retries fall due."""
+"""The time by which campaigns are sent, events happen and retries fall due; it can be advanced."""
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, insert, select
+
+from messaging_service.store import Store, clock_jumps
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_LONGEST = 20 * 366 * 86_400.0
+# How long a process may go on with an old reading after another has advanced the clock, in seconds.
+_READ_AGAIN_AFTER = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+class DurationError(ValueError):
+    """A text that is no length of time, or one that the clock cannot be advanced by."""
+
+
 class Clock:
-    """The machine's time plus ``offset`` seconds.
+    """The machine's time plus every advance, which are stored: a restart and each process of a service see them.
 
-    Access tokens and assertions follow the machine's time, because the client that signs them does.
+    Without a store it is the machine's time. Access tokens and assertions follow the machine's time, because the
+    client that signs them does.
     """
 
-    offset: float = 0.0
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._read_at = float("-inf")
+        self._jumps: tuple[tuple[float, float], ...] = ()
 
     def time(self) -> float:
         """Give the time in seconds since 1970."""
+        if self._store is not None and time.monotonic() - self._read_at > _READ_AGAIN_AFTER:
+            self.read_again()
         return time.time() + self.offset
 
     def now(self) -> datetime:
         """Give the time as an aware datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
+
+    @property
+    def offset(self) -> float:
+        """Give how many seconds this clock is ahead of the machine's."""
+        return sum(seconds for _, seconds in self._jumps)
+
+    def read_again(self) -> None:
+        """Read at once what other processes have advanced this clock by."""
+        if self._store is None:
+            return
+        read_at = time.monotonic()
+        with self._store.read() as connection:
+            rows = connection.execute(select(clock_jumps).order_by(clock_jumps.c.id)).all()
+        self._jumps, self._read_at = tuple((row.at, row.seconds) for row in rows), read_at
+
+    def moment_of(self, due_at: float) -> float:
+        """Give when something due then happens: its own moment if an advance passed over it, else now."""
+        now = self.time()
+        return due_at if any(at < due_at <= at + seconds for at, seconds in self._jumps) else now
+
+
+def advance(store: Store, seconds: float) -> None:
+    """Advance the clock of every process on this store, for good; DurationError unless it goes forwards."""
+    if not 0 < seconds <= _LONGEST:
+        raise DurationError("the clock goes forwards only, and at most 20 years at once")
+    with store.write() as connection:
+        before = connection.execute(select(func.coalesce(func.sum(clock_jumps.c.seconds), 0.0))).scalar_one()
+        row = {"at": time.time() + before, "seconds": seconds}
+        connection.execute(insert(clock_jumps).values(row))
+
+
+def seconds_of(duration: str) -> float:
+    """Read a length of time such as ``3h``, ``90m``, ``1d12h`` or ``45s``; DurationError for anything else."""
+    if not _DURATION.fullmatch(duration):
+        raise DurationError(f"{duration[:40]!r} is no length of time, such as 45s, 90m, 3h, 1d12h or 2w")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration))
+
+
+def described(clock: Clock) -> dict[str, Any]:
+    """Give the time and how far it is ahead of the machine's, as JSON."""
+    clock.read_again()
+    return {"now": clock.now().isoformat(), "ahead": clock.offset}

@@ -76,7 +76,7 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT, and give the exit status; ``ready`` is told the address once it is open."""
     listener = _listen(settings.host, settings.port)
     store = Store(settings.worker.database)
-    service = Service(store, Clock(), settings.names)
+    service = Service(store, Clock(store), settings.names)
     app = create_app(service, admin_for_all=settings.admin_for_all)
     config = uvicorn.Config(
         app,

@@ -218,6 +218,15 @@ faults = Table(
     sqlite_autoincrement=True,  # an id is never used again
 )
 
+# Each advance of the clock: what it showed before, and by how many seconds it was advanced.
+clock_jumps = Table(
+    "clock_jumps",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+)
+
 
 class Store:
     """The database of one service, at an SQLAlchemy URL; its tables are made where they are missing."""

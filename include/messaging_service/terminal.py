@@ -1,0 +1,62 @@
+"""What every command shares: JSON on standard output, one clear error on standard error, the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import orjson
+import typer
+from sqlalchemy.exc import SQLAlchemyError
+
+from messaging_service.store import Store
+
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database", envvar="MESSAGING_SERVICE_DATABASE", help="SQLAlchemy URL of the service's database."
+    ),
+]
+DATABASE = "sqlite:///messaging-service.db"
+
+
+def put_out(value: Any) -> None:
+    """Write a value as one line of JSON on standard output."""
+    typer.echo(orjson.dumps(value).decode())
+
+
+@contextmanager
+def opened(database: str) -> Iterator[Store]:
+    """Open the database of a command, and close it after."""
+    store = Store(database)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def failing_clearly() -> Iterator[None]:
+    """Turn what may go wrong into one JSON object on standard error and the exit status 1.
+
+    ``problems`` of the error, if it has any, are listed beside its text.
+    """
+    try:
+        yield
+    except SQLAlchemyError as error:
+        _fail({"error": f"the database cannot be used: {type(error).__name__}: {_first_line(error)}"})
+    except (ValueError, OSError) as error:
+        problems = getattr(error, "problems", None)
+        _fail(
+            {"error": str(error)} if problems is None else {"error": str(error), "problems": list(problems)}
+        )
+
+
+def _fail(value: Any) -> None:
+    typer.echo(orjson.dumps(value).decode(), err=True)
+    raise typer.Exit(1)
+
+
+def _first_line(error: SQLAlchemyError) -> str:
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
