@@ -164,7 +164,8 @@ class _Groups:
 def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
     encoded = values.dictionary_encode()
     size = len(encoded.dictionary)
-    codes = encoded.indices.fill_null(size).to_numpy(zero_copy_only=False)
+    indices = encoded.indices.fill_null(size) if values.null_count else encoded.indices
+    codes = indices.to_numpy(zero_copy_only=False)
     # numpy sorts numbers of 16 bits by radix; a stable sort keeps identifiers that came sorted sorted.
     codes = codes.astype(np.uint16 if size < 2**16 else np.uint32)
     order = np.argsort(codes, kind="stable")

@@ -24,10 +24,6 @@ from sendoff.text_order import lengths_and_text, sorted_once
 Kind = Literal["integer", "string"]
 
 LARGEST = 2**63 - 1
-_ZERO, _LARGEST = (
-    pa.scalar(0, pa.uint64()),
-    pa.scalar(LARGEST, pa.uint64()),
-)  # else numbers are compared with a sign
 _SPARSE = 1_000  # one number in so many: where a range of them would be larger than the numbers
 _BLOCK = 1 << 20  # identifiers that are unpacked at once
 _HASHED_AT_ONCE = 1 << 16  # part of the fingerprint of strings: their lengths and bytes alternate
@@ -327,14 +323,12 @@ def gathering(kind: Kind) -> Gathering:
 
 def _which_are_usable(column: pa.Array) -> pa.BooleanArray | None:
     if pa.types.is_large_string(column.type):
-        usable = pc.invert(pc.or_(pc.equal(pc.binary_length(column), 0), pc.utf8_is_space(column)))
-        return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else usable.fill_null(False)
-    bounds = pc.min_max(column)
-    if not column.null_count and (
-        not len(column) or (bounds["min"].as_py() > 0 and bounds["max"].as_py() <= LARGEST)
-    ):
+        usable = pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
+        return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)
+    signed = column.view(pa.int64())  # whatever is above 2**63 - 1 is negative then
+    if not column.null_count and (not len(column) or pc.min(signed).as_py() > 0):
         return None
-    return pc.and_(pc.greater(column, _ZERO), pc.less_equal(column, _LARGEST)).fill_null(False)
+    return pc.fill_null(pc.greater(signed, 0), False)
 
 
 def _cut(bitmap: BitMap64, start: int, size: int) -> BitMap64:
