@@ -104,6 +104,7 @@ campaigns = Table(
     Column("content", LargeBinary, nullable=False),
     Column("warnings", JSON, nullable=False),
     Column("created_at", Float, nullable=False),
+    Column("stopped_at", Float),
     sqlite_autoincrement=True,  # an id is never used again
 )
 
@@ -216,6 +217,68 @@ faults = Table(
     Column("seconds", Float),
     Column("retry_after", Integer),
     sqlite_autoincrement=True,  # an id is never used again
+)
+
+# Calls of webhook messages (section 2.7); ``request`` is what is sent.
+webhook_calls = Table(
+    "webhook_calls",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("send_id", _Id, nullable=False),
+    Column("run_id", _Id, nullable=False),
+    Column("request", JSON, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("answer", Text),
+    Column("claimed_by", Text),
+    Index("webhook_calls_due", "state", "due_at"),
+)
+
+segments = Table(
+    "segments",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("conditions", JSON, nullable=False),
+    Column("created_at", Float, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+locations = Table(
+    "locations",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# What devices did: entered or left a location, or hit an event. ``person`` is whose device it is.
+hits = Table(
+    "hits",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("kind", Text, nullable=False),  # enter, exit, event
+    Column("name", Text, nullable=False),  # the location's id, or the event's name
+    Column("device_id", BigInteger),
+    Column("person", Text, nullable=False),
+    Column("value", JSON),
+    Column("at", Float, nullable=False),
+    Index("hits_person", "person", "kind", "name"),
+)
+
+# A campaign that a hit has triggered for a person; the limits of section 2.10 count these.
+firings = Table(
+    "firings",
+    METADATA,
+    Column("id", _Id, primary_key=True),
+    Column("campaign_id", _Id, nullable=False),
+    Column("run_id", _Id, nullable=False),
+    Column("hit_id", _Id, nullable=False),
+    Column("person", Text, nullable=False),
+    Column("location_id", _Id),
+    Column("at", Float, nullable=False),
+    Index("firings_campaign", "campaign_id", "person"),
 )
 
 # Each advance of the clock: what it showed before, and by how many seconds it was advanced.
