@@ -31,7 +31,7 @@ from sendoff.errors import (
 from sendoff.keys import SigningKey
 
 Keys = dict[str, SigningKey]
-SECRET = "correct-horse-battery-staple"
+SECRET = "open_sesame"
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
