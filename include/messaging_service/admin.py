@@ -90,7 +90,7 @@ def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 def progress(store: Store, now: float) -> dict[str, Any]:
     """Give how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
-    waiting, unsent = runs.c.state == "waiting", post_backs.c.state == "due"
+    waiting, unsent = runs.c.state == "waiting", post_backs.c.state.in_(("due", "taken"))
     with store.read() as connection:
         its_runs = {
             "scheduled": _count(connection, waiting, runs.c.due_at > now),
@@ -102,6 +102,7 @@ def progress(store: Store, now: float) -> dict[str, Any]:
             "later": _count(connection, unsent, post_backs.c.due_at > now),
             "sent": _count(connection, post_backs.c.state == "sent"),
             "failed": _count(connection, post_backs.c.state == "failed"),
+            "lost": _count(connection, post_backs.c.state == "lost"),
         }
     quiet = not (its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
     return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs}

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from messaging_service.keys import KeyRefusedError, PublicKey, read_public_key
+from messaging_service.scopes import ALL_SCOPES
 from messaging_service.store import Store, apps, client_ids
 
 
@@ -48,6 +49,7 @@ class ClientId:
     secret_digest: str | None = field(repr=False)
     key: PublicKey | None
     expires_at: datetime | None
+    scopes: tuple[str, ...] = ALL_SCOPES
 
     def has_secret(self, secret: str) -> bool:
         """Tell whether ``secret`` is the client's, in constant time."""
@@ -130,6 +132,7 @@ def _store(store: Store, client: ClientId, pem: str | None, now: datetime) -> No
         "type": client.type.value,
         "secret_digest": client.secret_digest,
         "key": pem,
+        "scopes": list(client.scopes),
         "expires_at": client.expires_at.timestamp() if client.expires_at else None,
         "created_at": now.timestamp(),
     }
@@ -145,4 +148,5 @@ def _client(row: Row[tuple[object, ...]]) -> ClientId:
         secret_digest=row.secret_digest,
         key=read_public_key(row.key) if row.key else None,
         expires_at=datetime.fromtimestamp(row.expires_at, UTC) if row.expires_at is not None else None,
+        scopes=tuple(row.scopes),
     )

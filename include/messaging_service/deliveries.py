@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, insert
 
 from messaging_service.behaviour import Behaviour
-from messaging_service.campaigns import Content, load_content, merge, unpack
+from messaging_service.campaigns import MESSAGE_TYPES, Content, load_content, merge, unpack
+from messaging_service.claims import Claims, reserve
 from messaging_service.clock import Clock
-from messaging_service.store import Store, post_backs, runs, sends
+from messaging_service.store import Store, post_backs, sends
 from messaging_service.targeting import (
     Device,
     Targets,
@@ -42,36 +43,41 @@ class _Batch:
 
 
 def work_through_due_run(
-    store: Store, behaviour: Behaviour, clock: Clock, stopping: Callable[[], bool] = lambda: False
+    store: Store,
+    claims: Claims,
+    behaviour: Behaviour,
+    clock: Clock,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Work through the run that has been due for longest; False where none is due.
+    """Claim the run that has been due for longest and work through it; False where none is due.
 
-    When ``stopping`` turns true it leaves off between two chunks, and a later call goes on from there.
+    When ``stopping`` turns true it leaves off between two chunks, and a later call goes on from there, in this
+    process or in another. ClaimLostError where another process took the run over meanwhile.
     """
+    run = claims.take_run(clock.time())
+    if run is None:
+        return False
     with store.read() as connection:
-        run = connection.execute(
-            select(runs)
-            .where(runs.c.state == "waiting", runs.c.due_at <= clock.time())
-            .order_by(runs.c.due_at, runs.c.id)
-            .limit(1)
-        ).one_or_none()
-        if run is None:
-            return False
         content = _content(connection, run)
         targets = find_targets(connection, content)
-        last_send = connection.execute(select(func.max(sends.c.id))).scalar_one() or 0
-    batch = _Batch(last_send + 1, run.reached)
+    reached = run.reached
     while not stopping():
         with store.read() as connection:
-            devices = next_devices(connection, targets, batch.reached, _DEVICES_AT_ONCE)
+            devices = next_devices(connection, targets, reached, _DEVICES_AT_ONCE)
         if not devices:
-            _finish(store, run, targets)
+            _finish(store, claims, run, targets)
             return True
-        batch = _Batch(batch.next_send, devices[-1].device_id)
+        reached = devices[-1].device_id
+        batch = _Batch(_reserve_send_ids(store, len(devices)), reached)
         for device in devices:
             _send_all(batch, run, content, device, behaviour, clock.time())
-        _store(store, run, batch)
+        _store(store, claims, run, batch)
     return True
+
+
+def _reserve_send_ids(store: Store, devices: int) -> int:
+    with store.write() as connection:
+        return reserve(connection, "sends", devices * len(MESSAGE_TYPES))
 
 
 def _content(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:
@@ -163,15 +169,14 @@ def _add_post_back(
     )
 
 
-def _store(store: Store, run: Row[tuple[Any, ...]], batch: _Batch) -> None:
+def _store(store: Store, claims: Claims, run: Row[tuple[Any, ...]], batch: _Batch) -> None:
     with store.write() as connection:
+        claims.go_on(connection, run.id, reached=batch.reached)
         connection.execute(insert(sends), batch.sends)
         if batch.post_backs:
             connection.execute(insert(post_backs), batch.post_backs)
-        connection.execute(update(runs).where(runs.c.id == run.id).values(reached=batch.reached))
 
 
-def _finish(store: Store, run: Row[tuple[Any, ...]], targets: Targets) -> None:
-    done = {"state": "done", "unknown": list(targets.unknown)}
+def _finish(store: Store, claims: Claims, run: Row[tuple[Any, ...]], targets: Targets) -> None:
     with store.write() as connection:
-        connection.execute(update(runs).where(runs.c.id == run.id).values(done))
+        claims.go_on(connection, run.id, state="done", unknown=list(targets.unknown))

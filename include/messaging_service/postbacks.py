@@ -15,7 +15,9 @@ from typing import Any
 import aiohttp
 from sqlalchemy import Row, bindparam, select, update
 
+from messaging_service.claims import Claims
 from messaging_service.clock import Clock
+from messaging_service.spoiling import damaged, spoil
 from messaging_service.store import Store, post_backs, runs
 
 _FETCHED_AT_ONCE = 2_000
@@ -39,17 +41,32 @@ class Retry:
         return float(min(self.first_pause * 2 ** min(attempts - 1, 30), self.longest_pause))
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A post-back, the name under which it was claimed, and where it goes."""
+
+    name: str
+    row: Row[tuple[Any, ...]]
+    address: str
+
+    @property
+    def faults(self) -> Sequence[str]:
+        """The faults of the first try; the next ones have none."""
+        return self.row.faults or () if self.row.attempts == 0 else ()
+
+
 class Sender:
     """Takes due post-backs from the store, sends ``connections`` at once, and notes the answers in batches."""
 
-    def __init__(self, store: Store, clock: Clock, retry: Retry, connections: int = 48) -> None:
+    def __init__(
+        self, store: Store, claims: Claims, clock: Clock, retry: Retry, connections: int = 48
+    ) -> None:
         self._store = store
+        self._claims = claims
         self._clock = clock
         self._retry = retry
         self._connections = connections
-        self._queue: asyncio.Queue[Row[tuple[Any, ...]]] = asyncio.Queue()
-        # Taken from the store and not yet noted there; never taken again meanwhile.
-        self._taken: set[int] = set()
+        self._queue: asyncio.Queue[_Taken] = asyncio.Queue()
         self._outcomes: list[dict[str, Any]] = []
         self._addresses: dict[tuple[int, str], str] = {}
 
@@ -76,46 +93,58 @@ class Sender:
 
     async def _take_due(self) -> None:
         while True:
-            taken = 0
-            if self._queue.qsize() < _FETCHED_AT_ONCE // 2:
-                # What is noted while the store is read may still have been read as due.
-                before = frozenset(self._taken)
-                rows = await asyncio.to_thread(self._due, len(before))
-                new = [row for row in rows if row.id not in before]
-                self._taken.update(row.id for row in new)
-                for row in new:
-                    self._queue.put_nowait(row)
-                taken = len(new)
+            taken: Sequence[_Taken] = ()
+            if self._queue.qsize() < _FETCHED_AT_ONCE // 2 and self._claims.is_alive:
+                taken = await asyncio.to_thread(self._take)
+                for item in taken:
+                    self._queue.put_nowait(item)
             await asyncio.sleep(0 if taken else _IDLE_PAUSE)
 
-    def _due(self, taken: int) -> Sequence[Row[tuple[Any, ...]]]:
-        query = (
-            select(*post_backs.c["id", "run_id", "kind", "body", "attempts"])
-            .where(post_backs.c.state == "due", post_backs.c.due_at <= self._clock.time())
-            .order_by(post_backs.c.due_at)
-            .limit(_FETCHED_AT_ONCE + taken)
-        )
-        with self._store.read() as connection:
-            rows = connection.execute(query).all()
+    def _take(self) -> Sequence[_Taken]:
+        now = self._clock.time()
+        if not self._claims.is_post_back_due(now):
+            return ()
+        with self._store.write() as connection:
+            name, rows = self._claims.take_post_backs(connection, now, _FETCHED_AT_ONCE)
+            rows = spoil(connection, rows, now)
             for run_id in {row.run_id for row in rows if (row.run_id, row.kind) not in self._addresses}:
                 run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
                 self._addresses[run_id, "delivery"] = run.webhook_delivery or ""
                 self._addresses[run_id, "open"] = run.webhook_open or ""
-        return rows
+        return [_Taken(name, row, self._addresses[row.run_id, row.kind]) for row in rows]
 
     async def _send_queued(self, session: aiohttp.ClientSession) -> None:
         while True:
-            row = await self._queue.get()
-            accepted, answer = await _post(session, self._addresses[row.run_id, row.kind], row.body)
-            self._outcomes.append(self._outcome(row, accepted, answer))
+            taken = await self._queue.get()
+            if not await self._is_ours(taken):
+                continue
+            row = taken.row
+            body = damaged(row.send_id, row.body) if "malformed" in taken.faults else row.body
+            accepted, answer = await _post(session, taken.address, body)
+            if "duplicate" in taken.faults:
+                await _post(session, taken.address, body)
+            self._outcomes.append(self._outcome(taken, accepted, answer))
 
-    def _outcome(self, row: Row[tuple[Any, ...]], accepted: bool, answer: str) -> dict[str, Any]:
-        attempts = row.attempts + 1
+    async def _is_ours(self, taken: _Taken) -> bool:
+        # Whoever was silent for too long may have lost what it took to another process.
+        if not self._claims.is_alive:
+            await asyncio.to_thread(self._claims.show_life)
+        return taken.name == self._claims.name
+
+    def _outcome(self, taken: _Taken, accepted: bool, answer: str) -> dict[str, Any]:
+        attempts = taken.row.attempts + 1
         given_up = attempts >= self._retry.attempts
         state = "sent" if accepted else "failed" if given_up else "due"
         now = self._clock.time()
         due_at = now + self._retry.pause_after(attempts) if state == "due" else now
-        return {"key": row.id, "state": state, "attempts": attempts, "answer": answer, "due_at": due_at}
+        return {
+            "key": taken.row.id,
+            "name": taken.name,
+            "state": state,
+            "attempts": attempts,
+            "answer": answer,
+            "due_at": due_at,
+        }
 
     async def _note_outcomes(self) -> None:
         while True:
@@ -128,13 +157,13 @@ class Sender:
     async def _note(self, outcomes: list[dict[str, Any]]) -> None:
         if outcomes:
             await asyncio.to_thread(self._write, outcomes)
-            self._taken.difference_update(outcome["key"] for outcome in outcomes)
 
     def _write(self, outcomes: list[dict[str, Any]]) -> None:
         statement = (
             update(post_backs)
-            .where(post_backs.c.id == bindparam("key"))
+            .where(post_backs.c.id == bindparam("key"), post_backs.c.claimed_by == bindparam("name"))
             .values(
+                claimed_by=None,
                 state=bindparam("state"),
                 attempts=bindparam("attempts"),
                 answer=bindparam("answer"),

@@ -11,12 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
 import uvloop
 
 from messaging_service.behaviour import Behaviour
+from messaging_service.claims import LEASE, ClaimLostError, Claims
 from messaging_service.clock import Clock
 from messaging_service.deliveries import work_through_due_run
 from messaging_service.postbacks import Retry, Sender
@@ -53,19 +55,37 @@ def from_line(line: bytes) -> WorkerSettings:
 
 async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Work until ``stop`` is set."""
-    store, clock = Store(settings.database), Clock()
+    store = Store(settings.database)
+    clock, claims = Clock(store), Claims(store)
     try:
-        sender = Sender(store, clock, settings.retry, settings.connections)
+        sender = Sender(store, claims, clock, settings.retry, settings.connections)
         async with asyncio.TaskGroup() as group:
+            group.create_task(_show_life(claims, stop))
             group.create_task(sender.run(stop))
-            group.create_task(_work_through_runs(store, settings.behaviour, clock, stop))
+            group.create_task(_work_through_runs(store, claims, settings.behaviour, clock, stop))
     finally:
+        claims.release()
         store.close()
 
 
-async def _work_through_runs(store: Store, behaviour: Behaviour, clock: Clock, stop: asyncio.Event) -> None:
+async def _show_life(claims: Claims, stop: asyncio.Event) -> None:
     while not stop.is_set():
-        if not await asyncio.to_thread(work_through_due_run, store, behaviour, clock, stop.is_set):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LEASE / 5)
+        await asyncio.to_thread(claims.show_life)
+
+
+async def _work_through_runs(
+    store: Store, claims: Claims, behaviour: Behaviour, clock: Clock, stop: asyncio.Event
+) -> None:
+    while not stop.is_set():
+        try:
+            worked = await asyncio.to_thread(
+                work_through_due_run, store, claims, behaviour, clock, stop.is_set
+            )
+        except ClaimLostError:
+            continue
+        if not worked:
             await asyncio.sleep(_IDLE_PAUSE)
 
 

@@ -1,0 +1,231 @@
+"""Faults on request: what goes wrong, where, and how often.
+
+A fault strikes with a probability until it is removed, or the next few times and then never again. Faults of
+requests strike at the token endpoint, at create and at execute; faults of post-backs strike deliveries and openings.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, or_, select, update
+
+from messaging_service.store import Store, faults
+
+OPERATIONS = ("create", "execute")
+REQUESTS = ("token", *OPERATIONS)
+POST_BACKS = ("delivery", "open")
+_LONGEST = 3_600.0
+_HIGHEST_COUNT = 1_000_000
+
+# What each does; those of requests first.
+REQUEST_FAULTS: Mapping[str, str] = {
+    "401": "answers 401",
+    "403": "answers 403",
+    "429": "answers 429, with Retry-After where retry_after is given",
+    "500": "answers 500",
+    "502": "answers 502 as a gateway does, with an HTML page",
+    "html": "answers 200 with an HTML page",
+    "slow": "processes, and answers so many seconds later",
+    "reset": "resets the connection",
+    "lost": "processes, and closes the connection without an answer, so many seconds later",
+    "token-expired": "ends the access token of the request early: 401 from now on",
+}
+POST_BACK_FAULTS: Mapping[str, str] = {
+    "duplicate": "sends a post-back twice",
+    "delay": "sends it so many seconds later",
+    "reorder": "sends it up to so many seconds later, each by another time",
+    "lose": "never sends it",
+    "malformed": "damages its body at the first try",
+    "burst": "holds it back, to send all of so many seconds at once",
+}
+KINDS = (*REQUEST_FAULTS, *POST_BACK_FAULTS)
+_MAY_COME_AFTER = ("401", "403", "429", "500", "502", "html", "reset")
+_USUAL_SECONDS = {"slow": 5.0, "lost": 0.0, "delay": 5.0, "reorder": 5.0, "burst": 5.0}
+
+
+class FaultRefusedError(ValueError):
+    """A fault that cannot be asked for like this; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Either ``probability`` or ``count`` is given; neither means the next one. ``after`` lets a request be processed
+    first. ``seconds`` belongs to the kinds that last or wait, ``retry_after`` to 429.
+    """
+
+    kind: str
+    at: tuple[str, ...] = ()
+    probability: float | None = None
+    count: int | None = None
+    after: bool = False
+    seconds: float | None = None
+    retry_after: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise FaultRefusedError(f"kind is one of {', '.join(KINDS)}")
+        wrong = [place for place in self.at if place not in self.possible_places]
+        if wrong:
+            raise FaultRefusedError(f"{self.kind} strikes at {', '.join(self.possible_places)}")
+        if self.probability is not None and self.count is not None:
+            raise FaultRefusedError("give a probability or a count, not both")
+        if self.probability is not None and not 0 < self.probability <= 1:
+            raise FaultRefusedError("probability lies above 0, up to 1")
+        if self.count is not None and not 1 <= self.count <= _HIGHEST_COUNT:
+            raise FaultRefusedError(f"count lies between 1 and {_HIGHEST_COUNT:,}")
+        self._check_details()
+
+    def _check_details(self) -> None:
+        if self.after and self.kind not in _MAY_COME_AFTER:
+            raise FaultRefusedError(f"after is for {', '.join(_MAY_COME_AFTER)}")
+        if self.seconds is not None and self.kind not in _USUAL_SECONDS:
+            raise FaultRefusedError(f"seconds is for {', '.join(_USUAL_SECONDS)}")
+        if self.seconds is not None and not 0 <= self.seconds <= _LONGEST:
+            raise FaultRefusedError(f"seconds lies between 0 and {_LONGEST:,.0f}")
+        if self.retry_after is not None and (self.kind != "429" or not 0 <= self.retry_after <= _LONGEST):
+            raise FaultRefusedError(f"retry_after is for 429, in seconds between 0 and {_LONGEST:,.0f}")
+
+    @property
+    def possible_places(self) -> tuple[str, ...]:
+        """Where such a fault can strike."""
+        if self.kind in POST_BACK_FAULTS:
+            return POST_BACKS
+        return OPERATIONS if self.kind == "token-expired" else REQUESTS
+
+    @property
+    def usual_places(self) -> tuple[str, ...]:
+        """Where it strikes when nothing is said: not at the token endpoint."""
+        return POST_BACKS if self.kind in POST_BACK_FAULTS else OPERATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault at the moment it strikes."""
+
+    kind: str
+    after: bool
+    seconds: float
+    retry_after: int | None
+
+
+def read_fault(given: object) -> Fault:
+    """Read a fault from JSON; FaultRefusedError names the member that is wrong."""
+    types: Mapping[str, tuple[type, ...]] = {
+        "kind": (str,),
+        "at": (list,),
+        "probability": (int, float),
+        "count": (int,),
+        "after": (bool,),
+        "seconds": (int, float),
+        "retry_after": (int,),
+    }
+    if not isinstance(given, dict) or "kind" not in given:
+        raise FaultRefusedError(f"expected an object with kind, and perhaps {', '.join(list(types)[1:])}")
+    for name, value in given.items():
+        if name not in types:
+            raise FaultRefusedError(f"no such member: {name[:40]}; there are {', '.join(types)}")
+        if type(value) not in types[name] or (name == "at" and not all(isinstance(i, str) for i in value)):
+            raise FaultRefusedError(f"{name} is of the wrong type")
+    return Fault(**{**given, "at": tuple(given.get("at", ()))})
+
+
+def add_fault(store: Store, fault: Fault) -> dict[str, Any]:
+    """Let a fault strike from now on, and give it as ``list_faults`` does."""
+    row = {
+        "kind": fault.kind,
+        "at": list(dict.fromkeys(fault.at or fault.usual_places)),
+        "probability": fault.probability,
+        "remaining": None if fault.probability else fault.count or 1,
+        "happened": 0,
+        "after": fault.after,
+        "seconds": _USUAL_SECONDS.get(fault.kind) if fault.seconds is None else fault.seconds,
+        "retry_after": fault.retry_after,
+    }
+    with store.write() as connection:
+        number = connection.execute(insert(faults).values(row).returning(faults.c.id)).scalar_one()
+    return {"id": number, **row}
+
+
+def list_faults(store: Store) -> list[dict[str, Any]]:
+    """Give the faults that were asked for and not removed, with how often each happened."""
+    with store.read() as connection:
+        rows = connection.execute(select(faults).order_by(faults.c.id)).all()
+    return [{str(name): value for name, value in row._asdict().items()} for row in rows]
+
+
+def remove_faults(store: Store, number: int | None = None) -> int:
+    """Remove one fault, or all, and give how many that were."""
+    statement = delete(faults) if number is None else delete(faults).where(faults.c.id == number)
+    with store.write() as connection:
+        return connection.execute(statement).rowcount
+
+
+def strike_request(store: Store, place: str, chance: Callable[[], float] = random.random) -> Struck | None:
+    """Tell what goes wrong with a request at that place, if anything; the oldest fault strikes first."""
+    with store.read() as connection:
+        active = [fault for fault in _active(connection, REQUEST_FAULTS) if place in fault.at]
+    for fault in active:
+        if fault.probability is not None and chance() >= fault.probability:
+            continue
+        with store.write() as connection:
+            if _count(connection, fault, 1):
+                return _struck(fault)
+    return None
+
+
+class PostBackFaults:
+    """Draws the faults of post-backs within one transaction, and counts them at its end."""
+
+    def __init__(self, connection: Connection, chance: Callable[[], float] = random.random) -> None:
+        self._connection = connection
+        self._chance = chance
+        self._active = _active(connection, POST_BACK_FAULTS, lock=True)
+        self._struck: dict[int, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._active)
+
+    def draw(self, kind: str) -> list[Struck]:
+        """Tell what goes wrong with one post-back of that kind."""
+        return [_struck(fault) for fault in self._active if kind in fault.at and self._strikes(fault)]
+
+    def count(self) -> None:
+        """Note how often each fault struck."""
+        for fault in self._active:
+            if self._struck.get(fault.id):
+                _count(self._connection, fault, self._struck[fault.id])
+
+    def _strikes(self, fault: Row[tuple[Any, ...]]) -> bool:
+        before = self._struck.get(fault.id, 0)
+        by_count = fault.probability is None
+        strikes: bool = before < fault.remaining if by_count else self._chance() < fault.probability
+        self._struck[fault.id] = before + strikes
+        return strikes
+
+
+def _active(
+    connection: Connection, kinds: Mapping[str, str], *, lock: bool = False
+) -> Sequence[Row[tuple[Any, ...]]]:
+    lasting = or_(faults.c.remaining.is_(None), faults.c.remaining > 0)
+    query = select(faults).where(faults.c.kind.in_(kinds), lasting).order_by(faults.c.id)
+    return connection.execute(query.with_for_update() if lock else query).all()
+
+
+def _count(connection: Connection, fault: Row[tuple[Any, ...]], times: int) -> bool:
+    """Note that a fault strikes; False where others have used it up."""
+    values = {"happened": faults.c.happened + times}
+    statement = update(faults).where(faults.c.id == fault.id)
+    if fault.probability is None:
+        statement = statement.where(faults.c.remaining >= times)
+        values["remaining"] = faults.c.remaining - times
+    return connection.execute(statement.values(values)).rowcount == 1
+
+
+def _struck(fault: Row[tuple[Any, ...]]) -> Struck:
+    return Struck(fault.kind, fault.after, fault.seconds or 0.0, fault.retry_after)
