@@ -188,7 +188,7 @@ class House:
         reported = self._ledger.verdicts.figures(launch.launch_key)
         figures = reconcile(self._ledger, launch.launch_key)
         if figures.verdicts != reported.verdicts:
-            self._screen.show("Post-backs came after the DAG's report; this one has them all.")
+            self._screen.say("Post-backs came after the DAG's report; this one has them all.")
         self._screen.show(as_table(figures))
         self._screen.done("picture", str(as_picture(figures, self._workspace.picture)))
         comparison = compare(self._ledger, launch.launch_key, facts_of(self.service.truths()))

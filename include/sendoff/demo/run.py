@@ -35,7 +35,7 @@ def demo(options: Options) -> int:
             with interruptible():
                 return _play(options, screen)
         except KeyboardInterrupt:
-            screen.done("stopped", "no process is left")
+            screen.say("Stopped; no process is left.")
             return INTERRUPTED
 
 
@@ -60,14 +60,19 @@ def _play(options: Options, screen: Screen) -> int:
     for name in ("airflow", "messaging-service", "sendoff"):
         command(name)
     require_free(options.ports())
-    with Workspace(options.workspace) as workspace:
-        with Supervisor(workspace.logs) as supervisor, closing(Ledger(workspace.ledger_url)) as ledger:
+    with (
+        Workspace(options.workspace) as workspace,
+        Supervisor(workspace.logs) as supervisor,
+        closing(Ledger(workspace.ledger_url)) as ledger,
+    ):
+        try:
             house = House(options, workspace, folder, supervisor, ledger, screen)
             figures, comparison = house.run_campaign()
             if not options.exit:
                 _stay(house, screen)
+        finally:
             screen.doing("stopping every process")
-        screen.done("stopped", f"no process is left; logs and databases are in {options.workspace}")
+    screen.say(f"Stopped; no process is left. Logs and databases are in {options.workspace}.")
     if options.exit:
         sys.stdout.write(json.dumps(summary(figures, comparison)) + "\n")
         sys.stdout.flush()
@@ -82,9 +87,8 @@ def _campaign(dags: Path) -> CampaignFolder:
 
 
 def _stay(house: House, screen: Screen) -> None:
-    screen.show(
-        f"\nAirflow runs at {house.airflow.address}, user {USER}, password {PASSWORD}. Ctrl-C stops everything."
-    )
+    where = f"Airflow runs at {house.airflow.address}, user {USER}, password {PASSWORD}."
+    screen.say(f"{where} Ctrl-C stops everything.")
     try:
         while True:
             house.supervisor.check()

@@ -46,10 +46,15 @@ class Screen:
         took, self._began = time.monotonic() - self._began, time.monotonic()
         self._line(f"{title:<10} {text}  [{took:.1f} s]" if took >= _WORTH_TELLING else f"{title:<10} {text}")
 
-    def show(self, thing: RenderableType) -> None:
-        """Show a text or a table as it is."""
+    def say(self, text: str) -> None:
+        """Say something in a line of its own."""
         self._still()
-        self._console.print(thing, markup=False)
+        self._line(text)
+
+    def show(self, thing: RenderableType) -> None:
+        """Show a table."""
+        self._still()
+        self._console.print(thing)
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)  # a path stays in one piece
