@@ -27,7 +27,7 @@ class BuildAudienceOperator(BaseOperator):
 
     Returns ``launch_key``, ``audience``, ``segments``, ``rows`` and ``dropped`` (a count for each reason). A launch
     that the ledger holds already, of this run or of another for the same period, is given back as it was frozen and
-    the query does not run again.
+    the query does not run again. Each is an XCom of its own as well: ``audience.output["launch_key"]``.
 
     :param folder: the campaign's folder, with ``campaign.yaml`` and ``audience.sql``
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
@@ -43,7 +43,7 @@ class BuildAudienceOperator(BaseOperator):
         ledger_conn_id: str = LedgerHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(**{"multiple_outputs": True, **kwargs})
         self.folder = str(folder)
         self.resend = resend
         self.ledger_conn_id = ledger_conn_id
