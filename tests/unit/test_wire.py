@@ -541,7 +541,7 @@ def test_a_reply_is_read_by_its_envelope(
     [
         (["a", "b"], ("a", "b")),
         ({"title": ["is empty", "is short"]}, ("title: is empty", "title: is short")),
-        ([{"field": "title", "message": "is empty"}], ("field: title", "message: is empty")),
+        ([{"field": "title", "message": "is empty"}], ("title: is empty",)),
         ("a", ("a",)),
         (None, ()),
         (5, ()),

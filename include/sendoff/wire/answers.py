@@ -133,12 +133,14 @@ def _time(value: Any) -> datetime:
 
 
 def _sentences(errors: Any) -> Iterator[str]:
-    """Flatten ``errors``, whose inner shape is not shown: texts, or texts under the names of fields."""
+    """Flatten ``errors``, whose inner shape is not shown: texts, alone or with the name of a field."""
     if isinstance(errors, str):
         yield errors
     elif isinstance(errors, list):
         for item in errors:
             yield from _sentences(item)
+    elif isinstance(errors, dict) and {"field", "message"} <= errors.keys():
+        yield f"{errors['field']}: {errors['message']}"
     elif isinstance(errors, dict):
         for name, item in errors.items():
             yield from (f"{name}: {sentence}" for sentence in _sentences(item))
