@@ -1,0 +1,167 @@
+"""Campaigns of every shape, sent by the real client, and what the service made of them, by its own record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+import requests
+
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign
+from sendoff.campaign.document import read_document
+from sendoff.client import Client
+from sendoff.identifiers import Identifiers, integers, strings
+from sendoff.outcome import Accepted, Outcome, Refused
+from sendoff.postbacks import PostBackAddresses
+from sendoff.wire import FieldNames, Targeting, create_body, execute_body
+
+FILES = sorted((Path(__file__).resolve().parents[2] / "dags/campaigns").glob("*/campaign.yaml"))
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+MESSAGE = {"title": "Title", "text": "Text", "url": "https://shop.example.com"}
+PICTURE = "https://shop.example.com/p.png"
+MIDNIGHT = {"time": "23:59", "time_zone": "UTC"}
+EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
+NOBODY = PostBackAddresses(None, None)
+
+
+@pytest.fixture
+def client(service_process: Any) -> Iterator[Client]:
+    with requests.Session() as session:
+        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
+        tokens = TokenSource(credentials, service_process.base_url, session)
+        yield Client(service_process.base_url, session, tokens)
+
+
+def campaign(**fields: Any) -> Campaign:
+    return Campaign.model_validate({"title": "A campaign", **fields})
+
+
+def created(client: Client, made: Campaign, targeting: Targeting | None, **more: Any) -> Outcome:
+    made = made.resolved(TOMORROW.replace(hour=0, minute=1))
+    body = create_body(made, title=made.title, targeting=targeting, **{"post_backs": NOBODY, **more})
+    return client.create_campaign(body)
+
+
+def record(service: Any, outcome: Outcome) -> Any:
+    """Give what the service says of the campaign that it made; it must have understood every member."""
+    assert isinstance(outcome, Accepted), outcome
+    (found,) = [
+        each
+        for each in service.admin("campaigns?limit=500")["campaigns"]
+        if each["id"] == outcome.campaign_id
+    ]
+    assert not found["warnings"]
+    return found
+
+
+def targeted(service: Any, outcome: Outcome) -> list[int]:
+    service.wait_until_quiet()
+    devices: list[int] = service.admin(f"campaigns/{record(service, outcome)['id']}/truth")["targeted"]
+    return devices
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_the_campaigns_of_the_tree_are_understood(service_process: Any, client: Client, file: Path) -> None:
+    made = Campaign.model_validate(read_document(file).tree)
+    for language in made.editions() or (None,):
+        edition = made.edition(language) if language else made
+        outcome = created(client, edition, Targeting("device_id", integers(range(1, 30))))
+        assert record(service_process, outcome)["title"] == made.title
+
+
+@pytest.mark.parametrize(
+    ("channels", "more"),
+    [
+        ({"android_push": {}, "ios_push": {"sandbox": True}}, {}),
+        ({"android_push": {"text": "Own"}, "ios_push": {"text": "Own"}}, {}),
+        ({"web_push": {"browsers": ["chrome", "firefox", "opera", "safari"]}}, {}),
+        ({"web_push": {"browsers": ["chrome"], "text": "Own"}, "android_push": {}}, {}),
+        ({"inbox": {"style": "card", "keep": {"length": 3, "unit": "days"}}}, {}),
+        ({"ios_push": {}}, {"message": {**MESSAGE, "picture": PICTURE, "icon": PICTURE}}),
+        ({"ios_push": {}}, {"message": {**MESSAGE, "open_in": "browser", "payload": {"a": "b"}}}),
+        ({"ios_push": {}}, {"message": {**MESSAGE, "page": "<p>Hello</p>"}}),
+        ({"ios_push": {}}, {"language": "en", "message": {**MESSAGE, "translations": {"fr": MESSAGE}}}),
+        ({"ios_push": {}}, {"push_expiry": {"length": 2, "unit": "weeks", "until": MIDNIGHT}}),
+        ({"email": EMAIL}, {"message": None}),
+        ({"sms": {"sender": "Shop", "text": "Hello"}}, {"message": None}),
+    ],
+)
+def test_every_kind_of_content_is_understood(
+    service_process: Any, client: Client, channels: dict[str, Any], more: dict[str, Any]
+) -> None:
+    made = campaign(channels=channels, **{"message": MESSAGE, **more})
+    outcome = created(client, made, Targeting("device_id", integers(range(1, 30))))
+    assert record(service_process, outcome)["send_type"] == 0
+
+
+@pytest.mark.parametrize(
+    ("identified_by", "identifiers", "devices"),
+    [
+        ("device_id", integers([4, 2]), [2, 4]),
+        ("external_id", strings(["ext-8", "ext-6"]), [6, 8]),
+    ],
+)
+def test_people_are_reached_by_each_kind_of_identifier(
+    service_process: Any, client: Client, identified_by: str, identifiers: Identifiers, devices: list[int]
+) -> None:
+    outcome = created(client, campaign(channels={"email": EMAIL}), Targeting(identified_by, identifiers))
+    assert targeted(service_process, outcome) == devices
+
+
+def test_a_broadcast_reaches_everybody(service_process: Any, client: Client) -> None:
+    made = campaign(channels={"email": EMAIL}, targeting={"kind": "broadcast"})
+    assert targeted(service_process, created(client, made, None)) == list(range(1, 701))
+
+
+def test_a_once_off_is_due_at_its_local_time(service_process: Any, client: Client) -> None:
+    made = campaign(
+        channels={"email": EMAIL}, send={"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
+    )
+    found = record(service_process, created(client, made, Targeting("device_id", integers([2]))))
+    day: date = TOMORROW.date()
+    due = datetime.combine(day, time(18, 30), ZoneInfo("Europe/Dublin"))
+    assert [datetime.fromisoformat(run["due_at"]) for run in found["runs"]] == [due]
+
+
+def test_post_backs_come_to_the_addresses_of_the_request(
+    service_process: Any, client: Client, service_listener: Any
+) -> None:
+    addresses = PostBackAddresses(f"{service_listener.url}/d", f"{service_listener.url}/o")
+    people = Targeting("device_id", integers(range(2, 100, 2)))
+    outcome = created(client, campaign(channels={"email": EMAIL}), people, post_backs=addresses)
+    assert isinstance(outcome, Accepted)
+    service_process.wait_until_quiet()
+    truth = service_process.admin(f"campaigns/{outcome.campaign_id}/truth")
+    assert service_listener.devices("/d") == truth["delivered"]
+    assert service_listener.devices("/o") == truth["opened"]
+
+
+def test_a_template_is_executed_for_people(service_process: Any, client: Client) -> None:
+    trigger = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"}}
+    template = created(
+        client, campaign(channels={"email": EMAIL}, send=trigger), Targeting("device_id", integers([2]))
+    )
+    assert isinstance(template, Accepted)
+    made = campaign(template={"id": template.campaign_id, "channels": ["email"]})
+    body = execute_body(
+        made, targeting=Targeting("user_id", strings(["cust-4", "cust-8"])), post_backs=NOBODY
+    )
+    assert isinstance(client.execute_campaign(body), Accepted)
+    assert set(targeted(service_process, template)) >= {4, 8}
+
+
+def test_what_the_service_refuses_is_refused_with_its_words(service_process: Any, client: Client) -> None:
+    made = campaign(channels={"email": EMAIL})
+    outcome = created(
+        client, made, Targeting("device_id", integers([2])), names=FieldNames({"device_ids": "send_type2"})
+    )
+    assert isinstance(outcome, Refused), outcome
+    assert outcome.status == 400
+    assert outcome.message
+    assert client.execute_campaign(b'{"id": 999999, "target": [1]}').kind == "refused"
+    assert client.create_campaign(b"no json").kind == "refused"
