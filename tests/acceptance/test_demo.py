@@ -27,18 +27,10 @@ class Demo:
         self.workspace = folder / "demo"
         self.output = folder / "output"
         self.sessions: set[int] = set()
+        options = ["--exit", "--customers", "400", "--workspace", str(self.workspace), *free_ports()]
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [
-                    SENDOFF,
-                    "demo",
-                    "--exit",
-                    "--customers",
-                    "400",
-                    "--workspace",
-                    str(self.workspace),
-                    *free_ports(),
-                ],
+                [SENDOFF, "demo", *options],
                 cwd=ROOT,
                 env={**os.environ, "DEMO_OF_TEST": str(self.workspace)},
                 start_new_session=True,
@@ -62,9 +54,7 @@ class Demo:
 
         Its children are sessions of their own and carry a mark; what they start may hide the mark behind a title.
         """
-        running = {
-            each.pid: _session(each.pid) for each in psutil.process_iter() if each.status() != "zombie"
-        }
+        running = {pid: session for pid in psutil.pids() if (session := _session(pid))}
         self.sessions |= {session for pid, session in running.items() if _mark(pid) == str(self.workspace)}
         return [pid for pid, session in running.items() if session in self.sessions]
 
@@ -154,7 +144,8 @@ def _mark(pid: int) -> str | None:
 
 
 def _session(pid: int) -> int:
+    """Its session, or 0 where it is over, or waits to be collected by a parent that is no concern of the demo."""
     try:
-        return os.getsid(pid)
-    except ProcessLookupError:
+        return 0 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
+    except (psutil.Error, ProcessLookupError):
         return 0
