@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from messaging_service.store import Store, campaigns, post_backs, requests, runs, sends
+from messaging_service.store import Store, campaigns, post_backs, requests, runs, sends, webhook_calls
 from messaging_service.targeting import is_delivery_posted
 
 
@@ -45,7 +45,7 @@ def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
         unknown = connection.execute(
             select(runs.c.unknown).where(runs.c.campaign_id == campaign_id, runs.c.unknown.is_not(None))
         ).scalars()
-        listed = [identifier for identifiers in unknown for identifier in identifiers]
+        listed = list(dict.fromkeys(identifier for identifiers in unknown for identifier in identifiers))
     return {"campaign": campaign_id, **found.as_json(), "unknown": listed}
 
 
@@ -104,8 +104,9 @@ def progress(store: Store, now: float) -> dict[str, Any]:
             "failed": _count(connection, post_backs.c.state == "failed"),
             "lost": _count(connection, post_backs.c.state == "lost"),
         }
-    quiet = not (its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
-    return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs}
+        calls = _count(connection, webhook_calls.c.state.in_(("due", "taken")))
+    quiet = not (calls or its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
+    return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs, "webhook_calls": {"due": calls}}
 
 
 def _count(connection: Connection, *where: ColumnElement[bool]) -> int:

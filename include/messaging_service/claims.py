@@ -15,10 +15,10 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from messaging_service.store import Store, numbers, post_backs, runs, workers
+from messaging_service.store import Store, numbers, post_backs, runs, webhook_calls, workers
 
 LEASE = 10.0
-_WORKED_ON = {runs: "waiting", post_backs: "due"}
+_WORKED_ON = {runs: "waiting", post_backs: "due", webhook_calls: "due"}
 
 
 class ClaimLostError(Exception):
@@ -123,4 +123,4 @@ def reserve(connection: Connection, name: str, count: int) -> int:
 
 def _under_way(table: Table) -> Any:
     """Keep the search within the few rows under way, by the index on the state."""
-    return table.c.state == ("taken" if table is post_backs else "waiting")
+    return table.c.state == ("waiting" if table is runs else "taken")

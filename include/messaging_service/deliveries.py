@@ -6,18 +6,19 @@ middle repeats nothing and loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-from sqlalchemy import Connection, Row, insert
+from sqlalchemy import insert
 
 from messaging_service.behaviour import Behaviour
-from messaging_service.campaigns import MESSAGE_TYPES, Content, load_content, merge, unpack
+from messaging_service.campaigns import add_next_run
 from messaging_service.claims import Claims, reserve
 from messaging_service.clock import Clock
-from messaging_service.store import Store, post_backs, sends
+from messaging_service.content import MESSAGE_TYPES, WEBHOOK
+from messaging_service.outcomes import NO_CHANNEL, Sending, post_back_row, send_row, sending_of
+from messaging_service.store import Store, post_backs, sends, webhook_calls
 from messaging_service.targeting import (
     Device,
     Targets,
@@ -26,9 +27,8 @@ from messaging_service.targeting import (
     message_types,
     next_devices,
 )
+from messaging_service.webhooks import call_row
 
-NO_CHANNEL = "NO_CHANNEL"
-UNREGISTERED = "DEVICE_UNREGISTERED"
 _DEVICES_AT_ONCE = 1_000
 
 
@@ -40,6 +40,11 @@ class _Batch:
     reached: int
     sends: list[dict[str, Any]] = field(default_factory=list)
     post_backs: list[dict[str, Any]] = field(default_factory=list)
+    webhook_calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def take_id(self) -> int:
+        self.next_send += 1
+        return self.next_send - 1
 
 
 def work_through_due_run(
@@ -58,20 +63,22 @@ def work_through_due_run(
     if run is None:
         return False
     with store.read() as connection:
-        content = _content(connection, run)
-        targets = find_targets(connection, content)
+        sending = sending_of(connection, run, behaviour)
+        targets = find_targets(connection, sending.content)
     reached = run.reached
     while not stopping():
         with store.read() as connection:
             devices = next_devices(connection, targets, reached, _DEVICES_AT_ONCE)
         if not devices:
-            _finish(store, claims, run, targets)
+            _finish(store, claims, sending, targets)
             return True
         reached = devices[-1].device_id
         batch = _Batch(_reserve_send_ids(store, len(devices)), reached)
+        now = clock.moment_of(run.due_at)
         for device in devices:
-            _send_all(batch, run, content, device, behaviour, clock.time())
-        _store(store, claims, run, batch)
+            if targets.holds(device):
+                _send_all(batch, sending, device, now)
+        _store(store, claims, sending, batch)
     return True
 
 
@@ -80,103 +87,43 @@ def _reserve_send_ids(store: Store, devices: int) -> int:
         return reserve(connection, "sends", devices * len(MESSAGE_TYPES))
 
 
-def _content(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:
-    content = load_content(connection, run.campaign_id) or {}
-    return merge(content, unpack(run.overrides)) if run.overrides else content
-
-
-def _send_all(
-    batch: _Batch,
-    run: Row[tuple[Any, ...]],
-    content: Content,
-    device: Device,
-    behaviour: Behaviour,
-    now: float,
-) -> None:
-    types = message_types(content, device)
+def _send_all(batch: _Batch, sending: Sending, device: Device, now: float) -> None:
+    types = message_types(sending.content, device)
     for message_type in types:
-        _send(batch, run, device, message_type, behaviour, now)
+        _send(batch, sending, device, message_type, now)
     if not types:
-        _add_send(batch, run, device, now, {"error": NO_CHANNEL})
+        error = {"error": NO_CHANNEL}
+        batch.sends.append(send_row(sending.run, device, batch.take_id(), None, now, error))
 
 
-def _send(
-    batch: _Batch,
-    run: Row[tuple[Any, ...]],
-    device: Device,
-    message_type: int,
-    behaviour: Behaviour,
-    now: float,
-) -> None:
-    fate = behaviour.fate(run.campaign_id, run.number, device.device_id, message_type)
-    if fate.delivered_after is None:
-        _add_send(batch, run, device, now, {"message_type": message_type, "error": UNREGISTERED})
+def _send(batch: _Batch, sending: Sending, device: Device, message_type: int, now: float) -> None:
+    run, send_id = sending.run, batch.take_id()
+    row = send_row(run, device, send_id, message_type, now, sending.outcome(device, message_type, now))
+    batch.sends.append(row)
+    if row["error"] is not None:
         return
-    delivered_at = now + fate.delivered_after
-    opened_at = None if fate.opened_after is None else delivered_at + fate.opened_after
-    times = {"delivered_at": delivered_at, "opened_at": opened_at}
-    send_id = _add_send(batch, run, device, now, {"message_type": message_type, **times})
-    if run.webhook_delivery and is_delivery_posted(message_type, device.platform):
-        _add_post_back(batch, run, device, send_id, "delivery", delivered_at)
-    if run.webhook_open and opened_at is not None:
-        _add_post_back(batch, run, device, send_id, "open", opened_at)
+    if message_type == WEBHOOK:
+        batch.webhook_calls.append(call_row(run.id, send_id, sending.message(device, WEBHOOK), now))
+    if run.webhook_delivery and row["delivered_at"] and is_delivery_posted(message_type, device.platform):
+        batch.post_backs.append(post_back_row(run, device, send_id, "delivery", row["delivered_at"]))
+    if run.webhook_open and row["opened_at"]:
+        batch.post_backs.append(post_back_row(run, device, send_id, "open", row["opened_at"]))
 
 
-def _add_send(
-    batch: _Batch, run: Row[tuple[Any, ...]], device: Device, now: float, outcome: Mapping[str, Any]
-) -> int:
-    send_id = batch.next_send
-    batch.next_send += 1
-    batch.sends.append(
-        {
-            "id": send_id,
-            "campaign_id": run.campaign_id,
-            "run_id": run.id,
-            "device_id": device.device_id,
-            "platform": device.platform,
-            "message_type": None,
-            "sent_at": now,
-            "delivered_at": None,
-            "opened_at": None,
-            "removed_at": None,
-            "error": None,
-            **outcome,
-        }
-    )
-    return send_id
-
-
-def _add_post_back(
-    batch: _Batch, run: Row[tuple[Any, ...]], device: Device, send_id: int, kind: str, at: float
-) -> None:
-    body = {
-        "time": int(at),
-        "device": {"id": device.device_id},
-        "profile": {"id": device.profile_id, "user_id": device.user_id},
-        "send": {"id": send_id},
-        "campaign": {"id": run.campaign_id},
-    }
-    batch.post_backs.append(
-        {
-            "run_id": run.id,
-            "send_id": send_id,
-            "kind": kind,
-            "body": orjson.dumps(body),
-            "state": "due",
-            "due_at": at,
-            "attempts": 0,
-        }
-    )
-
-
-def _store(store: Store, claims: Claims, run: Row[tuple[Any, ...]], batch: _Batch) -> None:
+def _store(store: Store, claims: Claims, sending: Sending, batch: _Batch) -> None:
     with store.write() as connection:
-        claims.go_on(connection, run.id, reached=batch.reached)
-        connection.execute(insert(sends), batch.sends)
-        if batch.post_backs:
-            connection.execute(insert(post_backs), batch.post_backs)
+        claims.go_on(connection, sending.run.id, reached=batch.reached)
+        for table, rows in (
+            (sends, batch.sends),
+            (post_backs, batch.post_backs),
+            (webhook_calls, batch.webhook_calls),
+        ):
+            if rows:
+                connection.execute(insert(table), rows)
 
 
-def _finish(store: Store, claims: Claims, run: Row[tuple[Any, ...]], targets: Targets) -> None:
+def _finish(store: Store, claims: Claims, sending: Sending, targets: Targets) -> None:
+    run = sending.run
     with store.write() as connection:
         claims.go_on(connection, run.id, state="done", unknown=list(targets.unknown))
+        add_next_run(connection, run.campaign_id, sending.content, run.due_at)

@@ -6,7 +6,6 @@ member that stands in no table is accepted and reported, because the document is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -19,7 +18,14 @@ from messaging_service.replies import Problem
 
 # What is wrong with a value, or None.
 Check = Callable[[Any], str | None]
-_LANGUAGE = re.compile(r"[a-z]{2}")
+# ISO 639-1.
+_LANGUAGES = frozenset(
+    """aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
+    eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv
+    ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne
+    ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st
+    su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu""".split()  # noqa: SIM905
+)
 
 
 def is_flag(value: Any) -> str | None:
@@ -88,8 +94,18 @@ def is_time_zone(value: Any) -> str | None:
 
 def is_language(value: Any) -> str | None:
     """Accept an ISO 639-1 code."""
-    good = isinstance(value, str) and _LANGUAGE.fullmatch(value)
-    return None if good else "must be a two-letter language code"
+    good = isinstance(value, str) and value in _LANGUAGES
+    return None if good else "must be a two-letter language code of ISO 639-1"
+
+
+def from_to(least: int, most: int) -> Check:
+    """Accept a whole number between two others."""
+
+    def check(value: Any) -> str | None:
+        good = type(value) is int and least <= value <= most
+        return None if good else f"must be a whole number from {least} to {most}"
+
+    return check
 
 
 def one_of(*allowed: object) -> Check:
@@ -133,17 +149,20 @@ def _integers_or_strings(value: Any) -> str | None:
 
 
 def _languages(value: Any) -> str | None:
-    good = isinstance(value, list) and not any(is_language(item) for item in value)
-    return None if good else "must be an array of two-letter language codes"
+    good = isinstance(value, list) and value and not any(is_language(item) for item in value)
+    return None if good else "must be an array of two-letter language codes of ISO 639-1"
 
 
 def _pairs(value: Any) -> str | None:
     good = isinstance(value, list) and all(isinstance(i, dict) and set(i) == {"key", "value"} for i in value)
-    return None if good else "must be an array of objects with key and value"
+    if not good:
+        return "must be an array of objects with key and value"
+    plain = all(isinstance(i["key"], str) and isinstance(i["value"], str | int | float) for i in value)
+    return None if plain else "each key must be a string and each value plain"
 
 
 def _send_days(value: Any) -> str | None:
-    good = isinstance(value, list) and all(type(day) is int and 1 <= day <= 7 for day in value)
+    good = isinstance(value, list) and value and all(type(day) is int and 1 <= day <= 7 for day in value)
     return None if good else "must be an array of days, 1 to 7"
 
 
@@ -163,7 +182,7 @@ def _webhook(value: Any) -> str | None:
     checks = {
         "url": is_url,
         "get_params": _pairs,
-        "request_body_type": one_of("raw", "post", "json"),
+        "request_body_type": is_text,
         "request_body_data": _text_members("raw", "post", "json"),
         "request_headers": is_text,
     }
@@ -178,6 +197,7 @@ _INTEGERS = array_of(int, "integers")
 _STRINGS = array_of(str, "strings")
 _PERIOD = one_of("campaign", "day")
 _UNITS = one_of("seconds", "minutes", "hours", "days", "weeks")
+_FROM_1, _FROM_0 = from_to(1, 2**31 - 1), from_to(0, 2**31 - 1)
 
 MESSAGE: Mapping[str, Check] = {
     "push_title": is_text,
@@ -196,21 +216,22 @@ MESSAGE: Mapping[str, Check] = {
     "push_text_languages": by_language(is_text),
     "push_title_languages": by_language(is_text),
     "url_languages": by_language(is_url),
-    "email_address_id": is_int32,
+    "email_address_id": _FROM_1,
     "email_subject": is_text,
     "email_html": is_text,
     "email_text": is_text,
     "email_unsubscribe": is_boolean,
-    "email_type": is_int32,
-    "email_template": is_int32,
+    # Which of the two says that the content comes by API is not shown; the example sets both to 1.
+    "email_type": one_of(1),
+    "email_template": one_of(1),
     "sms": _text_members("from", "text"),
     # At the top level ``webhook`` is the flag of the channel; only an entry of messages holds the object.
-    "push_expiry": is_int32,
+    "push_expiry": _FROM_1,
     "push_expiry_unit": _UNITS,
-    "push_expiry_time": is_int32,
-    "inbox_expiry": is_int32,
+    "push_expiry_time": _FROM_1,
+    "inbox_expiry": _FROM_1,
     "inbox_expiry_unit": _UNITS,
-    "inbox_expiry_time": is_int32,
+    "inbox_expiry_time": _FROM_1,
 }
 
 ENTRY: Mapping[str, Check] = {**MESSAGE, "webhook": _webhook}
@@ -239,14 +260,15 @@ CAMPAIGN: Mapping[str, Check] = {
     **{name: check for name, check in MESSAGE.items() if name != "sms"},
     "conditions": is_object,
     **TARGETING,
+    "event": is_text,
     "locations": _INTEGERS,
     "location_trigger": is_int32,
-    "dwell_time": is_int32,
-    "location_limit_per_user": is_int32,
+    "dwell_time": from_to(1, 30),
+    "location_limit_per_user": _FROM_1,
     "location_limit_per_user_period": _PERIOD,
-    "location_limit_per_location": is_int32,
+    "location_limit_per_location": _FROM_1,
     "location_limit_per_location_period": _PERIOD,
-    "location_limit_nth_hit": is_int32,
+    "location_limit_nth_hit": _FROM_0,
     "location_limit_nth_hit_period": _PERIOD,
     "send_type": one_of(0, 1, 2),
     "send_date": is_date,
@@ -294,7 +316,7 @@ EXECUTION: Mapping[str, Check] = {
     **CAMPAIGN,
     "execute_id": _execute_id,
     "target": _integers_or_strings,
-    "target_by": one_of("id", "external_id", "token", "email", "user_id"),
+    "target_by": is_text,
     "target_with_params": _targets_with_params,
     "params": is_object,
     "execute_time": _moment,

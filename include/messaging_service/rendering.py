@@ -13,17 +13,7 @@ from urllib.parse import quote
 import orjson
 from sqlalchemy import ColumnElement, Connection, Row, select
 
-from messaging_service.campaigns import (
-    EMAIL,
-    INBOX,
-    SMS,
-    WEBHOOK,
-    Content,
-    load_content,
-    merge,
-    message,
-    unpack,
-)
+from messaging_service.content import EMAIL, INBOX, SMS, WEBHOOK, Content, content_of_run, message
 from messaging_service.store import Store, devices, runs, sends
 from messaging_service.targeting import Device, variables_by_device
 
@@ -155,17 +145,12 @@ def _rendered(connection: Connection, *where: ColumnElement[bool]) -> list[Rende
     found = []
     for row in rows:
         if row.run_id not in contents:
-            contents[row.run_id] = _content_of_run(connection, row.run_id)
+            run = connection.execute(select(runs).where(runs.c.id == row.run_id)).one()
+            contents[row.run_id] = content_of_run(connection, run)
         device = connection.execute(select(devices).where(devices.c.device_id == row.device_id)).one_or_none()
         shown = _shown(connection, contents[row.run_id], row.message_type, device)
         found.append(_with_message(row, shown))
     return found
-
-
-def _content_of_run(connection: Connection, run_id: int) -> Content:
-    run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
-    content = load_content(connection, run.campaign_id) or {}
-    return merge(content, unpack(run.overrides)) if run.overrides else content
 
 
 def _shown(

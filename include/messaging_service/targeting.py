@@ -9,7 +9,9 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, select
 
-from messaging_service.campaigns import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, Content
+from messaging_service.conditions import Asker, Predicate
+from messaging_service.consistency import is_broadcast
+from messaging_service.content import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, WEBHOOK, Content
 from messaging_service.directory import BROWSERS
 from messaging_service.fields import BROWSER_FLAGS
 from messaging_service.store import devices
@@ -24,9 +26,9 @@ _COLUMNS: dict[str, Column[Any]] = {
     "external_ids": devices.c.external_id,
 }
 _TARGET_BY: dict[str, Column[Any]] = {
-    "id": devices.c.device_id,
+    "device_id": devices.c.device_id,
     "external_id": devices.c.external_id,
-    "token": devices.c.token,
+    "device_token": devices.c.token,
     "email": devices.c.email,
     "user_id": devices.c.user_id,
 }
@@ -34,28 +36,47 @@ _TARGET_BY: dict[str, Column[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The devices of one run: ids in order, or None for everyone; and the identifiers that no device has."""
+    """The devices of one run: those of ``device_ids`` (None: any) for which ``holds`` is true.
+
+    ``unknown`` are the identifiers that no device has.
+    """
 
     device_ids: Sequence[int] | None
     unknown: tuple[int | str, ...] = ()
+    holds: Predicate = lambda _: True
 
 
 def find_targets(connection: Connection, content: Content) -> Targets:
-    """Look up the devices of a run. Several kinds of identifiers together mean all of their devices."""
+    """Look up the devices of a run.
+
+    Several kinds of identifiers and segments together mean all of their devices; conditions, of those or of all
+    devices, keep the ones for which they hold. ``broadcast`` 1 means everyone, whatever stands beside it.
+    """
+    in_zone = _in_zone(content)
+    if "run_devices" in content:
+        return Targets(content["run_devices"], (), in_zone)
+    executed = bool(content.get("target") or content.get("target_with_params"))
+    if is_broadcast(content) and not executed:
+        return Targets(None, (), in_zone)
     wanted = list(_wanted(content))
-    if not wanted and content.get("broadcast") in (1, True):
-        return Targets(None)
-    found: set[int] = set()
-    unknown: list[int | str] = []
-    for column, values in wanted:
-        known = _look_up(connection, column, values)
-        found.update(*known.values())
-        unknown += [value for value in values if value not in known]
-    return Targets(sorted(found), tuple(unknown))
+    found, unknown = _find(connection, wanted)
+    ask = Asker(connection)
+    meets = ask.predicate(content["conditions"]) if content.get("conditions") else None
+    segments = [] if executed else [ask.segment(each) for each in content.get("segment_ids", ())]
+    if segments:
+        return Targets(None, unknown, _all_of(in_zone, _any_of(found, segments), meets))
+    everyone = not wanted and meets is not None
+    return Targets(None if everyone else sorted(found), unknown, _all_of(in_zone, meets))
+
+
+def is_target(targets: Targets, device: Device) -> bool:
+    """Tell whether a device is among the targets."""
+    among = targets.device_ids is None or device.device_id in targets.device_ids
+    return among and targets.holds(device)
 
 
 def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[Device]:
-    """Give the next ``count`` devices of a run in the order of their ids, those above ``after``."""
+    """Give the next ``count`` devices in the order of their ids, those above ``after``, also where they do not hold."""
     query = select(devices).order_by(devices.c.device_id)
     if targets.device_ids is None:
         return connection.execute(query.where(devices.c.device_id > after).limit(count)).all()
@@ -65,19 +86,26 @@ def next_devices(connection: Connection, targets: Targets, after: int, count: in
 
 
 def message_types(content: Content, device: Device) -> list[int]:
-    """Give the types of the messages that reach a device through the channels of the campaign."""
+    """Give the types of the messages that reach a device through the channels of the campaign.
+
+    An email or SMS reaches nobody whose attribute ``email_subscription`` or ``mobile_subscription`` is 0. A webhook
+    message is called for every device.
+    """
     found = []
     if content.get("android_push") == 1 and device.platform == "android":
         found.append(ANDROID_PUSH)
-    if content.get("ios_push") == 1 and device.platform == "ios":
+    if content.get("ios_push") == 1 and device.platform == "ios" and _in_ios_environment(content, device):
         found.append(IOS_PUSH)
     if content.get("web_push") == 1 and device.platform in _browsers(content):
         found.append(WEB_PUSH)
     if content.get("inbox") == 1 and device.platform in ("android", "ios", *BROWSERS):
         found.append(INBOX)
-    if content.get("email") == 1 and device.email:
+    if content.get("email") == 1 and device.email and device.attributes.get("email_subscription") != "0":
         found.append(EMAIL)
-    if content.get("sms") == 1 and device.mobile_number:
+    if content.get("webhook") == 1:
+        found.append(WEBHOOK)
+    subscribed = device.attributes.get("mobile_subscription") != "0"
+    if content.get("sms") == 1 and device.mobile_number and subscribed:
         found.append(SMS)
     return found
 
@@ -87,7 +115,7 @@ def variables_by_device(
 ) -> Mapping[int, Mapping[str, Any]]:
     """Give the variables of an execution's targets by device id, or those of one device only."""
     by_target = content.get("target_with_params", {})
-    column = _TARGET_BY[content.get("target_by", "id")]
+    column = _TARGET_BY[content.get("target_by", "device_id")]
     if only is not None:
         wanted = getattr(only, column.name)
         own = [by_target[target] for target in by_target if _stored_form(column, target) == wanted]
@@ -107,11 +135,49 @@ def _wanted(content: Content) -> Iterator[tuple[Column[Any], Collection[int | st
     targets = [*content.get("target", ()), *content.get("target_with_params", ())]
     if targets:
         # An execution's targets stand in the place of the template's own.
-        yield _TARGET_BY[content.get("target_by", "id")], dict.fromkeys(targets)
+        yield _TARGET_BY[content.get("target_by", "device_id")], dict.fromkeys(targets)
         return
     for key, column in _COLUMNS.items():
         if content.get(key):
             yield column, dict.fromkeys(content[key])
+
+
+def _find(
+    connection: Connection, wanted: Sequence[tuple[Column[Any], Collection[int | str]]]
+) -> tuple[set[int], tuple[int | str, ...]]:
+    found: set[int] = set()
+    unknown: list[int | str] = []
+    for column, values in wanted:
+        known = _look_up(connection, column, values)
+        found.update(*known.values())
+        unknown += [value for value in values if value not in known]
+    return found, tuple(unknown)
+
+
+def _any_of(found: Collection[int], questions: Sequence[Predicate]) -> Predicate:
+    return lambda device: device.device_id in found or any(question(device) for question in questions)
+
+
+def _all_of(*questions: Predicate | None) -> Predicate:
+    asked = [question for question in questions if question is not None]
+    return lambda device: all(question(device) for question in asked)
+
+
+def _in_zone(content: Content) -> Predicate:
+    """Give the question whether a device belongs to a run that is for one time zone only."""
+    if "run_other_zones" in content:
+        others = frozenset(content["run_other_zones"])
+        return lambda device: device.time_zone not in others
+    zone = content.get("run_zone")
+    return lambda device: zone is None or device.time_zone == zone
+
+
+def _in_ios_environment(content: Content, device: Device) -> bool:
+    """Tell whether the flags select the environment of an app; the attribute ``ios_environment`` may say sandbox."""
+    in_sandbox = device.attributes.get("ios_environment") == "sandbox"
+    sandbox = content.get("ios_push_sandbox") == 1
+    production = content.get("ios_push_production", 0 if sandbox else 1) == 1
+    return sandbox if in_sandbox else production
 
 
 def _look_up(

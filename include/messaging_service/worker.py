@@ -23,6 +23,7 @@ from messaging_service.clock import Clock
 from messaging_service.deliveries import work_through_due_run
 from messaging_service.postbacks import Retry, Sender
 from messaging_service.store import Store
+from messaging_service.webhooks import Caller
 
 _IDLE_PAUSE = 0.05
 
@@ -35,6 +36,7 @@ class WorkerSettings:
     behaviour: Behaviour
     retry: Retry
     connections: int
+    webhooks_anywhere: bool = False
 
 
 def to_line(settings: WorkerSettings) -> bytes:
@@ -50,6 +52,7 @@ def from_line(line: bytes) -> WorkerSettings:
         behaviour=Behaviour(**given["behaviour"]),
         retry=Retry(**given["retry"]),
         connections=given["connections"],
+        webhooks_anywhere=given["webhooks_anywhere"],
     )
 
 
@@ -59,7 +62,9 @@ async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
     clock, claims = Clock(store), Claims(store)
     try:
         sender = Sender(store, claims, clock, settings.retry, settings.connections)
+        caller = Caller(store, claims, clock, settings.webhooks_anywhere)
         async with asyncio.TaskGroup() as group:
+            group.create_task(caller.run(stop))
             group.create_task(_show_life(claims, stop))
             group.create_task(sender.run(stop))
             group.create_task(_work_through_runs(store, claims, settings.behaviour, clock, stop))
