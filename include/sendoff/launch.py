@@ -72,17 +72,30 @@ def segments_of(campaign: Campaign, audience: Audience) -> Iterator[tuple[str | 
     languages gets the one that stands first; who has none of them gets the campaign's own.
     """
     remaining = audience.identifiers
-    languages = audience.groups.get("language", {})
     own, *others = campaign.editions() or (None,)
-    parts: list[tuple[str | None, Identifiers]] = []
+    if others and "language" not in audience.groups:
+        raise AudienceError(
+            f"the campaign is sent apart in {own}, {', '.join(others)}, but its query gives no column language"
+        )
+    speakers = _by_language(audience)
     nobody = empty(remaining.kind)
+    parts: list[tuple[str | None, Identifiers]] = []
     for language in others:
-        members = remaining & languages.get(str(language), nobody) - languages.get(str(own), nobody)
+        members = remaining & speakers.get(str(language), nobody) - speakers.get(str(own), nobody)
         parts.append((language, members))
         remaining -= members
     for edition, members in [(own, remaining), *parts]:
         for segment in members.slices(campaign.segment_size):
             yield edition, segment
+
+
+def _by_language(audience: Audience) -> dict[str, Identifiers]:
+    """Give the people of each language; one that is written with a region, such as fr-CA, is that language."""
+    speakers: dict[str, Identifiers] = {}
+    for value, members in audience.groups.get("language", {}).items():
+        language = value.replace("_", "-").partition("-")[0].lower()
+        speakers[language] = speakers.get(language, empty(members.kind)) | members
+    return speakers
 
 
 def _nobody(campaign: str, audience: Audience) -> str:

@@ -109,6 +109,21 @@ def test_languages_are_cut_apart_without_overlap() -> None:
     assert cut == [("en", [1, 2]), ("en", [6, 7]), ("fr", [3, 4]), ("fr", [5])]
 
 
+def test_a_language_with_a_region_is_that_language() -> None:
+    members = integers([1, 2, 3])
+    groups = {"language": {"fr-CA": integers([1]), "FR_fr": integers([2]), "en-GB": integers([3])}}
+    audience = Audience("device_id", members, 3, {}, groups, members.fingerprint())
+    cut = [(edition, list(segment)) for edition, segment in segments_of(EMAIL, audience)]
+    assert cut == [("en", [3]), ("fr", [1, 2])]
+
+
+def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
+    members = integers([1, 2, 3])
+    audience = Audience("device_id", members, 3, {}, {}, members.fingerprint())
+    with pytest.raises(AudienceError, match="no column language"):
+        list(segments_of(EMAIL, audience))
+
+
 def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
     members = integers([1, 2, 3])
     audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
