@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
-from urllib.parse import parse_qsl
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
@@ -14,18 +13,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from messaging_service import admin
+from messaging_service.breakdowns import respond, to_response
 from messaging_service.control import control
 from messaging_service.external import Operation, Service, answer, create, execute
+from messaging_service.fault_routes import fault_routes
 from messaging_service.replies import Problem, RejectedError, Reply, rejected
-from messaging_service.requests import Received, record
-from messaging_service.tokens import GrantRefusedError, grant, machine_time
+from messaging_service.requests import Received
+from messaging_service.token_requests import TOKEN_PATH, answer_token, refused
+from messaging_service.tokens import GrantRefusedError
 
-TOKEN_PATH = "/api/oauth/token"  # noqa: S105  # a path
 EXTERNAL_PATH = "/api/external"
 Count = Annotated[int, Query(ge=1, le=1_000)]
 Skip = Annotated[int, Query(ge=0, le=2**62)]
-_FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
-_NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
 def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
@@ -42,25 +41,29 @@ def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
 def _api(service: Service) -> APIRouter:
     router = APIRouter()
 
-    async def external(request: Request, operation: Operation) -> Response:
+    async def external(request: Request, operation: Operation, place: str) -> Response:
         content = await request.body()
         authorization = request.headers.get("authorization")
-        path = request.url.path
-        return _response(await run_in_threadpool(answer, service, operation, path, authorization, content))
+        received = Received("POST", request.url.path, service.clock.time())
+        work = partial(answer, service, operation, place, received, authorization, content)
+        token = (authorization or "").partition(" ")[2].strip()
+        return await run_in_threadpool(respond, service, place, received, token, work)
 
     @router.post(TOKEN_PATH)
     async def token(request: Request) -> Response:
         content_type = request.headers.get("content-type", "")
         content = await request.body()
-        return _response(await run_in_threadpool(_token, service, content_type, content))
+        received = Received("POST", TOKEN_PATH, service.clock.time())
+        work = partial(answer_token, service, received, content_type, content)
+        return await run_in_threadpool(respond, service, "token", received, None, work)
 
     @router.post(f"{EXTERNAL_PATH}/create/campaign")
     async def create_campaign(request: Request) -> Response:
-        return await external(request, create)
+        return await external(request, create, "create")
 
     @router.post(f"{EXTERNAL_PATH}/execute/campaign")
     async def execute_campaign(request: Request) -> Response:
-        return await external(request, execute)
+        return await external(request, execute, "execute")
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -76,6 +79,7 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
 
     router = APIRouter(prefix="/admin", dependencies=[Depends(from_loopback)])
     router.include_router(control(service))
+    router.include_router(fault_routes(service.store))
 
     @router.get("/campaigns")
     def campaigns(count: Count = 100, skip: Skip = 0) -> Response:
@@ -100,49 +104,8 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
     return router
 
 
-def _token(service: Service, content_type: str, content: bytes) -> Reply:
-    received = Received("POST", TOKEN_PATH, service.clock.time())
-    try:
-        received.body = _token_fields(content_type, content)
-        given = grant(service.store, received.body, machine_time())
-        body = {"access_token": given.access_token, "token_type": "Bearer", "expires_in": given.expires_in}
-        reply = Reply(200, body, _NOT_STORED)
-    except GrantRefusedError as error:
-        reply = _refused(error)
-    if isinstance(received.body, Mapping) and isinstance(received.body.get("client_id"), str):
-        received.client_id = received.body["client_id"]
-    with service.store.write() as connection:
-        record(connection, received, reply, service.clock.time())
-    return reply
-
-
-def _token_fields(content_type: str, content: bytes) -> Mapping[str, Any]:
-    media_type = content_type.partition(";")[0].strip().lower()
-    try:
-        if media_type == _FORM:
-            pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=50)
-            if len(dict(pairs)) != len(pairs):
-                raise GrantRefusedError("invalid_request", "a field is given twice")
-            return dict(pairs)
-        fields = orjson.loads(content) if media_type == _JSON else None
-    except ValueError:
-        raise GrantRefusedError("invalid_request", f"the body is not {media_type}") from None
-    if not isinstance(fields, dict):
-        raise GrantRefusedError("invalid_request", f"the body is a JSON object or {_FORM}")
-    return fields
-
-
-def _refused(error: GrantRefusedError) -> Reply:
-    body = {"error": error.error, "error_description": error.description}
-    return Reply(error.status, body, _NOT_STORED)
-
-
-def _response(reply: Reply) -> Response:
-    return Response(orjson.dumps(reply.body), reply.code, reply.headers, _JSON)
-
-
 def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type=_JSON)
+    return Response(orjson.dumps(value), media_type="application/json")
 
 
 def _is_loopback(request: Request) -> bool:
@@ -155,17 +118,17 @@ def _is_loopback(request: Request) -> bool:
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     if request.url.path == TOKEN_PATH:
-        reply = _refused(GrantRefusedError("invalid_request", "only POST is accepted", error.status_code))
+        reply = refused(GrantRefusedError("invalid_request", "only POST is accepted", error.status_code))
     else:
         reply = rejected(RejectedError(error.status_code, str(error.detail)))
-    return _response(Reply(reply.code, reply.body, {**reply.headers, **(error.headers or {})}))
+    return to_response(Reply(reply.code, reply.body, {**reply.headers, **(error.headers or {})}))
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [Problem(str(item["loc"][-1]), item["msg"]) for item in error.errors()]
-    return _response(rejected(RejectedError(400, "The request is not understood.", problems)))
+    return to_response(rejected(RejectedError(400, "The request is not understood.", problems)))
 
 
 async def _on_failure(_request: Request, _error: Exception) -> Response:
-    return _response(rejected(RejectedError(500, "The service failed; its log says why.")))
+    return to_response(rejected(RejectedError(500, "The service failed; its log says why.")))

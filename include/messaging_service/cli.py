@@ -20,9 +20,13 @@ from messaging_service.clients import (
     add_app,
     add_key_client,
     add_secret_client,
+    list_clients,
+    set_scopes,
 )
 from messaging_service.directory import import_devices
+from messaging_service.fault_commands import faults
 from messaging_service.names import parse_overrides
+from messaging_service.scopes import ALL_SCOPES
 from messaging_service.terminal import DATABASE, Database, failing_clearly, opened, put_out
 from messaging_service.tokens import machine_time
 
@@ -39,6 +43,7 @@ main.add_typer(apps, name="apps")
 main.add_typer(client_ids, name="client-ids")
 main.add_typer(devices, name="devices")
 main.add_typer(commands.clock, name="clock")
+main.add_typer(faults, name="faults")
 
 
 @main.command("serve")
@@ -119,18 +124,41 @@ def add_client_id_command(
     expires_at: Annotated[
         str | None, typer.Option(help="ISO date and time; without a zone it is UTC.")
     ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option(help="A scope that it has, repeatable; all by default.")
+    ] = None,
     database: Database = DATABASE,
 ) -> None:
     """Add a client ID, and print it; a secret is printed here once and never again."""
     with failing_clearly(), opened(database) as store:
-        expiry = _moment(expires_at)
+        expiry, scopes = _moment(expires_at), scope or ALL_SCOPES
         if (key is not None) != (kind is ClientType.PUBLIC_KEY):
             raise RegistrationError("--key is for the type public-key, which needs it")
         if key is None:
-            client, secret = add_secret_client(store, name, machine_time(), expiry)
+            client, secret = add_secret_client(store, name, machine_time(), expiry, scopes)
             put_out({**_described(client), "client_secret": secret})
         else:
-            put_out(_described(add_key_client(store, name, _pem(key), machine_time(), expiry)))
+            put_out(_described(add_key_client(store, name, _pem(key), machine_time(), expiry, scopes)))
+
+
+@client_ids.command("list")
+def list_client_ids_command(database: Database = DATABASE) -> None:
+    """Print the client IDs, without secrets and keys."""
+    with failing_clearly(), opened(database) as store:
+        put_out({"client_ids": [_described(client) for client in list_clients(store)]})
+
+
+@client_ids.command("set-scopes")
+def set_scopes_command(
+    client_id: Annotated[str, typer.Argument(help="The client ID.")],
+    scope: Annotated[
+        list[str] | None, typer.Option(help="A scope that it keeps, repeatable; none removes all.")
+    ] = None,
+    database: Database = DATABASE,
+) -> None:
+    """Restrict a client ID to some scopes, also the tokens it holds."""
+    with failing_clearly(), opened(database) as store:
+        put_out(_described(set_scopes(store, client_id, scope or ())))
 
 
 @devices.command("import")
@@ -150,6 +178,7 @@ def _described(client: ClientId) -> dict[str, Any]:
         "type": client.type.value,
         "algorithms": list(client.key.algorithms) if client.key else [],
         "expires_at": client.expires_at.isoformat() if client.expires_at else None,
+        "scopes": list(client.scopes),
     }
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from messaging_service.keys import KeyRefusedError, PublicKey, read_public_key
-from messaging_service.scopes import ALL_SCOPES
+from messaging_service.scopes import ALL_SCOPES, read_scopes
 from messaging_service.store import Store, apps, client_ids
+
+_OLDEST_FIRST = (client_ids.c.created_at, client_ids.c.client_id)
 
 
 class ClientType(StrEnum):
@@ -47,13 +50,27 @@ class ClientId:
     name: str
     type: ClientType
     secret_digest: str | None = field(repr=False)
-    key: PublicKey | None
+    key_text: str | None = field(repr=False)
     expires_at: datetime | None
     scopes: tuple[str, ...] = ALL_SCOPES
 
     def has_secret(self, secret: str) -> bool:
         """Tell whether ``secret`` is the client's, in constant time."""
         return self.secret_digest is not None and hmac.compare_digest(self.secret_digest, digest(secret))
+
+    def valid_key(self, now: datetime) -> PublicKey:
+        """Read the public key; KeyRefusedError where it is too short or its certificate is not valid at ``now``."""
+        key = read_public_key(self.key_text or "")
+        key.check_validity(now)
+        return key
+
+    @property
+    def key(self) -> PublicKey | None:
+        """Give the public key, valid now or not; None where there is none, or it would not be added today."""
+        try:
+            return read_public_key(self.key_text) if self.key_text else None
+        except KeyRefusedError:
+            return None
 
     def is_expired(self, now: datetime) -> bool:
         """Tell whether the client ID, or the certificate it stands on, has ended."""
@@ -88,17 +105,27 @@ def find_app(connection: Connection, token: str) -> App | None:
 
 
 def add_secret_client(
-    store: Store, name: str, now: datetime, expires_at: datetime | None = None
+    store: Store,
+    name: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] = ALL_SCOPES,
 ) -> tuple[ClientId, str]:
     """Add a client ID of type Secret, and give it with its secret, which is not stored and not shown again."""
     secret = secrets.token_urlsafe(36)
-    client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at)
-    _store(store, client, None, now)
+    kept = read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at, kept)
+    _store(store, client, now)
     return client, secret
 
 
 def add_key_client(
-    store: Store, name: str, pem: str, now: datetime, expires_at: datetime | None = None
+    store: Store,
+    name: str,
+    pem: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] = ALL_SCOPES,
 ) -> ClientId:
     """Add a client ID of type Public Key; RegistrationError where the key is refused or not valid now."""
     try:
@@ -108,9 +135,28 @@ def add_key_client(
         raise RegistrationError(str(error)) from None
     if key.expires_at and expires_at:
         raise RegistrationError("a certificate carries its expiry: leave the expiry of the client ID out")
-    client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, key, key.expires_at or expires_at)
-    _store(store, client, pem.strip(), now)
+    ends, kept = key.expires_at or expires_at, read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, pem.strip(), ends, kept)
+    _store(store, client, now)
     return client
+
+
+def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
+    """Restrict a client ID to these scopes, its present tokens too; RegistrationError where there is none such."""
+    kept = list(read_scopes(scopes))
+    with store.write() as connection:
+        statement = update(client_ids).where(client_ids.c.client_id == client_id)
+        connection.execute(statement.values(scopes=kept))
+        client = find_client(connection, client_id)
+    if client is None:
+        raise RegistrationError("there is no such client ID")
+    return client
+
+
+def list_clients(store: Store) -> list[ClientId]:
+    """Give every client ID, the oldest first."""
+    with store.read() as connection:
+        return [_client(row) for row in connection.execute(select(client_ids).order_by(*_OLDEST_FIRST))]
 
 
 def find_client(connection: Connection, client_id: str) -> ClientId | None:
@@ -123,7 +169,7 @@ def _new_id() -> str:
     return secrets.token_hex(16)
 
 
-def _store(store: Store, client: ClientId, pem: str | None, now: datetime) -> None:
+def _store(store: Store, client: ClientId, now: datetime) -> None:
     if client.is_expired(now):
         raise RegistrationError("the expiry lies in the past")
     row = {
@@ -131,7 +177,7 @@ def _store(store: Store, client: ClientId, pem: str | None, now: datetime) -> No
         "name": client.name,
         "type": client.type.value,
         "secret_digest": client.secret_digest,
-        "key": pem,
+        "key": client.key_text,
         "scopes": list(client.scopes),
         "expires_at": client.expires_at.timestamp() if client.expires_at else None,
         "created_at": now.timestamp(),
@@ -146,7 +192,7 @@ def _client(row: Row[tuple[object, ...]]) -> ClientId:
         name=row.name,
         type=ClientType(row.type),
         secret_digest=row.secret_digest,
-        key=read_public_key(row.key) if row.key else None,
+        key_text=row.key,
         expires_at=datetime.fromtimestamp(row.expires_at, UTC) if row.expires_at is not None else None,
         scopes=tuple(row.scopes),
     )

@@ -114,27 +114,6 @@ class Struck:
     retry_after: int | None
 
 
-def read_fault(given: object) -> Fault:
-    """Read a fault from JSON; FaultRefusedError names the member that is wrong."""
-    types: Mapping[str, tuple[type, ...]] = {
-        "kind": (str,),
-        "at": (list,),
-        "probability": (int, float),
-        "count": (int,),
-        "after": (bool,),
-        "seconds": (int, float),
-        "retry_after": (int,),
-    }
-    if not isinstance(given, dict) or "kind" not in given:
-        raise FaultRefusedError(f"expected an object with kind, and perhaps {', '.join(list(types)[1:])}")
-    for name, value in given.items():
-        if name not in types:
-            raise FaultRefusedError(f"no such member: {name[:40]}; there are {', '.join(types)}")
-        if type(value) not in types[name] or (name == "at" and not all(isinstance(i, str) for i in value)):
-            raise FaultRefusedError(f"{name} is of the wrong type")
-    return Fault(**{**given, "at": tuple(given.get("at", ()))})
-
-
 def add_fault(store: Store, fault: Fault) -> dict[str, Any]:
     """Let a fault strike from now on, and give it as ``list_faults`` does."""
     row = {

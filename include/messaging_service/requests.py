@@ -28,6 +28,7 @@ class Received:
     client_id: str | None = None
     campaign_id: int | None = None
     warnings: Sequence[str] = ()
+    fault: str | None = None
 
 
 def record(connection: Connection, received: Received, reply: Reply, now: float) -> None:
@@ -44,6 +45,7 @@ def record(connection: Connection, received: Received, reply: Reply, now: float)
             answer=redact(reply.body),
             warnings=list(received.warnings),
             took=now - received.received_at,
+            fault=received.fault,
         )
     )
 

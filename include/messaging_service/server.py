@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from messaging_service.app import create_app
+from messaging_service.breakdowns import TRANSPORT
 from messaging_service.clock import Clock
 from messaging_service.external import Service
 from messaging_service.names import Names
@@ -22,7 +23,6 @@ from messaging_service.worker import WorkerSettings, to_line
 
 _LOG = logging.getLogger(__name__)
 _STOP_WITHIN = 5.0
-TRANSPORT = "messaging_service.transport"
 
 
 class PortTakenError(OSError):

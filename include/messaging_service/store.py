@@ -177,6 +177,7 @@ requests = Table(
     Column("answer", JSON),
     Column("warnings", JSON, nullable=False),
     Column("took", Float, nullable=False),
+    Column("fault", Text),
     Index("requests_campaign", "campaign_id"),
 )
 

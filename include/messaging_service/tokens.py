@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jwt
-from sqlalchemy import Connection, insert, select
+from jwt.types import Options
+from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from messaging_service.clients import ClientId, ClientType, digest, find_client
@@ -24,6 +25,15 @@ JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 CLIENT_CREDENTIALS = "client_credentials"
 LONGEST_LIFETIME = 86_400
 USUAL_LIFETIME = 3_600
+_SIGNATURE_ONLY: Options = {
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+    "verify_aud": False,
+    "verify_iss": False,
+    "verify_sub": False,
+    "verify_jti": False,
+}
 
 
 class GrantRefusedError(Exception):
@@ -54,8 +64,8 @@ def grant(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken
     raise GrantRefusedError("unsupported_grant_type", f"grant_type is {CLIENT_CREDENTIALS} or {JWT_BEARER}")
 
 
-def holder(connection: Connection, token: str, now: datetime) -> str | None:
-    """Give the client ID that holds this token, or None where the token is unknown or has ended."""
+def holder(connection: Connection, token: str, now: datetime) -> ClientId | None:
+    """Give the client ID that holds this token, or None where the token or the client ID has ended."""
     query = (
         select(access_tokens.c.client_id)
         .join(client_ids)
@@ -63,7 +73,32 @@ def holder(connection: Connection, token: str, now: datetime) -> str | None:
     )
     client_id = connection.execute(query).scalar_one_or_none()
     client = find_client(connection, client_id) if client_id else None
-    return client.client_id if client and not client.is_expired(now) else None
+    if client is None or client.is_expired(now):
+        return None
+    try:
+        if client.key_text:
+            client.valid_key(now)
+    except KeyRefusedError:
+        return None
+    return client
+
+
+def end_early(store: Store, token: str, now: datetime) -> None:
+    """End a token before its time, as a fault."""
+    ended = update(access_tokens).where(access_tokens.c.digest == digest(token))
+    with store.write() as connection:
+        connection.execute(ended.values(expires_at=now.timestamp()))
+
+
+def accept_assertion(connection: Connection, assertion: str, now: datetime) -> tuple[ClientId, int]:
+    """Check a signed JWT, spend its jti, and give its client ID and the lifetime it asks for (section 5.1)."""
+    client = find_client(connection, _claimed_issuer(assertion))
+    if client is None or client.type is not ClientType.PUBLIC_KEY:
+        raise GrantRefusedError("invalid_grant", "iss is no client ID of type Public Key")
+    claims = _verify(assertion, client, now)
+    lifetime = _lifetime(claims.get("lifetime"), "invalid_grant")
+    _spend(connection, client, claims.get("jti"))
+    return client, lifetime
 
 
 def _grant_by_secret(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken:
@@ -80,20 +115,14 @@ def _grant_by_secret(store: Store, fields: Mapping[str, Any], now: datetime) -> 
 
 def _grant_by_assertion(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken:
     assertion = _text(fields, "assertion")
-    claimed = _claimed_issuer(assertion)
     with store.write() as connection:
-        client = find_client(connection, claimed)
-        if client is None or client.key is None:
-            raise GrantRefusedError("invalid_grant", "iss is no client ID of type Public Key")
-        claims = _verify(assertion, client, now)
-        lifetime = _lifetime(claims.get("lifetime"), "invalid_grant")
-        _spend(connection, client, claims.get("jti"))
+        client, lifetime = accept_assertion(connection, assertion, now)
         return _issue(connection, client, lifetime, now)
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
-    if isinstance(value, str) and value:
+    if isinstance(value, str) and value and "\0" not in value:
         return value
     raise GrantRefusedError("invalid_request", f"{name} is required, as a string")
 
@@ -112,43 +141,63 @@ def _lifetime(value: object, error: str) -> int:
 def _claimed_issuer(assertion: str) -> str:
     try:
         claims = jwt.decode(assertion, options={"verify_signature": False})
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, ValueError, RecursionError):
         raise GrantRefusedError("invalid_grant", "the assertion is not a signed JWT") from None
-    issuer = claims.get("iss")
-    if not isinstance(issuer, str):
-        raise GrantRefusedError("invalid_grant", "the claim iss is required: the client ID")
-    return issuer
+    return _string(claims, "iss")
 
 
 def _verify(assertion: str, client: ClientId, now: datetime) -> Mapping[str, Any]:
-    if client.key is None:
-        raise GrantRefusedError("invalid_grant", "the client ID has no key")
     if client.is_expired(now):
         raise GrantRefusedError("invalid_grant", "the client ID, or its certificate, has expired")
     try:
-        client.key.check_validity(now)
-        claims: dict[str, Any] = jwt.decode(
-            assertion,
-            client.key.key,
-            algorithms=list(client.key.algorithms),
-            issuer=client.client_id,
-            subject=client.client_id,
-            options={"require": ["iss", "sub", "exp", "iat"], "verify_aud": False, "strict_aud": False},
-        )
+        key = client.valid_key(now)
     except KeyRefusedError as error:
         raise GrantRefusedError("invalid_grant", str(error)) from None
+    try:
+        # The key says which algorithms there are. The signature is checked here, the claims below.
+        token = jwt.decode_complete(
+            assertion, key.key, algorithms=list(key.algorithms), options=_SIGNATURE_ONLY
+        )
     except jwt.InvalidAlgorithmError:
-        allowed = " or ".join(client.key.algorithms)
+        allowed = " or ".join(key.algorithms)
         raise GrantRefusedError("invalid_grant", f"the key of this client ID signs with {allowed}") from None
-    except jwt.PyJWTError as error:
-        raise GrantRefusedError("invalid_grant", f"the assertion is refused: {error}") from None
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        raise GrantRefusedError("invalid_grant", "the signature is not that of the key") from None
+    claims: Mapping[str, Any] = token["payload"]
+    _check_claims(claims, client, now.timestamp())
     return claims
+
+
+def _check_claims(claims: Mapping[str, Any], client: ClientId, now: float) -> None:
+    for name in ("iss", "sub"):
+        if _string(claims, name) != client.client_id:
+            raise GrantRefusedError("invalid_grant", f"{name} is not the client ID")
+    if _seconds(claims, "exp") <= now:
+        raise GrantRefusedError("invalid_grant", "the assertion has expired (exp)")
+    if _seconds(claims, "iat") > now:
+        raise GrantRefusedError("invalid_grant", "the assertion comes from the future (iat)")
+    if claims.get("nbf") is not None and _seconds(claims, "nbf") > now:
+        raise GrantRefusedError("invalid_grant", "the assertion is not valid yet (nbf)")
+
+
+def _string(claims: Mapping[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if isinstance(value, str) and value and "\0" not in value:
+        return value
+    raise GrantRefusedError("invalid_grant", f"the claim {name} is required, as a string")
+
+
+def _seconds(claims: Mapping[str, Any], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53:
+        return value
+    raise GrantRefusedError("invalid_grant", f"the claim {name} is required, in seconds since 1970")
 
 
 def _spend(connection: Connection, client: ClientId, jti: object) -> None:
     if jti is None:
         return
-    if not isinstance(jti, str) or not 0 < len(jti) <= 255:
+    if not isinstance(jti, str) or not 0 < len(jti) <= 255 or "\0" in jti:
         raise GrantRefusedError("invalid_grant", "jti is a string of 1 to 255 characters")
     try:
         connection.execute(insert(spent_assertions).values(client_id=client.client_id, jti=jti))
