@@ -74,6 +74,34 @@ def test_slices_reach_over_the_blocks_in_which_they_are_cut() -> None:
         assert {len(part) for part in parts[:-1]} <= {size}
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(1, 2**62, 2**45),  # scattered: no two share a container
+        np.concatenate([np.arange(1, 700_000), np.arange(2**50, 2**50 + 700_000)]),  # two heaps far apart
+        np.concatenate([np.arange(1, 300_000, 65_536), np.arange(2**62, 2**62 + 90_000)]),
+    ],
+)
+def test_slices_are_right_however_the_numbers_lie(values: np.ndarray[Any, Any]) -> None:
+    everybody = integers(values)
+    parts = [part.values() for part in everybody.slices(9_999)]
+    assert np.array_equal(np.concatenate(parts), values)
+    assert {len(part) for part in parts[:-1]} == {9_999}
+    assert (
+        integers(values[::-1].copy()).fingerprint()
+        == everybody.fingerprint()
+        != integers(values[1:]).fingerprint()
+    )
+
+
+def test_a_set_does_not_grow_with_the_collector_that_gave_it() -> None:
+    collector = Collector("integer")
+    collector.add(pa.array([1, 2], pa.uint64()))
+    early = collector.identifiers()
+    collector.add(pa.array([3], pa.uint64()))
+    assert (list(early), list(collector.identifiers())) == ([1, 2], [1, 2, 3])
+
+
 @given(members, st.randoms())
 def test_a_fingerprint_depends_on_the_members_alone(given: Members, random: Any) -> None:
     kind, values = given
@@ -214,7 +242,7 @@ def test_a_slice_of_an_arrow_array_gives_only_its_own_rows() -> None:
 
 
 def test_more_text_than_waits_at_once_is_sorted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sendoff.identifiers._SORTED_AT_ONCE", 500)
+    monkeypatch.setattr("sendoff.identifiers.text._SORTED_AT_ONCE", 500)
     collector = Collector("string")
     values = [f"ext-{number * 7919 % 5_003:06}" for number in range(10_000)]
     for start in range(0, len(values), 97):
