@@ -42,7 +42,7 @@ devices = typer.Typer(no_args_is_help=True, help="The devices that messages can 
 main.add_typer(apps, name="apps")
 main.add_typer(client_ids, name="client-ids")
 main.add_typer(devices, name="devices")
-main.add_typer(commands.clock, name="clock")
+commands.add_to(main)
 main.add_typer(faults, name="faults")
 
 
@@ -71,6 +71,10 @@ def serve_command(
         list[str] | None,
         typer.Option(help="Spelling of a name that the document does not show, e.g. device_ids=deviceIds."),
     ] = None,
+    webhooks_anywhere: Annotated[
+        bool,
+        typer.Option("--webhooks-anywhere", help="Call webhook messages on other machines than this one."),
+    ] = False,
     admin_for_all: Annotated[
         bool, typer.Option("--admin-for-all", help="Answer /admin to other machines than this one.")
     ] = False,
@@ -90,7 +94,7 @@ def serve_command(
         settings = ServeSettings(
             host=host,
             port=port,
-            worker=WorkerSettings(database, behaviour, retry, connections),
+            worker=WorkerSettings(database, behaviour, retry, connections, webhooks_anywhere),
             names=parse_overrides(name or ()),
             admin_for_all=admin_for_all,
         )
