@@ -40,7 +40,7 @@ def create(
     plan = plan_campaign(body, service.names, caller.time_zone, now)
     received.warnings = plan.warnings
     app_id = caller.app.id if caller.app else None
-    received.campaign_id = create_campaign(connection, plan, app_id, caller.client_id, now)
+    received.campaign_id = create_campaign(connection, plan, service.names, app_id, caller.client_id, now)
     return accepted({"id": received.campaign_id, "title": plan.title, "active": 1, "trigger": plan.trigger})
 
 
@@ -48,9 +48,10 @@ def execute(
     service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], received: Received
 ) -> Reply:
     """Execute a template; the answer's model holds its id and the id of this sending."""
-    execution = plan_execution(body, service.names, service.clock.now())
+    now = service.clock.now()
+    execution = plan_execution(body, service.names, now)
     received.warnings = execution.warnings
-    action_id = execute_campaign(connection, execution)
+    action_id = execute_campaign(connection, execution, service.names, now)
     received.campaign_id = execution.campaign_id
     return accepted({"id": execution.campaign_id, "action_id": action_id})
 
