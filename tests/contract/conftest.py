@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 import requests
+from typer.testing import CliRunner
+
+from messaging_service.cli import main
 
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
@@ -38,6 +41,7 @@ class LocalService:
     client_id: str
     client_secret: str = field(repr=False)
     process: subprocess.Popen[str]
+    _kept_token: str | None = field(default=None, repr=False)
 
     def command(self, *arguments: str) -> dict[str, Any]:
         return run_command(*arguments, "--database", self.database)
@@ -59,7 +63,9 @@ class LocalService:
         return self.post("/api/external/execute/campaign", json=fields, headers=self.bearer())
 
     def bearer(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.token()}"}
+        if self._kept_token is None:
+            self._kept_token = self.token()
+        return {"Authorization": f"Bearer {self._kept_token}"}
 
     def admin(self, path: str) -> dict[str, Any]:
         answer = requests.get(f"{self.base_url}/admin/{path}", timeout=10)
@@ -135,7 +141,20 @@ class Listener:
 
 
 def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
-    """Run a command of the service, and give the JSON it printed."""
+    """Run a command of the service, and give the JSON it printed.
+
+    It runs in this process, which saves the time of starting one; ``serve`` takes over signals and logs, so it has a
+    process of its own.
+    """
+    if arguments[0] == "serve":
+        return run_process(*arguments, expect=expect)
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == expect, done.output
+    return json.loads(done.stdout if expect == 0 else done.stderr)
+
+
+def run_process(*arguments: str, expect: int = 0) -> dict[str, Any]:
+    """Run a command of the service in a process of its own, and give the JSON it printed."""
     done = subprocess.run([COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == expect, done.stderr
     return json.loads(done.stdout if expect == 0 else done.stderr)
@@ -153,9 +172,8 @@ def write_devices(path: Path, count: int = 700) -> Path:
     return path
 
 
-def start_service(folder: Path, known: Mapping[str, str], *options: str) -> LocalService:
-    """Start a service on the database in ``folder``; ``known`` holds what its commands printed."""
-    database = f"sqlite:///{folder}/service.db"
+def start_service(database: str, known: Mapping[str, str], *options: str) -> LocalService:
+    """Start a service on a database; ``known`` holds what the commands that filled it printed."""
     process = subprocess.Popen(
         [COMMAND, "serve", "--port", "0", "--database", database, *options], stdout=subprocess.PIPE, text=True
     )
@@ -166,15 +184,20 @@ def start_service(folder: Path, known: Mapping[str, str], *options: str) -> Loca
     )
 
 
+def fill(database: str, folder: Path) -> Mapping[str, str]:
+    """Add an app, a client ID and the devices to a database, and give what the commands printed."""
+    at = ("--database", database)
+    app = run_command("apps", "add", "--name", "shop", *at)
+    client = run_command("client-ids", "add", "--name", "tests", "--type", "secret", *at)
+    run_command("devices", "import", str(write_devices(folder / "devices.csv")), *at)
+    return {**app, **client}
+
+
 @pytest.fixture(scope="session")
 def service_database(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
     """A database with an app, a client ID and the devices, to be copied, and what the commands printed."""
     folder = tmp_path_factory.mktemp("service")
-    database = ("--database", f"sqlite:///{folder}/service.db")
-    app = run_command("apps", "add", "--name", "shop", *database)
-    client = run_command("client-ids", "add", "--name", "tests", "--type", "secret", *database)
-    run_command("devices", "import", str(write_devices(folder / "devices.csv")), *database)
-    return folder / "service.db", {**app, **client}
+    return folder / "service.db", fill(f"sqlite:///{folder}/service.db", folder)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +208,7 @@ def service_process(
     file, known = service_database
     folder = tmp_path_factory.mktemp("service")
     copyfile(file, folder / "service.db")
-    service = start_service(folder, known, *QUICK)
+    service = start_service(f"sqlite:///{folder}/service.db", known, *QUICK)
     yield service
     assert service.stop() == 0
 
@@ -203,7 +226,7 @@ def service_start(
         if not folder.exists():
             folder.mkdir()
             copyfile(file, folder / "service.db")
-        started.append(start_service(folder, known, *QUICK, *options))
+        started.append(start_service(f"sqlite:///{folder}/service.db", known, *QUICK, *options))
         return started[-1]
 
     yield start
