@@ -14,16 +14,17 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, Param
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
-from sendoff_airflow.assets import audience_asset, launch_asset, report_asset
+from sendoff_airflow.assets import POST_BACKS, audience_asset, launch_asset, report_asset
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
     ExecuteCampaignOperator,
     LaunchedOperator,
+    ReconcileChangedOperator,
     ReconcileOperator,
 )
 from sendoff_airflow.sensors import PostBacksQuietSensor
@@ -176,3 +177,23 @@ def _documentation(folder: CampaignFolder) -> str:
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     query = f"\n\n```sql\n{folder.audience_sql}\n```" if folder.audience_sql else ""
     return f"# {campaign.title}\n\n| | |\n|---|---|\n{table}{query}"
+
+
+def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: Any) -> DAG:
+    """Make the DAG that counts post-backs which come after a launch's report.
+
+    It runs by ``schedule``, a cron expression in UTC, and when somebody makes an event of the asset POST_BACKS.
+    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Reconcile every launch with post-backs that its report does not count",
+        schedule=AssetOrTimeSchedule(
+            timetable=CronTriggerTimetable(schedule, timezone="UTC"), assets=POST_BACKS
+        ),
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ) as dag:
+        ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
+    return dag

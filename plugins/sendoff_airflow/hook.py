@@ -15,6 +15,7 @@ from sendoff.dispatch import Sender
 from sendoff.errors import AmbiguousError, RateLimitedError, RefusedError, SendoffError, SettingsError
 from sendoff.postbacks import Addresses
 from sendoff.transport import Bearer
+from sendoff_airflow import SERVICE
 from sendoff_airflow.failures import explained
 from sendoff_airflow.fields import ServiceFields
 from sendoff_airflow.stores import find_connection
@@ -29,7 +30,7 @@ class SendoffHook(HttpHook):
     """
 
     conn_name_attr = "sendoff_conn_id"
-    default_conn_name = "sendoff_default"
+    default_conn_name = SERVICE
     conn_type = "sendoff"
     hook_name = "Sendoff messaging service"
 

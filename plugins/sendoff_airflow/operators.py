@@ -10,16 +10,10 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from sendoff.campaign import load_campaign
-from sendoff.dispatch import check_refusals, work
-from sendoff.launch import prepare_launch
-from sendoff.reconcile import reconcile
-from sendoff.report import as_picture, as_text
+from sendoff_airflow import LEDGER, RECEIVER, SERVICE
 from sendoff_airflow.assets import tell
 from sendoff_airflow.failures import explained
-from sendoff_airflow.hook import SendoffHook
 from sendoff_airflow.period import period_of
-from sendoff_airflow.stores import LedgerHook, ReceiverHook, addresses, ledger, warehouse
 
 
 class BuildAudienceOperator(BaseOperator):
@@ -40,7 +34,7 @@ class BuildAudienceOperator(BaseOperator):
         *,
         folder: str | Path,
         resend: int | str = 0,
-        ledger_conn_id: str = LedgerHook.default_conn_name,
+        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
@@ -51,6 +45,10 @@ class BuildAudienceOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or make the launch of this run's period."""
+        from sendoff.campaign import load_campaign
+        from sendoff.launch import prepare_launch
+        from sendoff_airflow.stores import ledger, warehouse
+
         folder = load_campaign(Path(self.folder))
         with closing(ledger(self.ledger_conn_id)) as book:
             launch = prepare_launch(
@@ -89,9 +87,9 @@ class CreateCampaignOperator(BaseOperator):
         *,
         launch_key: str,
         worker: int = 1,
-        sendoff_conn_id: str = SendoffHook.default_conn_name,
-        ledger_conn_id: str = LedgerHook.default_conn_name,
-        receiver_conn_id: str = ReceiverHook.default_conn_name,
+        sendoff_conn_id: str = SERVICE,
+        ledger_conn_id: str = LEDGER,
+        receiver_conn_id: str = RECEIVER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -104,6 +102,10 @@ class CreateCampaignOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:
         """Work until nothing is planned any more."""
+        from sendoff.dispatch import check_refusals, work
+        from sendoff_airflow.hook import SendoffHook
+        from sendoff_airflow.stores import addresses, ledger
+
         with closing(ledger(self.ledger_conn_id)) as book:
             sender = SendoffHook(self.sendoff_conn_id).sender(addresses(self.receiver_conn_id))
             tally = work(book, self.launch_key, sender, worker=_worker(context, self.worker))
@@ -133,9 +135,7 @@ class LaunchedOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(
-        self, *, launch_key: str, ledger_conn_id: str = LedgerHook.default_conn_name, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
         self.ledger_conn_id = ledger_conn_id
@@ -143,6 +143,8 @@ class LaunchedOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:
         """Count the dispatches."""
+        from sendoff_airflow.stores import ledger
+
         with closing(ledger(self.ledger_conn_id)) as book:
             states = book.dispatches.states(self.launch_key)
         tell(context, self, {"launch_key": self.launch_key, "dispatches": states})
@@ -166,7 +168,7 @@ class ReconcileOperator(BaseOperator):
         *,
         launch_key: str,
         pictures: str | None = None,
-        ledger_conn_id: str = LedgerHook.default_conn_name,
+        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -177,6 +179,10 @@ class ReconcileOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile once."""
+        from sendoff.reconcile import reconcile
+        from sendoff.report import as_picture, as_text
+        from sendoff_airflow.stores import ledger
+
         with closing(ledger(self.ledger_conn_id)) as book:
             figures = reconcile(book, self.launch_key)
         self.log.info("\n%s", as_text(figures))
@@ -191,3 +197,29 @@ class ReconcileOperator(BaseOperator):
             picture = Path(self.pictures) / f"{figures.campaign}-{figures.launch_key}.png"
             facts["picture"] = str(as_picture(figures, picture))
         return facts
+
+
+class ReconcileChangedOperator(BaseOperator):
+    """Reconcile every launch with post-backs that its newest report does not count.
+
+    Returns the number of launches ``reconciled``. Their reports are in the ledger: ``sendoff report LAUNCH`` shows one.
+    """
+
+    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
+        """Fold what came in, and reconcile where that changes something."""
+        from sendoff.fold import fold
+        from sendoff.reconcile import reconcile
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            fold(book)
+            changed = book.verdicts.changed()
+            for launch_key in changed:
+                figures = reconcile(book, launch_key)
+                self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
+        return {"reconciled": len(changed)}

@@ -10,9 +10,8 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff.reconcile import is_settled
+from sendoff_airflow import LEDGER
 from sendoff_airflow.failures import explained
-from sendoff_airflow.stores import LedgerHook, ledger
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 
@@ -33,7 +32,7 @@ class PostBacksQuietSensor(BaseSensorOperator):
         *,
         launch_key: str,
         quiet_for: timedelta = timedelta(minutes=15),
-        ledger_conn_id: str = LedgerHook.default_conn_name,
+        ledger_conn_id: str = LEDGER,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
@@ -46,6 +45,9 @@ class PostBacksQuietSensor(BaseSensorOperator):
     @explained
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Ask the ledger once."""
+        from sendoff.reconcile import is_settled
+        from sendoff_airflow.stores import ledger
+
         with closing(ledger(self.ledger_conn_id)) as book:
             return is_settled(book, self.launch_key, quiet_for=self.quiet_for)
 

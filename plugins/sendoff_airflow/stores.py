@@ -13,6 +13,7 @@ from sendoff.errors import SendoffError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 from sendoff.settings import load_settings
+from sendoff_airflow import LEDGER, RECEIVER
 
 POSTGRES_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name")
 """Extras of a ``postgres`` connection that are passed on to the database driver."""
@@ -28,7 +29,7 @@ class LedgerHook(BaseHook):
     """
 
     conn_name_attr = "ledger_conn_id"
-    default_conn_name = "sendoff_ledger"
+    default_conn_name = LEDGER
     conn_type = "sendoff_ledger"
     hook_name = "Sendoff ledger"
 
@@ -79,7 +80,7 @@ class ReceiverHook(BaseHook):
     """
 
     conn_name_attr = "receiver_conn_id"
-    default_conn_name = "sendoff_receiver"
+    default_conn_name = RECEIVER
     conn_type = "sendoff_receiver"
     hook_name = "Sendoff post-back receiver"
 
@@ -107,12 +108,12 @@ class ReceiverHook(BaseHook):
         return True, f"Post-backs will be asked for at {addresses.public_url}; nothing was called."
 
 
-def ledger(conn_id: str = LedgerHook.default_conn_name) -> Ledger:
+def ledger(conn_id: str = LEDGER) -> Ledger:
     """Give the ledger of this deployment."""
     return LedgerHook(conn_id).get_conn()
 
 
-def addresses(conn_id: str = ReceiverHook.default_conn_name) -> Addresses:
+def addresses(conn_id: str = RECEIVER) -> Addresses:
     """Give what signs the post-back addresses of this deployment."""
     return ReceiverHook(conn_id).get_conn()
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from sendoff.errors import RetryableError, SendoffError
-from sendoff.ledger import Ledger
-from sendoff.reconcile import is_settled
-from sendoff_airflow.stores import ledger
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Ledger
 
 
 class PostBacksQuietTrigger(BaseTrigger):
@@ -44,6 +44,8 @@ class PostBacksQuietTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ask the ledger in a thread, again and again; the task's time-out ends it if nothing else does."""
+        from sendoff_airflow.stores import ledger
+
         event = {"launch_key": self.launch_key}
         try:
             with closing(await asyncio.to_thread(ledger, self.ledger_conn_id)) as book:
@@ -54,6 +56,8 @@ class PostBacksQuietTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _settled(self, book: Ledger) -> bool:
+        from sendoff.reconcile import is_settled
+
         quiet_for = timedelta(seconds=self.quiet_for)
         try:
             return await asyncio.to_thread(is_settled, book, self.launch_key, quiet_for=quiet_for)

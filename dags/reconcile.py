@@ -1,0 +1,7 @@
+"""Reconcile what comes back after a launch was reported on."""
+
+from datetime import UTC, datetime
+
+from sendoff_airflow.dags import reconcile_dag
+
+dag = reconcile_dag("*/10 * * * *", start_date=datetime(2026, 1, 1, tzinfo=UTC))
