@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,10 +16,12 @@ from messaging_service.breakdowns import respond, to_response
 from messaging_service.control import control
 from messaging_service.external import Operation, Service, answer, create, execute
 from messaging_service.fault_routes import fault_routes
+from messaging_service.pages import page_routes
 from messaging_service.replies import Problem, RejectedError, Reply, rejected
 from messaging_service.requests import Received
 from messaging_service.token_requests import TOKEN_PATH, answer_token, refused
 from messaging_service.tokens import GrantRefusedError
+from messaging_service.visitors import only_this_machine
 
 EXTERNAL_PATH = "/api/external"
 Count = Annotated[int, Query(ge=1, le=1_000)]
@@ -32,6 +33,7 @@ def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
     app = FastAPI(title="Messaging service", docs_url=None, redoc_url=None)
     app.include_router(_api(service))
     app.include_router(_admin(service, admin_for_all))
+    app.include_router(page_routes(service, for_all=admin_for_all))
     app.add_exception_handler(StarletteHTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_failure)
@@ -73,11 +75,7 @@ def _api(service: Service) -> APIRouter:
 
 
 def _admin(service: Service, for_all: bool) -> APIRouter:
-    def from_loopback(request: Request) -> None:
-        if not for_all and not _is_loopback(request):
-            raise HTTPException(403, "The admin routes answer this machine only; see serve --admin-for-all.")
-
-    router = APIRouter(prefix="/admin", dependencies=[Depends(from_loopback)])
+    router = APIRouter(prefix="/admin", dependencies=[Depends(only_this_machine(for_all))])
     router.include_router(control(service))
     router.include_router(fault_routes(service.store))
 
@@ -106,13 +104,6 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
 
 def _json(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
-
-
-def _is_loopback(request: Request) -> bool:
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

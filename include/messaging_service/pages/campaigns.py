@@ -1,0 +1,254 @@
+"""The list of campaigns, and one of them: its messages, its post-backs, and the request that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import ColumnElement, Connection, Row, case, func, literal, select
+
+from messaging_service.campaigns import stop_campaign
+from messaging_service.content import BY_API, BY_EVENT, BY_LOCATION, Content, unpack
+from messaging_service.external import Service
+from messaging_service.fields import CHANNEL_FLAGS
+from messaging_service.pages.layout import page, page_of
+from messaging_service.schedule import REPEATEDLY
+from messaging_service.store import campaigns, devices, post_backs, requests, runs, sends
+from messaging_service.visitors import only_own_forms
+
+STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
+_AT_ONCE = 25
+_LINES_AT_ONCE = 50
+_WAITING = {BY_API: "template", BY_LOCATION: "waits for a location", BY_EVENT: "waits for an event"}
+Line = Row[tuple[Any, ...]]
+
+
+def add(router: APIRouter, service: Service) -> None:
+    """Add the routes of these pages."""
+
+    @router.get("/campaigns")
+    def overview(request: Request) -> Response:
+        return _overview(request, service)
+
+    @router.get("/campaigns/{campaign_id:int}")
+    def its_messages(request: Request, campaign_id: int) -> Response:
+        return _campaign(request, service, campaign_id, "messages")
+
+    @router.get("/campaigns/{campaign_id:int}/runs")
+    def its_runs(request: Request, campaign_id: int) -> Response:
+        return _campaign(request, service, campaign_id, "runs")
+
+    @router.get("/campaigns/{campaign_id:int}/post-backs")
+    def its_post_backs(request: Request, campaign_id: int) -> Response:
+        return _campaign(request, service, campaign_id, "post-backs")
+
+    @router.get("/campaigns/{campaign_id:int}/request")
+    def its_request(request: Request, campaign_id: int) -> Response:
+        return _campaign(request, service, campaign_id, "request")
+
+    @router.post("/campaigns/{campaign_id:int}/stop", dependencies=[Depends(only_own_forms)])
+    def stop(campaign_id: int) -> Response:
+        with service.store.write() as connection:
+            if not _exists(campaign_id) or not stop_campaign(connection, campaign_id, service.clock.time()):
+                raise HTTPException(404, "There is no such campaign.")
+        return RedirectResponse(f"/campaigns/{campaign_id}", 303)
+
+
+def _overview(request: Request, service: Service) -> Response:
+    part = page_of(request, _AT_ONCE)
+    now = service.clock.time()
+    with service.store.read() as connection:
+        total = connection.execute(select(func.count()).select_from(campaigns)).scalar_one()
+        rows = connection.execute(
+            select(campaigns).order_by(campaigns.c.id.desc()).limit(part.size).offset(part.skip)
+        ).all()
+        listed = described(connection, rows, now)
+        ready = connection.execute(select(func.count()).select_from(devices)).scalar_one()
+    base = str(request.base_url).rstrip("/")
+    return page(
+        request, "campaigns.html", campaigns=listed, total=total, part=part, devices=ready, base_url=base
+    )
+
+
+def described(connection: Connection, rows: Sequence[Line], now: float) -> list[dict[str, Any]]:
+    """Describe campaigns for a list: what each is, how far it came, and its messages by state."""
+    ids = [row.id for row in rows]
+    counts: dict[int, dict[str, int]] = {one: dict.fromkeys(STATES, 0) for one in ids}
+    state = state_at(now)
+    for campaign_id, name, count in connection.execute(
+        select(sends.c.campaign_id, state, func.count())
+        .where(sends.c.campaign_id.in_(ids))
+        .group_by(sends.c.campaign_id, state)
+    ):
+        counts[campaign_id][name] = count
+    its_runs = _runs_of(connection, ids, now)
+    return [
+        {
+            "row": row,
+            "channels": channels(unpack(row.content)),
+            "counts": counts[row.id],
+            "messages": sum(counts[row.id].values()),
+            "runs": its_runs[row.id],
+            "state": (state_now := _progress(row, its_runs[row.id])),
+            "may_stop": row.stopped_at is None and (state_now == "scheduled" or row.send_type == REPEATEDLY),
+        }
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """How many runs a campaign has, how many of them are due now, and when the next one is, in seconds."""
+
+    count: int = 0
+    due: int = 0
+    next_at: float | None = None
+
+
+def _runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int, _Runs]:
+    waiting = runs.c.state == "waiting"
+    rows = connection.execute(
+        select(
+            runs.c.campaign_id,
+            func.count(),
+            func.count().filter(waiting & (runs.c.due_at <= now)),
+            func.min(runs.c.due_at).filter(waiting & (runs.c.due_at > now)),
+        )
+        .where(runs.c.campaign_id.in_(ids))
+        .group_by(runs.c.campaign_id)
+    )
+    return dict.fromkeys(ids, _Runs()) | {campaign_id: _Runs(*told) for campaign_id, *told in rows}
+
+
+def channels(content: Content) -> list[str]:
+    """Give the channels that a campaign uses, by their flag."""
+    return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
+
+
+def state_at(now: float) -> ColumnElement[str]:
+    """Give the expression that tells a send's state, one of STATES: what is decided may still lie ahead."""
+    return case(
+        (sends.c.message_type.is_(None), literal("unreachable")),
+        (sends.c.error.is_not(None), literal("failed")),
+        (sends.c.opened_at <= now, literal("opened")),
+        (sends.c.delivered_at <= now, literal("delivered")),
+        else_=literal("on its way"),
+    )
+
+
+def _progress(campaign: Line, its_runs: _Runs) -> str:
+    if its_runs.due:
+        return "being sent"
+    if campaign.stopped_at is not None:
+        return "stopped"
+    if its_runs.next_at is not None:
+        return "scheduled"
+    return _WAITING.get(campaign.trigger, "sent" if its_runs.count else "not sent")
+
+
+def _exists(campaign_id: int) -> bool:
+    """Tell whether a database could hold such an id."""
+    return campaign_id < 2**63
+
+
+def _campaign(request: Request, service: Service, campaign_id: int, tab: str) -> Response:
+    now = service.clock.time()
+    with service.store.read() as connection:
+        rows = (
+            connection.execute(select(campaigns).where(campaigns.c.id == campaign_id)).all()
+            if _exists(campaign_id)
+            else []
+        )
+        if not rows:
+            raise HTTPException(404, "There is no such campaign.")
+        one = described(connection, rows, now)[0]
+        shown = _TABS[tab](request, connection, campaign_id, now)
+        posted = connection.execute(
+            select(func.count())
+            .join_from(post_backs, runs, post_backs.c.run_id == runs.c.id)
+            .where(runs.c.campaign_id == campaign_id)
+        ).scalar_one()
+    return page(
+        request, f"campaign_{tab.replace('-', '_')}.html", campaign=one, tab=tab, posted=posted, **shown
+    )
+
+
+def _messages(request: Request, connection: Connection, campaign_id: int, now: float) -> Mapping[str, Any]:
+    wanted = request.query_params.get("state")
+    shown = wanted if wanted in STATES else "all"
+    part = page_of(request, _LINES_AT_ONCE)
+    where = [sends.c.campaign_id == campaign_id]
+    if shown != "all":
+        where.append(state_at(now) == shown)
+    rows = connection.execute(
+        lines(now).where(*where).order_by(sends.c.device_id, sends.c.id).limit(part.size).offset(part.skip)
+    ).all()
+    return {"rows": rows, "shown": shown, "part": part, "states": STATES}
+
+
+def lines(now: float) -> Any:
+    """Give the query for messages in a list: each with its device, its campaign's title and its state."""
+    return select(
+        sends,
+        state_at(now).label("state"),
+        campaigns.c.title,
+        devices.c.user_id,
+        devices.c.language,
+    ).select_from(
+        sends.join(campaigns, campaigns.c.id == sends.c.campaign_id).outerjoin(
+            devices, devices.c.device_id == sends.c.device_id
+        )
+    )
+
+
+def _post_backs(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
+    part = page_of(request, _LINES_AT_ONCE)
+    ours = select(runs.c.id).where(runs.c.campaign_id == campaign_id)
+    rows = connection.execute(
+        select(post_backs, sends.c.device_id, sends.c.platform)
+        .join_from(post_backs, sends, sends.c.id == post_backs.c.send_id)
+        .where(post_backs.c.run_id.in_(ours))
+        .order_by(post_backs.c.id)
+        .limit(part.size)
+        .offset(part.skip)
+    ).all()
+    counts = connection.execute(
+        select(post_backs.c.kind, post_backs.c.state, func.count())
+        .where(post_backs.c.run_id.in_(ours))
+        .group_by(post_backs.c.kind, post_backs.c.state)
+        .order_by(post_backs.c.kind, post_backs.c.state)
+    ).all()
+    return {"rows": rows, "part": part, "counts": counts}
+
+
+def _runs(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
+    part = page_of(request, _LINES_AT_ONCE)
+    rows = connection.execute(
+        select(runs)
+        .where(runs.c.campaign_id == campaign_id)
+        .order_by(runs.c.due_at.desc(), runs.c.id.desc())
+        .limit(part.size)
+        .offset(part.skip)
+    ).all()
+    return {"rows": rows, "part": part}
+
+
+def _request(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
+    part = page_of(request, 20)
+    rows = connection.execute(
+        select(requests)
+        .where(requests.c.campaign_id == campaign_id)
+        .order_by(requests.c.id)
+        .limit(part.size)
+        .offset(part.skip)
+    ).all()
+    total = connection.execute(
+        select(func.count()).select_from(requests).where(requests.c.campaign_id == campaign_id)
+    ).scalar_one()
+    return {"rows": rows, "total": total, "part": part}
+
+
+_TABS = {"messages": _messages, "runs": _runs, "post-backs": _post_backs, "request": _request}

@@ -1,0 +1,157 @@
+"""Makes a page of a template, with the headers that keep a hostile message from doing anything in it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+SHEET = files("messaging_service.pages").joinpath("static/style.css").read_bytes()
+_SHEET_VERSION = hashlib.sha256(SHEET).hexdigest()[:12]
+_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src {pictures}; frame-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Not no-referrer: with that a browser gives forms no origin, and they could not be told from foreign ones.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+OWN_PICTURES = "'self' data:"
+ALL_PICTURES = "'self' data: http: https:"
+_JSON_PARTS = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d[\d.eE+-]*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which part of a list a page shows: ``number`` counts pages from 1, ``size`` the entries of each."""
+
+    number: int
+    size: int
+
+    @property
+    def skip(self) -> int:
+        """How many entries stand on the pages before."""
+        return (self.number - 1) * self.size
+
+
+def page_of(request: Request, size: int) -> Slice:
+    """Read the page number of an address; anything but a number in reason is the first page."""
+    asked = request.query_params.get("page", "1")
+    good = asked.isascii() and asked.isdigit() and 0 < len(asked) < 8
+    return Slice(max(1, int(asked)) if good else 1, size)
+
+
+def page(
+    request: Request, template: str, *, status: int = 200, pictures: str = OWN_PICTURES, **values: Any
+) -> Response:
+    """Render a template; what it shows is escaped, and the browser is told to run and load nothing else."""
+    text = _TEMPLATES.get_template(template).render(request=request, path=request.url.path, **values)
+    headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(pictures=pictures)}
+    return Response(text, status, headers, "text/html; charset=utf-8")
+
+
+def document(text: str, policy: str) -> Response:
+    """Give a document that somebody else wrote, for a frame, under a policy of its own."""
+    headers = {**_HEADERS, "Content-Security-Policy": policy}
+    return Response(text, 200, headers, "text/html; charset=utf-8")
+
+
+def sheet() -> Response:
+    """Give the style sheet; its address changes with its content, so browsers may keep it."""
+    headers = {"Cache-Control": "max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+    return Response(SHEET, 200, headers, "text/css; charset=utf-8")
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages too."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Answer with a page where the handler raises HTTPException."""
+        answer = super().get_route_handler()
+
+        async def answer_with_page(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except HTTPException as error:
+                return page(
+                    request, "error.html", status=error.status_code, code=error.status_code, text=error.detail
+                )
+            except RequestValidationError:
+                text = "The address or the form is not one of this service's own."
+                return page(request, "error.html", status=400, code=400, text=text)
+
+        return answer_with_page
+
+
+def _moment(seconds: float | None) -> Markup:
+    if seconds is None:
+        return Markup("&ndash;")
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        at.isoformat(), f"{at:%A} {at.day} {at:%B %Y, %H:%M:%S}", f"{at.day} {at:%b, %H:%M:%S}"
+    )
+
+
+def _day(seconds: float) -> Markup:
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
+        at.isoformat(), f"{at:%A, %H:%M:%S}", f"{at.day} {at:%B %Y}"
+    )
+
+
+def _json_text(text: bytes) -> Markup | str:
+    try:
+        return _json(orjson.loads(text))
+    except ValueError:  # spoilt on request, or by chance
+        return text.decode(errors="replace")
+
+
+def _json(value: Any) -> Markup:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+    shown, at = [], 0
+    for part in _JSON_PARTS.finditer(text):
+        kind = "key" if part[2] else "text" if part[1] else "word" if part[3] else "number"
+        shown += [escape(text[at : part.start()]), Markup('<span class="{}">').format(f"json-{kind}")]
+        shown += [escape(part[1] or part[0]), Markup("</span>"), escape(part[2] or "")]
+        at = part.end()
+    return Markup("").join([*shown, escape(text[at:])])
+
+
+def _with_query(request: Request, **changes: Any) -> str:
+    """Give the page's own address with some of its query changed; None leaves a parameter out."""
+    query = {**request.query_params, **changes}
+    left = urlencode({name: value for name, value in query.items() if value is not None})
+    return f"{request.url.path}?{left}" if left else request.url.path
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("messaging_service.pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters |= {
+    "moment": _moment,
+    "day": _day,
+    "json": _json,
+    "json_text": _json_text,
+    "count": "{:,}".format,
+}
+_TEMPLATES.globals |= {"sheet_version": _SHEET_VERSION, "with_query": _with_query}

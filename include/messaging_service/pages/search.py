@@ -1,0 +1,96 @@
+"""Finds campaigns and devices by what a person knows of them: an id, a user, a title."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from sqlalchemy import Connection, Row, func, or_, select
+
+from messaging_service.external import Service
+from messaging_service.pages.campaigns import described, lines
+from messaging_service.pages.layout import page, page_of
+from messaging_service.store import campaigns, devices, sends
+
+_CAMPAIGNS_SHOWN = 25
+_DEVICES_SHOWN = 50
+_MESSAGES_AT_ONCE = 50
+Found = Sequence[Row[tuple[Any, ...]]]
+
+
+def add(router: APIRouter, service: Service) -> None:
+    """Add the routes of these pages."""
+
+    @router.get("/search")
+    def search(request: Request) -> Response:
+        return _search(request, service)
+
+    @router.get("/devices/{device_id:int}")
+    def device(request: Request, device_id: int) -> Response:
+        return _device(request, service, device_id)
+
+
+def _search(request: Request, service: Service) -> Response:
+    asked = request.query_params.get("q", "").strip()[:200]
+    now = service.clock.time()
+    part = page_of(request, _MESSAGES_AT_ONCE)
+    with service.store.read() as connection:
+        found = described(connection, _campaigns(connection, asked), now) if asked else []
+        its_devices = _devices(connection, asked) if asked else []
+        mine = sends.c.device_id.in_([row.device_id for row in its_devices])
+        rows = connection.execute(
+            lines(now).where(mine).order_by(sends.c.id.desc()).limit(part.size).offset(part.skip)
+        ).all()
+        total = connection.execute(select(func.count()).select_from(sends).where(mine)).scalar_one()
+    return page(
+        request,
+        "search.html",
+        asked=asked,
+        campaigns=found,
+        devices=its_devices,
+        rows=rows,
+        total=total,
+        part=part,
+    )
+
+
+def _campaigns(connection: Connection, asked: str) -> Found:
+    wanted = [campaigns.c.title.icontains(asked, autoescape=True)]
+    if (number := _number(asked)) is not None:
+        wanted.append(campaigns.c.id == number)
+    query = select(campaigns).where(or_(*wanted)).order_by(campaigns.c.id.desc())
+    return connection.execute(query.limit(_CAMPAIGNS_SHOWN)).all()
+
+
+def _devices(connection: Connection, asked: str) -> Found:
+    texts = ("user_id", "external_id", "token", "uuid", "email")
+    wanted = [devices.c[name] == asked for name in texts]
+    if (number := _number(asked)) is not None:
+        wanted += [devices.c.device_id == number, devices.c.profile_id == number]
+    query = select(devices).where(or_(*wanted)).order_by(devices.c.device_id)
+    return connection.execute(query.limit(_DEVICES_SHOWN)).all()
+
+
+def _number(text: str) -> int | None:
+    digits = text.removeprefix("#")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
+def _device(request: Request, service: Service, device_id: int) -> Response:
+    now = service.clock.time()
+    part = page_of(request, _MESSAGES_AT_ONCE)
+    mine = sends.c.device_id == device_id
+    with service.store.read() as connection:
+        found = (
+            connection.execute(select(devices).where(devices.c.device_id == device_id)).one_or_none()
+            if device_id < 2**63
+            else None
+        )
+        if found is None:
+            raise HTTPException(404, "There is no such device.")
+        rows = connection.execute(
+            lines(now).where(mine).order_by(sends.c.id.desc()).limit(part.size).offset(part.skip)
+        ).all()
+        total = connection.execute(select(func.count()).select_from(sends).where(mine)).scalar_one()
+    return page(request, "device.html", device=found, rows=rows, total=total, part=part)

@@ -1,0 +1,160 @@
+"""Settings > Integrations > API Integration: client IDs (section 2.2), and apps with their token."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+
+from messaging_service.clients import (
+    ClientId,
+    ClientType,
+    RegistrationError,
+    add_app,
+    add_key_client,
+    add_secret_client,
+)
+from messaging_service.external import Service
+from messaging_service.keys import KeyRefusedError, read_public_key
+from messaging_service.pages.layout import page
+from messaging_service.scopes import ALL_SCOPES, SCOPES, UnknownScopeError, read_scopes
+from messaging_service.store import Store, apps, client_ids, spent_forms
+from messaging_service.tokens import machine_time
+from messaging_service.visitors import only_own_forms
+
+ADDRESS = "/settings/integrations/api"
+_SOON = timedelta(days=30)
+Text = Annotated[str, Form(max_length=100)]
+Pem = Annotated[str, Form(max_length=20_000)]
+_OWN_FORM = [Depends(only_own_forms)]
+
+
+def add(router: APIRouter, service: Service) -> None:
+    """Add the routes of this page."""
+    store = service.store
+
+    @router.get(ADDRESS)
+    def show(request: Request) -> Response:
+        return _overview(request, store)
+
+    @router.get(f"{ADDRESS}/add-client-id")
+    def ask(request: Request) -> Response:
+        return _form(request, {"type": ClientType.PUBLIC_KEY, "scopes": ALL_SCOPES})
+
+    @router.post(f"{ADDRESS}/add-client-id", dependencies=_OWN_FORM)
+    def add_client_id(
+        request: Request,
+        form: Text,
+        name: Text = "",
+        type: Annotated[ClientType, Form()] = ClientType.PUBLIC_KEY,  # noqa: A002  # the field's name
+        expires_at: Text = "",
+        key: Pem = "",
+        scopes: Annotated[tuple[str, ...], Form()] = (),
+    ) -> Response:
+        given = {"name": name, "type": type, "expires_at": expires_at, "key": key, "scopes": scopes}
+        _spend(store, form)
+        try:
+            client, secret = _add_client(store, given)
+        except (RegistrationError, UnknownScopeError) as error:
+            return _form(request, given, str(error))
+        # The answer to the form itself: the secret has no address, and no second answer shows it.
+        return page(request, "client_added.html", client=client, secret=secret, key=_key(client.key_text))
+
+    @router.post(f"{ADDRESS}/add-app", dependencies=_OWN_FORM)
+    def add_app_of_form(request: Request, name: Text = "", time_zone: Text = "UTC") -> Response:
+        try:
+            if not name.strip():
+                raise RegistrationError("the app needs a name")
+            add_app(store, name.strip(), time_zone.strip() or "UTC", machine_time())
+        except RegistrationError as error:
+            return _overview(request, store, {"name": name, "time_zone": time_zone, "error": str(error)})
+        return RedirectResponse(f"{ADDRESS}#apps", 303)
+
+
+def _overview(request: Request, store: Store, app: dict[str, str] | None = None) -> Response:
+    with store.read() as connection:
+        clients = connection.execute(select(client_ids).order_by(client_ids.c.created_at.desc())).all()
+        its_apps = connection.execute(select(apps).order_by(apps.c.id)).all()
+    return page(
+        request,
+        "settings.html",
+        status=400 if app else 200,
+        clients=[(row, _key(row.key), _ending(row.expires_at)) for row in clients],
+        apps=its_apps,
+        scopes=SCOPES,
+        app=app or {"name": "", "time_zone": "UTC", "error": ""},
+    )
+
+
+def _form(request: Request, given: dict[str, Any], error: str = "") -> Response:
+    values = {"name": "", "expires_at": "", "key": "", **given}
+    return page(
+        request,
+        "add_client.html",
+        status=400 if error else 200,
+        form=secrets.token_urlsafe(16),
+        given=values,
+        error=error,
+        scopes=SCOPES,
+        today=machine_time().date().isoformat(),
+    )
+
+
+def _spend(store: Store, form: str) -> None:
+    """Take each form once, so that reloading the answer neither adds another client ID nor shows a secret."""
+    try:
+        with store.write() as connection:
+            connection.execute(insert(spent_forms).values(form=form, spent_at=machine_time().timestamp()))
+    except IntegrityError:
+        raise HTTPException(
+            409, "This form was sent before. Its client ID is in the list; its secret is not shown again."
+        ) from None
+
+
+def _add_client(store: Store, given: dict[str, Any]) -> tuple[ClientId, str | None]:
+    name, expires_at = given["name"].strip(), _end_of(given["expires_at"])
+    if not name:
+        raise RegistrationError("the client ID needs a name")
+    scopes = read_scopes(given["scopes"])
+    if not scopes:
+        raise RegistrationError("select at least one scope, or the client ID may do nothing")
+    if given["type"] is ClientType.SECRET:
+        return add_secret_client(store, name, machine_time(), expires_at, scopes)
+    if not given["key"].strip():
+        raise RegistrationError("paste an X.509 certificate or an SPKI public key, or choose the type Secret")
+    return add_key_client(store, name, given["key"], machine_time(), expires_at, scopes), None
+
+
+def _end_of(day: str) -> datetime | None:
+    if not day.strip():
+        return None
+    try:
+        first = date.fromisoformat(day.strip())
+        return datetime(first.year, first.month, first.day, tzinfo=UTC) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        raise RegistrationError("the expiry must be a date, such as 2030-12-31") from None
+
+
+def _key(pem: str | None) -> dict[str, str] | None:
+    if pem is None:
+        return None
+    try:
+        key = read_public_key(pem)
+    except KeyRefusedError as error:
+        return {"kind": "", "algorithms": str(error)}
+    kind = "X.509 certificate" if key.expires_at else "SPKI public key"
+    return {"kind": kind, "algorithms": ", ".join(key.algorithms)}
+
+
+def _ending(expires_at: float | None) -> str:
+    if expires_at is None:
+        return ""
+    left = datetime.fromtimestamp(expires_at, UTC) - machine_time()
+    if left <= timedelta(0):
+        return "expired"
+    return f"ends in {left.days} days" if left < _SOON else ""

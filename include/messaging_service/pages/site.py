@@ -1,0 +1,29 @@
+"""The addresses of the pages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import RedirectResponse
+
+from messaging_service.external import Service
+from messaging_service.pages import campaigns, messages, requests, search, settings
+from messaging_service.pages.layout import PageRoute, sheet
+from messaging_service.visitors import only_this_machine
+
+
+def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
+    """Make every page's route; they answer loopback addresses only, unless ``for_all``."""
+    guard = Depends(only_this_machine(for_all))
+    router = APIRouter(route_class=PageRoute, dependencies=[guard], include_in_schema=False)
+
+    @router.get("/")
+    def front() -> Response:
+        return RedirectResponse("/campaigns", 303)
+
+    @router.get("/static/style.css")
+    def style() -> Response:
+        return sheet()
+
+    for add in (campaigns.add, messages.add, search.add, requests.add, settings.add):
+        add(router, service)
+    return router
