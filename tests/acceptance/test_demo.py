@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ VERDICTS = ("delivered", "engaged", "missing", "unknowable", "in_doubt", "not_se
 class Demo:
     """A demo in a workspace of its own, its output in a file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, directory: Path = ROOT) -> None:
         self.workspace = folder / "demo"
         self.output = folder / "output"
         self.sessions: set[int] = set()
@@ -31,7 +32,7 @@ class Demo:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [SENDOFF, "demo", *options],
-                cwd=ROOT,
+                cwd=directory,
                 env={**os.environ, "DEMO_OF_TEST": str(self.workspace)},
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
@@ -98,6 +99,18 @@ def test_ended_at_any_moment_it_leaves_no_process(demo: Demo, moment: str, how: 
     deadline = time.monotonic() + 30  # after kill -9 the watchdog may still be at it
     while demo.left_over() and time.monotonic() < deadline:
         time.sleep(0.1)
+    assert demo.left_over() == []
+
+
+def test_a_task_that_fails_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "dags", tmp_path / "dags")
+    query = tmp_path / "dags/campaigns/lapsed_buyers/audience.sql"
+    query.write_text("SELECT device_id FROM divices WHERE :period_end > 0")
+    demo = Demo(tmp_path, directory=tmp_path)
+    assert demo.process.wait(400) == 1
+    text = demo.output.read_text()
+    assert "the task audience of the DAG lapsed_buyers failed; the end of its log:" in text
+    assert "divices" in text
     assert demo.left_over() == []
 
 

@@ -198,7 +198,10 @@ class AirflowApi:
         return "\n".join(f"    {line}" for line in list(_lines(content))[-lines:])
 
     def _call(self, method: str, path: str, json: object = None) -> dict[str, Any]:
-        reply = self._session.request(method, f"{self._address}{path}", json=json, timeout=30)
+        try:
+            reply = self._session.request(method, f"{self._address}{path}", json=json, timeout=60)
+        except requests.RequestException as error:
+            raise DemoError(f"Airflow did not answer {method} {path} ({type(error).__name__})") from None
         if not reply.ok:
             raise DemoError(f"Airflow answered {reply.status_code} to {method} {path}: {reply.text[:300]}")
         return dict(reply.json())

@@ -32,7 +32,7 @@ from sendoff.ledger import Ledger
 from sendoff.reconcile import reconcile
 from sendoff.report import as_picture, as_table
 
-PATIENCE = 900.0  # seconds that the run of the DAG may take
+LONGEST_RUN = 900.0  # seconds
 
 
 class House:
@@ -140,11 +140,11 @@ class House:
     def _run_dag(self, api: AirflowApi) -> None:
         dag = self._folder.name
         run = api.trigger(dag)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LONGEST_RUN
         while (state := api.state(dag, run)) in {"queued", "running"}:
             if time.monotonic() > deadline:
                 raise DemoError(
-                    f"the DAG did not end within {PATIENCE:.0f} seconds; see {self._workspace.logs}"
+                    f"the DAG did not end within {LONGEST_RUN:.0f} seconds; see {self._workspace.logs}"
                 )
             self.supervisor.check()
             tasks = api.tasks(dag, run)
@@ -158,13 +158,14 @@ class House:
 
     def _progress(self, tasks: list[Task]) -> str:
         running = sorted({task.name for task in tasks if task.state in {"running", "deferred"}})
+        parts = [f"task {' and '.join(running)}" if running else "between two tasks"]
+        if states := self._dispatches():
+            parts.append(f"{states['accepted']} of {states.total()} requests accepted")
         post_backs = self.service.progress()["post_backs"]
-        states = self._dispatches()
-        parts = [
-            f"task {' and '.join(running)}" if running else "between two tasks",
-            f"{states['accepted']} of {states.total()} requests accepted",
-            f"{post_backs['sent']:,} post-backs taken, {post_backs['due'] + post_backs['later']:,} to come",
-        ]
+        if to_come := post_backs["due"] + post_backs["later"]:
+            parts.append(f"{post_backs['sent']:,} post-backs taken, {to_come:,} to come")
+        elif post_backs["sent"]:
+            parts.append(f"all {post_backs['sent']:,} post-backs taken")
         return "; ".join(parts)
 
     def _dispatches(self) -> Counter[str]:

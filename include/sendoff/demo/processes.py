@@ -20,6 +20,7 @@ from sendoff.demo import watchdog
 from sendoff.errors import SendoffError
 
 Found = TypeVar("Found")
+PATIENCE = 240.0  # seconds; a machine that does other things as well may need half of them
 
 # The shell tells the watchdog its number, through standard input, before it becomes the command: there is never
 # a process that the watchdog does not know, even if the demo is killed while it starts one.
@@ -106,7 +107,7 @@ class Supervisor:
         return child
 
     def run(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], wait: float = 120
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], wait: float = PATIENCE
     ) -> str:
         """Run a process to its end, within ``wait`` seconds, and give what it wrote to standard output.
 
@@ -129,7 +130,7 @@ class Supervisor:
         for child in self._children:
             child.require_well()
 
-    def finish(self, child: Child, wait: float = 120) -> None:
+    def finish(self, child: Child, wait: float = PATIENCE) -> None:
         """Wait for a process that was started beside others to end by itself; DemoError if it fails."""
         try:
             child.process.wait(wait)
@@ -139,7 +140,7 @@ class Supervisor:
         self._children.remove(child)
         os.write(self._line, b"-%d\n" % child.process.pid)
 
-    def wait_until(self, look: Callable[[], Found | None], what: str, wait: float = 120) -> Found:
+    def wait_until(self, look: Callable[[], Found | None], what: str, wait: float = PATIENCE) -> Found:
         """Call ``look`` five times a second until it gives something true, and give that.
 
         Raises DemoError when ``wait`` seconds have passed or a process is gone meanwhile.

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 
 from sendoff.demo.airflow import clean_environment, command
-from sendoff.demo.processes import Supervisor
+from sendoff.demo.processes import DemoError, Supervisor
 
 _PAGE = 1_000
 
@@ -71,8 +71,13 @@ class LocalService:
         return [self._get(f"/admin/campaigns/{campaign['id']}/truth") for campaign in campaigns]
 
     def _get(self, path: str) -> dict[str, Any]:
-        reply = self._session.get(f"{self.address}{path}", timeout=60)
-        reply.raise_for_status()
+        try:
+            reply = self._session.get(f"{self.address}{path}", timeout=60)
+            reply.raise_for_status()
+        except requests.RequestException as error:
+            raise DemoError(
+                f"the messaging service did not answer GET {path} ({type(error).__name__})"
+            ) from None
         return dict(reply.json())
 
     def _command(self, supervisor: Supervisor, *words: str) -> dict[str, Any]:
