@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from messaging_service import admin
 from messaging_service.breakdowns import respond, to_response
 from messaging_service.control import control
-from messaging_service.external import Operation, Service, answer, create, execute
+from messaging_service.external import Operation, Service, answer, create, execute, save_segment
 from messaging_service.fault_routes import fault_routes
 from messaging_service.pages import page_routes
 from messaging_service.replies import Problem, RejectedError, Reply, rejected
@@ -62,6 +62,10 @@ def _api(service: Service) -> APIRouter:
     @router.post(f"{EXTERNAL_PATH}/create/campaign")
     async def create_campaign(request: Request) -> Response:
         return await external(request, create, "create")
+
+    @router.post(f"{EXTERNAL_PATH}/create/segment")
+    async def create_segment(request: Request) -> Response:
+        return await external(request, save_segment, "create")
 
     @router.post(f"{EXTERNAL_PATH}/execute/campaign")
     async def execute_campaign(request: Request) -> Response:

@@ -16,6 +16,7 @@ from messaging_service.executions import execute_campaign, plan_execution
 from messaging_service.names import Names
 from messaging_service.replies import RejectedError, Reply, accepted, rejected
 from messaging_service.requests import Received, record
+from messaging_service.segments import create_segment
 from messaging_service.store import Store
 from messaging_service.tokens import machine_time
 
@@ -54,6 +55,15 @@ def execute(
     action_id = execute_campaign(connection, execution, service.names, now)
     received.campaign_id = execution.campaign_id
     return accepted({"id": execution.campaign_id, "action_id": action_id})
+
+
+def save_segment(
+    service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], _received: Received
+) -> Reply:
+    """Save a segment, as public pages of the same interface have it; the answer's model holds its id."""
+    title = body.get("title")
+    segment_id = create_segment(connection, title, body.get("conditions"), service.clock.time())
+    return accepted({"id": segment_id, "title": title})
 
 
 def answer(
