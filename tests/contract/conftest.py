@@ -43,8 +43,8 @@ class LocalService:
     process: subprocess.Popen[str]
     _kept_token: str | None = field(default=None, repr=False)
 
-    def command(self, *arguments: str) -> dict[str, Any]:
-        return run_command(*arguments, "--database", self.database)
+    def command(self, *arguments: str, expect: int = 0) -> dict[str, Any]:
+        return run_command(*arguments, "--database", self.database, expect=expect)
 
     def token(self, **more: Any) -> str:
         form = {"client_id": self.client_id, "client_secret": self.client_secret, **more}

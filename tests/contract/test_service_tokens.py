@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,9 +16,21 @@ import pytest
 import requests
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from jwt.utils import base64url_encode, der_to_raw_signature
 
 PATH = "/api/oauth/token"
+CREATE = "/api/external/create/campaign"
+KEYS = Path(__file__).parent.parent / "keys"
+# For each algorithm the shortest key that it takes.
+SHORTEST = {
+    "RS256": "rsa-2048",
+    "RS384": "rsa-4096",
+    "RS512": "rsa-8192",
+    "ES256": "ec-256",
+    "ES384": "ec-384",
+    "ES512": "ec-521",
+}
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
@@ -25,6 +41,13 @@ def credentials(service, **more):
         "client_secret": service.client_secret,
         **more,
     }
+
+
+@cache
+def private_key(name):
+    pem = (KEYS / f"{name}.pem").read_bytes()
+    # That the primes of the 8192 bits are primes is known, and takes seconds to show.
+    return serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
 
 
 def public_pem(key):
@@ -53,13 +76,35 @@ def claims_of(client_id, **more):
     return {name: value for name, value in claims.items() if value is not None}
 
 
+def signed(claims, key, algorithm):
+    """Sign as a client that does not care whether its key is good enough for the algorithm."""
+    header = {"typ": "JWT", "alg": algorithm}
+    text = b".".join(base64url_encode(json.dumps(part).encode()) for part in (header, claims))
+    digest = {"256": hashes.SHA256, "384": hashes.SHA384, "512": hashes.SHA512}[algorithm[2:]]()
+    if algorithm.startswith("RS"):
+        signature = key.sign(text, padding.PKCS1v15(), digest)
+    else:
+        signature = der_to_raw_signature(key.sign(text, ec.ECDSA(digest)), key.curve)
+    return b".".join((text, base64url_encode(signature))).decode()
+
+
+def change_row(service, table, column, value, client_id):
+    with closing(sqlite3.connect(service.database.removeprefix("sqlite:///"))) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE client_id = ?", (value, client_id))
+        connection.commit()
+
+
+def needs(algorithm, key):
+    return pytest.mark.rule(f"5.1 {algorithm} needs {key}", side="service")
+
+
 def ask(service, assertion):
     return service.post(PATH, data={"grant_type": JWT_BEARER, "assertion": assertion})
 
 
 @pytest.fixture(scope="module")
 def key():
-    return ec.generate_private_key(ec.SECP256R1())
+    return private_key("ec-256")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +112,9 @@ def key_client(service_process, tmp_path_factory, key):
     return add_key_client(service_process, tmp_path_factory.mktemp("keys"), public_pem(key))
 
 
+@pytest.mark.rule("4.1 content types form and JSON", side="service")
+@pytest.mark.rule("4.1 grant client_credentials", side="service")
+@pytest.mark.rule("2.1 token_type is Bearer, expires_in the lifetime", side="service")
 @pytest.mark.parametrize("how", ["data", "json"])
 def test_a_secret_gives_a_token_by_form_and_by_json(service_process, how):
     answer = service_process.post(PATH, **{how: credentials(service_process)})
@@ -77,6 +125,7 @@ def test_a_secret_gives_a_token_by_form_and_by_json(service_process, how):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.rule("4.1 required fields", side="service")
 @pytest.mark.parametrize(
     ("change", "status", "error"),
     [
@@ -113,12 +162,16 @@ def test_an_unreadable_token_request_is_an_invalid_request(service_process, cont
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
+@pytest.mark.rule("4.1 only POST is accepted", side="service")
+@pytest.mark.rule("7 only POST at the token endpoint", side="service")
 def test_only_post_is_accepted_at_the_token_endpoint(service_process):
     answer = requests.get(service_process.base_url + PATH, timeout=5)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert answer.json()["error"] == "invalid_request"
 
 
+@pytest.mark.rule("5.2 lifetime up to 86400", side="service")
+@pytest.mark.rule("8 access token lifetime at most 86400", side="service")
 def test_a_lifetime_is_cut_at_a_day(service_process):
     asked = {wish: credentials(service_process, lifetime=wish) for wish in (60, 86_400, 86_401)}
     given = {wish: service_process.post(PATH, data=form).json() for wish, form in asked.items()}
@@ -129,20 +182,24 @@ def test_a_lifetime_is_cut_at_a_day(service_process):
     }
 
 
+@pytest.mark.rule("3 a token does not outlive its client ID", side="service")
+@pytest.mark.rule("5.2 lifetime not past the expiry of the client ID", side="service")
 def test_a_token_ends_with_its_client_id(service_process):
-    ends = datetime.now(UTC) + timedelta(seconds=3)
+    ends = datetime.now(UTC) + timedelta(seconds=2)
     arguments = ("--name", "short", "--type", "secret", "--expires-at", ends.isoformat())
     client = service_process.command("client-ids", "add", *arguments)
     fields = {"client_id": client["client_id"], "client_secret": client["client_secret"]}
     body = service_process.post(PATH, data=credentials(service_process, **fields)).json()
-    assert 1 <= body["expires_in"] <= 3
+    assert 1 <= body["expires_in"] <= 2
     time.sleep(max(0.0, (ends - datetime.now(UTC)).total_seconds()) + 0.1)
     headers = {"Authorization": f"Bearer {body['access_token']}"}
-    assert service_process.post("/api/external/create/campaign", json={}, headers=headers).status_code == 401
+    assert service_process.post(CREATE, json={}, headers=headers).status_code == 401
     late = service_process.post(PATH, data=credentials(service_process, **fields))
     assert (late.status_code, late.json()["error"]) == (401, "invalid_client")
 
 
+@pytest.mark.rule("5.1 lifetime counts from the request", side="service")
+@pytest.mark.rule("7 an ended token is answered 401", side="service")
 def test_a_token_ends_after_its_lifetime(service_process):
     headers = {"Authorization": f"Bearer {service_process.token(lifetime=1)}"}
     path = "/api/external/create/campaign"
@@ -151,18 +208,18 @@ def test_a_token_ends_after_its_lifetime(service_process):
     assert service_process.post(path, json={}, headers=headers).status_code == 401
 
 
+@pytest.mark.rule("4.1 grant JWT bearer", side="service")
+@pytest.mark.rule("5.1 X.509 and SPKI keys are accepted", side="service")
 @pytest.mark.parametrize(
-    ("algorithm", "make"),
+    "algorithm",
     [
-        ("RS256", lambda: rsa.generate_private_key(65537, 2048)),
-        ("ES256", lambda: ec.generate_private_key(ec.SECP256R1())),
-        ("ES384", lambda: ec.generate_private_key(ec.SECP384R1())),
-        ("ES512", lambda: ec.generate_private_key(ec.SECP521R1())),
+        pytest.param(name, marks=pytest.mark.rule(f"5.1 {name} with its shortest key", side="service"))
+        for name in SHORTEST
     ],
 )
 @pytest.mark.parametrize("form", ["spki", "x509"])
-def test_a_signed_assertion_gives_a_token(service_process, tmp_path, algorithm, make, form):
-    private = make()
+def test_a_signed_assertion_gives_a_token(service_process, tmp_path, algorithm, form):
+    private = private_key(SHORTEST[algorithm])
     now = datetime.now(UTC)
     pem = public_pem(private) if form == "spki" else certificate_pem(private, now, now + timedelta(days=1))
     client_id = add_key_client(service_process, tmp_path, pem)
@@ -176,6 +233,8 @@ def test_an_assertion_is_accepted_as_json_too(service_process, key, key_client):
     assert answer.status_code == 200
 
 
+@pytest.mark.rule("5.1 iss, sub, exp, iat are required and checked", side="service")
+@pytest.mark.rule("7 a JWT before its nbf is rejected", side="service")
 @pytest.mark.parametrize(
     "change",
     [
@@ -185,17 +244,22 @@ def test_an_assertion_is_accepted_as_json_too(service_process, key, key_client):
         {"sub": "somebody else"},
         {"exp": None},
         {"exp": 1},
+        {"exp": float("inf")},
+        {"exp": "soon"},
         {"iat": None},
+        {"iat": True},
         {"iat": 2**33},
         {"nbf": 2**33},
         {"jti": 7},
+        {"jti": "\0"},
+        {"iss": "\0"},
         {"lifetime": -1},
         {"lifetime": "long"},
     ],
     ids=str,
 )
 def test_an_assertion_with_a_wrong_claim_is_refused(service_process, key, key_client, change):
-    answer = ask(service_process, jwt.encode(claims_of(key_client, **change), key, "ES256"))
+    answer = ask(service_process, signed(claims_of(key_client, **change), key, "ES256"))
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
@@ -205,6 +269,7 @@ def test_an_assertion_signed_by_another_key_is_refused(service_process, key_clie
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
+@pytest.mark.rule("5.1 only the six algorithms are allowed", side="service")
 def test_the_algorithm_is_not_taken_from_the_assertion(service_process, key, key_client):
     forged = [
         jwt.encode(claims_of(key_client), None, "none"),
@@ -213,14 +278,52 @@ def test_the_algorithm_is_not_taken_from_the_assertion(service_process, key, key
     assert [ask(service_process, assertion).status_code for assertion in forged] == [400, 400]
 
 
-def test_an_algorithm_that_the_key_is_too_short_for_is_refused(service_process, tmp_path):
-    short = rsa.generate_private_key(65537, 2048)
-    client_id = add_key_client(service_process, tmp_path, public_pem(short))
-    answer = ask(service_process, jwt.encode(claims_of(client_id), short, "RS384"))
-    assert answer.status_code == 400
-    assert "RS256" in answer.json()["error_description"]
+@pytest.mark.parametrize(
+    ("name", "algorithm", "allowed"),
+    [
+        pytest.param("rsa-2048", "RS384", "RS256", marks=needs("RS384", "RSA 4096")),
+        pytest.param("rsa-2048", "RS512", "RS256", marks=needs("RS512", "RSA 8192")),
+        pytest.param("rsa-4096", "RS512", "RS256 or RS384", marks=needs("RS512", "RSA 8192")),
+        pytest.param("ec-384", "ES256", "ES384", marks=needs("ES256", "P-256")),
+        pytest.param("ec-256", "ES384", "ES256", marks=needs("ES384", "P-384")),
+        pytest.param("ec-256", "ES512", "ES256", marks=needs("ES512", "P-521")),
+    ],
+)
+def test_an_algorithm_that_the_key_is_not_made_for_is_refused(
+    service_process, tmp_path, name, algorithm, allowed
+):
+    private = private_key(name)
+    client_id = add_key_client(service_process, tmp_path, public_pem(private))
+    answer = ask(service_process, signed(claims_of(client_id), private, algorithm))
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+    assert answer.json()["error_description"] == f"the key of this client ID signs with {allowed}"
 
 
+@pytest.mark.parametrize(
+    ("make", "algorithm", "says"),
+    [
+        pytest.param(
+            lambda: rsa.generate_private_key(65537, 1024), "RS256", "2048", marks=needs("RS256", "RSA 2048")
+        ),
+        pytest.param(
+            lambda: ec.generate_private_key(ec.SECP256K1()), "ES256", "P-256", marks=needs("ES256", "P-256")
+        ),
+    ],
+    ids=["short RSA", "another curve"],
+)
+def test_a_key_that_would_not_be_added_is_refused_when_it_is_used(
+    service_process, tmp_path, make, algorithm, says
+):
+    client_id = add_key_client(service_process, tmp_path, public_pem(private_key("ec-256")))
+    weak = make()
+    change_row(service_process, "client_ids", "key", public_pem(weak).decode(), client_id)
+    answer = ask(service_process, signed(claims_of(client_id), weak, algorithm))
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+    assert says in answer.json()["error_description"]
+
+
+@pytest.mark.rule("7 a used jti is rejected", side="service")
+@pytest.mark.rule("8 jti once only", side="service")
 def test_a_jti_is_spent_once_even_across_a_restart(service_start, tmp_path):
     service = service_start()
     private = ec.generate_private_key(ec.SECP256R1())
@@ -244,19 +347,91 @@ def test_an_assertion_without_a_jti_may_be_used_again(service_process, key, key_
     assert [ask(service_process, assertion).status_code for _ in range(2)] == [200, 200]
 
 
-def test_a_certificate_that_has_ended_makes_requests_fail(service_process, tmp_path):
-    private = ec.generate_private_key(ec.SECP256R1())
+@pytest.mark.rule("3 a request with an expired certificate fails", side="service")
+@pytest.mark.rule("5.1 X.509 is validated on every request", side="service")
+@pytest.mark.rule("7 a request with an expired certificate fails", side="service")
+def test_a_certificate_that_has_ended_makes_every_request_fail(service_process, tmp_path, key):
     now = datetime.now(UTC)
-    client_id = add_key_client(
-        service_process,
-        tmp_path,
-        certificate_pem(private, now - timedelta(days=1), now + timedelta(seconds=3)),
+    valid, ended = (
+        certificate_pem(key, now - timedelta(days=2), now + timedelta(days=days)) for days in (1, -1)
     )
-    token = ask(service_process, jwt.encode(claims_of(client_id), private, "ES256")).json()
-    assert token["expires_in"] <= 3
-    time.sleep(3.1)
-    answer = ask(service_process, jwt.encode(claims_of(client_id), private, "ES256"))
+    client_id = add_key_client(service_process, tmp_path, valid)
+    token = ask(service_process, signed(claims_of(client_id), key, "ES256")).json()["access_token"]
+    assert (
+        service_process.post(CREATE, json={}, headers={"Authorization": f"Bearer {token}"}).status_code == 400
+    )
+    change_row(service_process, "client_ids", "key", ended.decode(), client_id)
+    assert (
+        service_process.post(CREATE, json={}, headers={"Authorization": f"Bearer {token}"}).status_code == 401
+    )
+    answer = ask(service_process, signed(claims_of(client_id), key, "ES256"))
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+    assert "certificate expired" in answer.json()["error_description"]
+
+
+@pytest.mark.rule("5.1 X.509 is validated on upload", side="service")
+@pytest.mark.parametrize(("starts", "ends", "says"), [(-2, -1, "expired"), (1, 2, "not valid before")])
+def test_a_certificate_that_is_not_valid_now_is_refused_on_upload(
+    service_process, tmp_path, key, starts, ends, says
+):
+    now = datetime.now(UTC)
+    file = tmp_path / "certificate.pem"
+    file.write_bytes(certificate_pem(key, now + timedelta(days=starts), now + timedelta(days=ends)))
+    arguments = ("--name", "k", "--type", "public-key", "--key", str(file))
+    assert says in service_process.command("client-ids", "add", *arguments, expect=1)["error"]
+
+
+@pytest.mark.rule("2.2 the expiry of a certificate is read from it and shown", side="service")
+def test_the_expiry_of_a_certificate_is_read_from_it_and_shown(service_process, tmp_path, key):
+    now = datetime.now(UTC).replace(microsecond=0)
+    file = tmp_path / "certificate.pem"
+    file.write_bytes(certificate_pem(key, now - timedelta(days=1), now + timedelta(days=9)))
+    arguments = ("--name", "k", "--type", "public-key", "--key", str(file))
+    added = service_process.command("client-ids", "add", *arguments)
+    assert added["expires_at"] == (now + timedelta(days=9)).isoformat()
+    by_hand = (*arguments, "--expires-at", "2040-01-01")
+    assert "leave the expiry" in service_process.command("client-ids", "add", *by_hand, expect=1)["error"]
+
+
+@pytest.mark.rule("2.2 the expiry of an SPKI key is set by hand", side="service")
+@pytest.mark.rule("8 lifetime not past the expiry of the client ID", side="service")
+def test_the_expiry_of_an_spki_key_is_set_by_hand(service_process, tmp_path, key):
+    ends = datetime.now(UTC) + timedelta(minutes=10)
+    client_id = add_key_client(service_process, tmp_path, public_pem(key), "--expires-at", ends.isoformat())
+    token = ask(service_process, signed(claims_of(client_id, lifetime=3_600), key, "ES256")).json()
+    assert 590 <= token["expires_in"] <= 600
+    change_row(service_process, "client_ids", "expires_at", time.time() - 1, client_id)
+    answer = ask(service_process, signed(claims_of(client_id), key, "ES256"))
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+
+
+@pytest.mark.rule("5.1 deprecated JWT as bearer token still exists", side="service")
+@pytest.mark.rule("9 deprecated JWT as bearer token still exists", side="service")
+def test_a_jwt_sent_directly_works_and_is_called_deprecated(service_process, key, key_client):
+    headers = {"Authorization": f"Bearer {signed(claims_of(key_client), key, 'ES256')}"}
+    body = {"title": "t", "push_text": "x", "android_push": 1, "device_ids": [1]}
+    answer = service_process.post(CREATE, json=body, headers=headers)
+    assert answer.status_code == 200
+    assert answer.headers["Deprecation"] == "@0"
+    assert "/api/oauth/token" in answer.headers["Link"]
+    again = service_process.post(CREATE, json=body, headers=headers)
+    assert (again.status_code, "jti" in again.json()["message"]) == (401, True)
+    assert "Deprecation" not in service_process.create(android_push=1, device_ids=[1]).headers
+    [request] = [
+        r
+        for r in service_process.admin("requests")["requests"]
+        if r["campaign_id"] == answer.json()["model"]["id"]
+    ]
+    assert request["warnings"][0].startswith("deprecated")
+
+
+@pytest.mark.rule("5.1 a jti only once, to prevent replay", side="service")
+def test_a_jwt_sent_directly_spends_its_jti_even_when_the_request_is_refused(
+    service_process, key, key_client
+):
+    headers = {"Authorization": f"Bearer {signed(claims_of(key_client), key, 'ES256')}"}
+    answers = [service_process.post(CREATE, json={}, headers=headers).status_code for _ in range(2)]
+    assert answers == [400, 401]
 
 
 def test_secrets_and_tokens_are_in_no_record(service_process):
