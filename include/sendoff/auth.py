@@ -10,16 +10,17 @@ import hashlib
 import logging
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import jwt
 import requests
 
 from sendoff.errors import CredentialsError, RetryableError, SendoffError
-from sendoff.keys import SigningKey, algorithm_for, read_private_key
+from sendoff.expiry import endings
+from sendoff.keys import SigningKey, algorithm_for, certificate_end, read_private_key
 from sendoff.token_endpoint import TOKEN_PATH, ask_for_token
 from sendoff.transport import Clock, Timeout, checked_base_url, utc_now
 
@@ -41,6 +42,7 @@ class ClientSecret:
     client_id: str
     client_secret: str = field(repr=False)
     lifetime: int | None = None
+    certificate_ends: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         _check_client(self.client_id, self.lifetime)
@@ -62,8 +64,9 @@ class ClientSecret:
 class JwtBearer:
     """A client ID of type Public Key (section 5.1), with the private half of its key in PEM form.
 
-    The algorithm follows from the key where it is not set. Raises CredentialsError for a key that the service would
-    not accept, before anything is signed with it.
+    The algorithm follows from the key where it is not set. ``certificate_ends`` is known where the key's certificate
+    stands beside it. Raises CredentialsError for a key that the service would not accept, before anything is signed
+    with it.
     """
 
     client_id: str
@@ -72,12 +75,14 @@ class JwtBearer:
     passphrase: str | None = field(default=None, repr=False)
     audience: str | None = None
     lifetime: int | None = None
+    certificate_ends: datetime | None = field(init=False, repr=False, compare=False)
     _key: SigningKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_client(self.client_id, self.lifetime)
         key = read_private_key(self.private_key, self.passphrase)
         object.__setattr__(self, "_key", key)
+        object.__setattr__(self, "certificate_ends", certificate_end(self.private_key, key))
         object.__setattr__(self, "algorithm", algorithm_for(key, self.algorithm))
 
     def grant(self, now: datetime) -> dict[str, str]:
@@ -117,6 +122,7 @@ class _Token:
     text: str = field(repr=False)
     renew_at: datetime
     ends_at: datetime
+    warnings: tuple[str, ...] = ()
 
 
 class TokenSource:
@@ -165,6 +171,10 @@ class TokenSource:
             return self.token()
         return self._asked(attempts, instead_of=held)
 
+    def warnings(self) -> tuple[str, ...]:
+        """Say in sentences what of this login will end soon, as far as the token in use shows it."""
+        return self._held.warnings if self._held else ()
+
     def _asked(self, attempts: int, *, instead_of: _Token | None) -> str:
         """Ask for a token, or share what another thread got while this one waited, be it a failure."""
         with self._asking:
@@ -183,7 +193,7 @@ class TokenSource:
             return self._ask()
         except RetryableError as error:
             _log.warning("the access token could not be renewed early: %s", error)
-            self._held = _Token(held.text, now + _PAUSE, held.ends_at)
+            self._held = replace(held, renew_at=now + _PAUSE)
             return held.text
 
     def _ask(self) -> str:
@@ -199,14 +209,17 @@ class TokenSource:
             self._attempts += 1
 
     def _ask_endpoint(self) -> _Token:
-        now = self._clock()
-        grant = self._credentials.grant(now)
+        now, credentials = self._clock(), self._credentials
+        grant = credentials.grant(now)
         text, seconds = ask_for_token(
             self._session, self._url, grant, timeout=self._timeout, clock=self._clock
         )
-        _log.info("client ID %s has a new access token for %d seconds", self._credentials.client_id, seconds)
+        _log.info("client ID %s has a new access token for %d seconds", credentials.client_id, seconds)
+        warnings = tuple(endings(credentials.certificate_ends, credentials.lifetime, seconds, now))
+        for warning in warnings:
+            _log.warning("client ID %s: %s", credentials.client_id, warning)
         lifetime = timedelta(seconds=seconds)
-        return _Token(text, now + lifetime - min(lifetime / 4, _EARLY), now + lifetime)
+        return _Token(text, now + lifetime - min(lifetime / 4, _EARLY), now + lifetime, warnings)
 
 
 _sources: dict[bytes, TokenSource] = {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
+from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -30,7 +32,7 @@ def read_private_key(pem: str, passphrase: str | None = None) -> SigningKey:
 
     Line ends may be those of Windows, spaces, or the two characters backslash and n.
     """
-    label, block = _private_block(pem.replace("\\r", "").replace("\\n", "\n"))
+    label, block = _private_block(_unescaped(pem))
     encrypted = label.startswith("ENCRYPTED") or "Proc-Type:" in block
     if encrypted and not passphrase:
         raise CredentialsError("the private key is encrypted: give its passphrase as well")
@@ -53,6 +55,27 @@ def read_private_key(pem: str, passphrase: str | None = None) -> SigningKey:
 def _is_whole(key: RSAPrivateKey) -> bool:
     numbers = key.private_numbers()
     return numbers.p * numbers.q == numbers.public_numbers.n
+
+
+def certificate_end(pem: str, key: SigningKey) -> datetime | None:
+    """Give the end of the certificate that was pasted beside its private key; None where there is none of this key.
+
+    Of several the last to end counts, because the others were renewed. Others, such as those of authorities, and what
+    cannot be read as a certificate are passed over: only the service needs it.
+    """
+    return max(_ends_of_certificates(_unescaped(pem), key), default=None)
+
+
+def _ends_of_certificates(text: str, key: SigningKey) -> Iterator[datetime]:
+    for label, body in _BLOCK.findall(text):
+        if label != "CERTIFICATE":
+            continue
+        try:
+            certificate = x509.load_pem_x509_certificate(_mended(label, body).encode())
+            if certificate.public_key() == key.public_key():
+                yield certificate.not_valid_after_utc
+        except (ValueError, UnsupportedAlgorithm):
+            continue
 
 
 def algorithm_for(key: SigningKey, wanted: str | None = None) -> str:
@@ -119,6 +142,10 @@ def _private_block(text: str) -> tuple[str, str]:
     raise CredentialsError(
         "this is no private key in PEM form, which starts with -----BEGIN ... PRIVATE KEY-----"
     )
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("\\r", "").replace("\\n", "\n")
 
 
 def _mended(label: str, body: str) -> str:

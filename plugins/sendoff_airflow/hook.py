@@ -12,7 +12,15 @@ from requests.adapters import HTTPAdapter
 from sendoff.auth import TokenSource, token_source_for
 from sendoff.client import Client
 from sendoff.dispatch import Sender
-from sendoff.errors import AmbiguousError, RateLimitedError, RefusedError, SendoffError, SettingsError
+from sendoff.errors import (
+    AmbiguousError,
+    RateLimitedError,
+    RefusedError,
+    RetryableError,
+    SendoffError,
+    SettingsError,
+    UnreachableError,
+)
 from sendoff.postbacks import Addresses
 from sendoff.transport import Bearer
 from sendoff_airflow import SERVICE
@@ -134,11 +142,20 @@ class SendoffHook(HttpHook):
             raise RefusedError(said)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask for a token and send nothing; where that fails, say in one sentence what to change."""
+        """Ask for a token of its own and send nothing; where that fails, say in one sentence what to change."""
         try:
             self.client()
             self.fields.app_token, self.fields.field_names  # noqa: B018  # reading them checks them
-            self.tokens().token()
+            tokens = TokenSource(self.fields.credentials, self.fields.base_url, self.session)
+            tokens.token()
         except SendoffError as error:
-            return False, str(error)
-        return True, f"{self.fields.base_url} issued a token; nothing was sent."
+            return False, _with_advice(error)
+        warnings = [f"But {warning}." for warning in tokens.warnings()]
+        return True, " ".join([f"{self.fields.base_url} issued a token; nothing was sent.", *warnings])
+
+
+def _with_advice(error: SendoffError) -> str:
+    """Add what to do where the error itself names nothing that a person can change."""
+    if isinstance(error, UnreachableError):
+        return f"{error}; check the base URL, the proxy and the CA bundle, and that this machine may connect to it"
+    return f"{error}; try again later" if isinstance(error, RetryableError) else str(error)

@@ -57,7 +57,7 @@ def _grant_fields() -> dict[str, Any]:
         "private_key": {
             "label": "Private key (PEM)",
             "description": "For jwt_bearer: the whole PEM text, from -----BEGIN to END-----. The service holds the "
-            "public half.",
+            "public half. With its certificate below it, a warning comes 14 days before that ends.",
             # A password field has one line and would lose the line ends of the PEM. Airflow hides the
             # saved value all the same, because of the field's name.
             "schema": {"type": ["string", "null"], "format": "multiline"},

@@ -220,6 +220,36 @@ def test_testing_the_connection_asks_for_a_token_and_sends_nothing(
     assert {request.path for request in server.requests} == {"/api/oauth/token"}
 
 
+@pytest.mark.rule("2.2/expires_at", side="client")
+def test_testing_the_connection_warns_of_what_will_end_soon(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    works, message = connect(extra={"token_lifetime": 7200}).test_connection()
+    assert works is True
+    assert "nothing was sent. But the token lasts 3600 seconds, not the 7200 that were asked for" in message
+
+
+def test_testing_the_connection_asks_anew_also_where_the_process_has_a_token(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    hook = connect()
+    hook.tokens().token()
+    server.answer("/api/oauth/token", 401, b'{"error": "invalid_client"}', Content_Type="application/json")
+    works, message = hook.test_connection()
+    assert works is False
+    assert "refuses the client ID, or its secret or key (HTTP 401): invalid_client" in message
+
+
+@pytest.mark.parametrize(("status", "advice"), [(429, "try again later"), (503, "try again later")])
+def test_a_service_that_fails_for_now_is_said_to_be_so(
+    server: Server, connect: Callable[..., SendoffHook], status: int, advice: str
+) -> None:
+    server.answer("/api/oauth/token", status)
+    works, message = connect().test_connection()
+    assert works is False
+    assert message.endswith(advice)
+
+
 def test_an_unknown_extra_is_named_without_its_value(
     connect: Callable[..., SendoffHook], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -298,6 +328,7 @@ def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffH
     works, message = connect(host=f"http://127.0.0.1:{port}").test_connection()
     assert works is False
     assert f"127.0.0.1:{port}" in message
+    assert "check the base URL, the proxy and the CA bundle" in message
 
 
 def test_numbers_may_come_as_text(connect: Callable[..., SendoffHook]) -> None:

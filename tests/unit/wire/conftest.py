@@ -208,18 +208,7 @@ def script() -> Iterator[Script]:
 def tls_script(tmp_path: Path) -> Iterator[Script]:
     """A server over TLS whose certificate nobody trusts."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
+    certificate = certificate_of(key, datetime.now(UTC) + timedelta(days=1))
     file = tmp_path / "server.pem"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     file.write_bytes(private + certificate.public_bytes(Encoding.PEM))
@@ -235,6 +224,19 @@ def session() -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False
         yield session
+
+
+@pytest.fixture(scope="session")
+def certified() -> Callable[[Any, datetime], str]:
+    """Gives the certificate of a key, in PEM form, that ends at a moment."""
+    return lambda key, ends: certificate_of(key, ends).public_bytes(Encoding.PEM).decode()
+
+
+def certificate_of(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, ends: datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    starts = ends - timedelta(days=365)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, starts, ends)
+    return builder.sign(key, hashes.SHA256())
 
 
 @pytest.fixture(scope="session")

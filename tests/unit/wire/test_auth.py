@@ -172,6 +172,42 @@ def test_neither_session_nor_netrc_add_credentials_of_their_own(
     assert "Authorization" not in script.requests[0].headers
 
 
+# What will end soon
+
+
+@pytest.mark.parametrize(
+    ("days", "says"), [(15, None), (14, "ends at 2026-12-04 12:00 UTC"), (-1, "ended at 2026-11-19 12:00 UTC")]
+)  # fmt: skip
+def test_a_warning_comes_two_weeks_before_a_certificate_ends(
+    script: Any, session: requests.Session, keys: Keys, certified: Callable[[SigningKey, datetime], str],
+    caplog: pytest.LogCaptureFixture, days: int, says: str | None,
+) -> None:  # fmt: skip
+    pem = private_pem(keys["ES256"]) + certified(keys["ES256"], NOON + timedelta(days=days))
+    source = TokenSource(JwtBearer("client-1", pem), script.url, session, clock=lambda: NOON)
+    script.tell(script.token())
+    source.token()
+    assert [says in warning for warning in source.warnings()] == [True] if says else not source.warnings()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"client ID client-1: {warning}" for warning in source.warnings()
+    ]
+
+
+@pytest.mark.rule("2.1/expires_in", "2.2/expires_at", "3/token_expiry", side="client")
+@pytest.mark.parametrize(("given", "warned"), [(3599, True), (3600, False)])
+def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
+    script: Any, session: requests.Session, given: int, warned: bool
+) -> None:
+    credentials = ClientSecret("client-1", SECRET, lifetime=3600)
+    source = TokenSource(credentials, script.url, session, clock=lambda: NOON)
+    assert source.warnings() == ()
+    script.tell(script.token(expires_in=given))
+    source.token()
+    says = (
+        "lasts 3599 seconds, not the 3600 that were asked for: the client ID ends at 2026-11-20 12:59 UTC, or"
+    )
+    assert [says in warning for warning in source.warnings()] == [True] * warned
+
+
 # What the answers mean
 
 

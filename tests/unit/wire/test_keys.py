@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from sendoff.errors import CredentialsError
-from sendoff.keys import SigningKey, algorithm_for, read_private_key
+from sendoff.keys import SigningKey, algorithm_for, certificate_end, read_private_key
 
 Keys = dict[str, SigningKey]
 
@@ -88,6 +88,29 @@ def certificate(key: SigningKey) -> str:
 
 def public(key: SigningKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+@pytest.mark.parametrize("how", PASTED)
+def test_the_end_of_a_certificate_beside_its_key_is_known(
+    keys: Keys, certified: Callable[[SigningKey, datetime], str], how: str
+) -> None:
+    ends = datetime(2026, 12, 4, 12, tzinfo=UTC)
+    text = pem(keys["ES256"]) + certified(keys["ES256"], ends)
+    assert certificate_end(PASTED[how](text), keys["ES256"]) == ends
+
+
+def test_the_newest_certificate_of_a_key_counts_and_those_of_other_keys_do_not(
+    keys: Keys, certified: Callable[[SigningKey, datetime], str]
+) -> None:
+    old, new, later = (datetime(2026 + year, 1, 1, tzinfo=UTC) for year in range(3))
+    chain = [
+        certified(keys["ES256"], old),
+        certified(keys["ES256"], new),
+        certified(keys["ES384"], later),
+        CERTIFICATE,
+    ]
+    assert certificate_end("".join(chain), keys["ES256"]) == new
+    assert certificate_end(pem(keys["ES256"]) + CERTIFICATE, keys["ES256"]) is None
 
 
 def test_a_public_key_or_certificate_pasted_by_mistake_is_named(keys: Keys) -> None:
