@@ -91,14 +91,25 @@ class LocalService:
             self.process.stdout.close()
 
 
+class _Server(ThreadingHTTPServer):
+    # A full queue would make a burst of new connections wait for a second.
+    request_queue_size = 128
+
+
 class Listener:
-    """A real endpoint that takes post-backs: ``received`` holds (path, body); ``statuses`` are answered first."""
+    """A real endpoint that takes post-backs: ``received`` holds (path, body); ``statuses`` are answered first.
+
+    ``unreadable`` holds the bodies that are no post-backs, which ``refuses`` answers 400; ``moments`` when each came.
+    """
 
     def __init__(self) -> None:
+        self.unreadable: list[bytes] = []
+        self.moments: list[float] = []
+        self.refuses = False
         self.received: list[tuple[str, dict[str, Any]]] = []
         self.statuses: list[int] = []
         self._connections: list[socket.socket] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = False
         self._server.block_on_close = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
@@ -117,9 +128,11 @@ class Listener:
 
             def do_POST(self) -> None:
                 assert self.headers["Content-Type"] == "application/json"
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                listener.received.append((self.path, body))
-                self.send_response(listener.statuses.pop(0) if listener.statuses else 204)
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                listener.moments.append(time.monotonic())
+                good = listener.take(self.path, content)
+                usual = 204 if good or not listener.refuses else 400
+                self.send_response(listener.statuses.pop(0) if listener.statuses else usual)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -127,6 +140,16 @@ class Listener:
                 pass
 
         return Handler
+
+    def take(self, path: str, content: bytes) -> bool:
+        try:
+            body = json.loads(content)
+            assert body["device"]["id"]
+        except (ValueError, TypeError, KeyError):
+            self.unreadable.append(content)
+            return False
+        self.received.append((path, body))
+        return True
 
     def devices(self, path: str) -> list[int]:
         return sorted(body["device"]["id"] for at, body in self.received if at == path)
