@@ -131,6 +131,7 @@ def _campaign(connection: Connection, row: Any) -> dict[str, Any]:
         "trigger": row.trigger,
         "send_type": row.send_type,
         "created_at": _iso(row.created_at),
+        "stopped_at": None if row.stopped_at is None else _iso(row.stopped_at),
         "warnings": row.warnings,
         "messages": {
             "sent": counts[3],

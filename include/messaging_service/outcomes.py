@@ -43,13 +43,17 @@ Run = Row[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A run with what every one of its messages needs; ``own`` are variables by device id."""
+    """A run with what every one of its messages needs.
+
+    ``entries`` are what messages hold by type, ``personal`` the types that have tags, ``own`` variables by device id.
+    """
 
     run: Run
     content: Content
     behaviour: Behaviour
-    own: Mapping[int, Mapping[str, Any]]
+    entries: Mapping[int, Mapping[str, Any]]
     personal: frozenset[int]
+    own: Mapping[int, Mapping[str, Any]]
 
     def message(self, device: Device, message_type: int) -> Message:
         """Render a message for a device, or raise NotPersonalizedError."""
@@ -75,7 +79,7 @@ class Sending:
         fate = self.behaviour.fate(self.run.campaign_id, self.run.number, device.device_id, message_type)
         if fate.delivered_after is None:
             return {"error": UNREGISTERED}
-        entry = message(self.content, message_type)
+        entry = self.entries[message_type]
         delivered_at = now + fate.delivered_after
         if message_type in (IOS_PUSH, ANDROID_PUSH, WEB_PUSH) and delivered_at > push_deadline(entry, now):
             return {"error": EXPIRED}
@@ -91,8 +95,15 @@ class Sending:
 def sending_of(connection: Connection, run: Run, behaviour: Behaviour) -> Sending:
     """Read what the messages of a run need."""
     content = content_of_run(connection, run)
-    personal = frozenset(number for number in MESSAGE_TYPES.values() if has_tags(content, number))
-    return Sending(run, content, behaviour, variables_by_device(connection, content), personal)
+    types = MESSAGE_TYPES.values()
+    return Sending(
+        run,
+        content,
+        behaviour,
+        entries={number: message(content, number) for number in types},
+        personal=frozenset(number for number in types if has_tags(content, number)),
+        own=variables_by_device(connection, content),
+    )
 
 
 def push_deadline(entry: Mapping[str, Any], sent_at: float) -> float:

@@ -223,7 +223,7 @@ def test_what_does_not_exist_is_said_in_the_envelope(service_process, method, pa
 
 def test_a_once_off_campaign_is_held_until_its_time(service_process):
     at = datetime.now(UTC) + timedelta(hours=2)
-    schedule = {"send_type": 1, "send_date": f"{at:%Y-%m-%d}", "send_time": f"{at:%H:%M}"}
+    schedule = {"send_type": 1, "send_date": f"{at:%Y-%m-%d}", "send_time": f"{at:%H:%M}", "timezone": "UTC"}
     campaign = create(service_process, **PUSH, device_ids=DEVICES, **schedule)
     time.sleep(0.3)
     assert service_process.admin(f"campaigns/{campaign}/truth")["targeted"] == []
@@ -242,7 +242,12 @@ def test_a_schedule_follows_its_time_zone(service_process):
 
 def test_a_once_off_campaign_of_this_minute_is_sent(service_process):
     now = datetime.now(UTC)
-    schedule = {"send_type": 1, "send_date": f"{now:%Y-%m-%d}", "send_time": f"{now:%H:%M}"}
+    schedule = {
+        "send_type": 1,
+        "send_date": f"{now:%Y-%m-%d}",
+        "send_time": f"{now:%H:%M}",
+        "timezone": "UTC",
+    }
     campaign = create(service_process, **PUSH, device_ids=DEVICES, **schedule)
     service_process.wait_until_quiet()
     assert service_process.admin(f"campaigns/{campaign}/truth")["targeted"] == DEVICES
