@@ -172,7 +172,13 @@ def _campaign(request: Request, service: Service, campaign_id: int, tab: str) ->
             .where(runs.c.campaign_id == campaign_id)
         ).scalar_one()
     return page(
-        request, f"campaign_{tab.replace('-', '_')}.html", campaign=one, tab=tab, posted=posted, **shown
+        request,
+        f"campaign_{tab.replace('-', '_')}.html",
+        campaign=one,
+        tab=tab,
+        posted=posted,
+        now=now,
+        **shown,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -103,9 +104,17 @@ def _moment(seconds: float | None) -> Markup:
     if seconds is None:
         return Markup("&ndash;")
     at = datetime.fromtimestamp(seconds, UTC)
+    year = f" {at.year}" if at.year != datetime.now(UTC).year else ""
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        at.isoformat(), f"{at:%A} {at.day} {at:%B %Y, %H:%M:%S}", f"{at.day} {at:%b, %H:%M:%S}"
+        at.isoformat(), f"{at:%A} {at.day} {at:%B %Y, %H:%M:%S}", f"{at.day} {at:%b}{year}, {at:%H:%M:%S}"
     )
+
+
+def _length(seconds: float) -> str:
+    """Give a length of time as the clock's command takes it, not shorter than it is: 2d3h1m."""
+    minutes = math.ceil(seconds / 60)
+    parts = ((minutes // 1_440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
+    return "".join(f"{count}{unit}" for count, unit in parts if count) or "1m"
 
 
 def _day(seconds: float) -> Markup:
@@ -150,6 +159,7 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "moment": _moment,
     "day": _day,
+    "length_of_time": _length,
     "json": _json,
     "json_text": _json_text,
     "count": "{:,}".format,
