@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -77,6 +78,14 @@ def test_no_two_names_that_are_not_shown_share_a_spelling_in_one_request():
         name.default for key, name in NOT_SHOWN.items() if key not in in_executions and not name.is_value
     ]
     assert len(set(shared)) == len(shared)
+
+
+def test_the_page_on_the_service_lists_every_name_that_is_not_shown():
+    page = (Path(__file__).parents[2] / "docs/service.md").read_text()
+    rows = [
+        f"| `{key}` | `{name.default}` | {name.meaning} | {name.section} |" for key, name in NOT_SHOWN.items()
+    ]
+    assert [row for row in rows if row not in page] == []
 
 
 def test_names_are_changed_by_pairs():
