@@ -75,6 +75,9 @@ def serve_command(
         bool,
         typer.Option("--webhooks-anywhere", help="Call webhook messages on other machines than this one."),
     ] = False,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes that answer, and as many that deliver.")
+    ] = 1,
     admin_for_all: Annotated[
         bool, typer.Option("--admin-for-all", help="Answer /admin to other machines than this one.")
     ] = False,
@@ -97,6 +100,7 @@ def serve_command(
             worker=WorkerSettings(database, behaviour, retry, connections, webhooks_anywhere),
             names=parse_overrides(name or ()),
             admin_for_all=admin_for_all,
+            workers=workers,
         )
         shown = make_url(database).render_as_string(hide_password=True)
         status = serve(

@@ -1,4 +1,4 @@
-"""Opens the port, starts the deliveries process, and stops both."""
+"""Opens the port, starts the other processes, and stops them all."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ import logging
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from messaging_service.app import create_app
-from messaging_service.breakdowns import TRANSPORT
-from messaging_service.clock import Clock
-from messaging_service.external import Service
+from messaging_service import answering, worker
+from messaging_service.answering import Server, configure
+from messaging_service.children import start_child, stop_children
 from messaging_service.names import Names
 from messaging_service.store import Store
-from messaging_service.worker import WorkerSettings, to_line
+from messaging_service.worker import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
-_STOP_WITHIN = 5.0
 
 
 class PortTakenError(OSError):
@@ -31,78 +25,54 @@ class PortTakenError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """What ``serve`` needs to know."""
+    """What ``serve`` needs to know; ``workers`` processes answer, and as many deliver."""
 
     host: str
     port: int
     worker: WorkerSettings
     names: Names
     admin_for_all: bool = False
-
-
-class Protocol(HttpToolsProtocol):
-    """Speaks HTTP, and gives the application the connection under a request, so that it can break it."""
-
-    def on_message_begin(self) -> None:
-        """Begin a request; its scope carries the transport under the extension TRANSPORT."""
-        super().on_message_begin()
-        self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens, and stops when the deliveries process has ended by itself."""
-
-    def __init__(
-        self, config: uvicorn.Config, worker: subprocess.Popen[bytes], ready: Callable[[], None]
-    ) -> None:
-        super().__init__(config)
-        self._worker = worker
-        self._ready = ready
-        self.worker_failed = False
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._worker.poll() is not None and not self.should_exit:
-            self.worker_failed = True
-            return True
-        return await super().on_tick(counter)
+    workers: int = 1
 
 
 def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT, and give the exit status; ``ready`` is told the address once it is open."""
     listener = _listen(settings.host, settings.port)
+    address = _address(listener)
     store = Store(settings.worker.database)
-    service = Service(store, Clock(store), settings.names)
-    app = create_app(service, admin_for_all=settings.admin_for_all)
-    config = uvicorn.Config(
-        app,
-        http=Protocol,
-        ws="none",
-        loop="uvloop",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=2,
-    )
+    config = configure(store, settings.names, admin_for_all=settings.admin_for_all)
     # The server raises the signal again when it has stopped; by then it has done its work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    worker = _start_worker(settings.worker)
-    server = _Server(config, worker, lambda: ready(_address(listener)))
+    children = _start_children(settings, listener)
+    server = Server(config, lambda: bool(_ended(children)), lambda: ready(address))
+    failed: list[subprocess.Popen[bytes]] = []
     try:
         server.run(sockets=[listener])
+        failed = _ended(children)
     finally:
-        _stop_worker(worker)
+        stop_children(children)
         store.close()
         listener.close()
-    if server.worker_failed:
-        _LOG.error("the deliveries process ended by itself, with status %s", worker.returncode)
-    return 1 if server.worker_failed else 0
+    for child in failed:
+        _LOG.error(
+            "a process of the service ended by itself, with status %s: %s", child.returncode, child.args
+        )
+    return 1 if failed else 0
+
+
+def _start_children(settings: ServeSettings, listener: socket.socket) -> list[subprocess.Popen[bytes]]:
+    """Start the deliveries processes, and those that answer beside this one."""
+    deliveries = [start_child("worker", worker.to_line(settings.worker)) for _ in range(settings.workers)]
+    line = answering.to_line(
+        listener, settings.worker.database, settings.names, admin_for_all=settings.admin_for_all
+    )
+    inherited = (listener.fileno(),)
+    return deliveries + [start_child("answering", line, inherited) for _ in range(settings.workers - 1)]
+
+
+def _ended(children: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:
+    return [child for child in children if child.poll() is not None]
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -116,24 +86,3 @@ def _listen(host: str, port: int) -> socket.socket:
 def _address(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _start_worker(settings: WorkerSettings) -> subprocess.Popen[bytes]:
-    # A group of its own, so that Ctrl-C reaches only this process, which then closes the other's input.
-    worker = subprocess.Popen(
-        [sys.executable, "-P", "-m", "messaging_service.worker"], stdin=subprocess.PIPE, process_group=0
-    )
-    assert worker.stdin is not None
-    worker.stdin.write(to_line(settings))
-    worker.stdin.flush()
-    return worker
-
-
-def _stop_worker(worker: subprocess.Popen[bytes]) -> None:
-    if worker.stdin is not None:
-        worker.stdin.close()
-    try:
-        worker.wait(_STOP_WITHIN)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()

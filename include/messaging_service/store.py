@@ -296,7 +296,7 @@ class Store:
     """The database of one service, at an SQLAlchemy URL; its tables are made where they are missing."""
 
     def __init__(self, url: str) -> None:
-        self.engine = create_engine(url, pool_size=16, max_overflow=48)
+        self.engine = create_engine(url, pool_size=8, max_overflow=8)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -18,6 +15,7 @@ import orjson
 import uvloop
 
 from messaging_service.behaviour import Behaviour
+from messaging_service.children import settings_line, when_input_ends
 from messaging_service.claims import LEASE, ClaimLostError, Claims
 from messaging_service.clock import Clock
 from messaging_service.deliveries import work_through_due_run
@@ -94,18 +92,12 @@ async def _work_through_runs(
             await asyncio.sleep(_IDLE_PAUSE)
 
 
-def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
-    sys.stdin.buffer.read()
-    stop()
-
-
 async def _main() -> None:
-    settings = from_line(sys.stdin.buffer.readline())
+    settings = from_line(settings_line())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    arguments = (lambda: loop.call_soon_threadsafe(stop.set),)
-    threading.Thread(target=_stop_at_end_of_input, args=arguments, daemon=True).start()
+    when_input_ends(lambda: loop.call_soon_threadsafe(stop.set))
     await run(settings, stop)
 
 

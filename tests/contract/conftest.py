@@ -257,6 +257,25 @@ def service_start(
         service.stop()
 
 
+@pytest.fixture(scope="module")
+def service_on() -> Iterator[Callable[..., LocalService]]:
+    """Starts services on databases of any kind, filled first unless ``known`` is a service that used them."""
+    started: list[LocalService] = []
+
+    def start(database: str, folder: Path, *options: str, known: LocalService | None = None) -> LocalService:
+        if known is None:
+            said = fill(database, folder)
+        else:
+            names = ("app_token", "client_id", "client_secret")
+            said = dict(zip(("apptoken", *names[1:]), (getattr(known, name) for name in names), strict=True))
+        started.append(start_service(database, said, *QUICK, *options))
+        return started[-1]
+
+    yield start
+    for service in started:
+        service.stop()
+
+
 @pytest.fixture
 def service_command() -> Callable[..., dict[str, Any]]:
     """Runs a command of the service and gives the JSON it printed."""
