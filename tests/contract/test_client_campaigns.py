@@ -25,6 +25,12 @@ TOMORROW = datetime.now(UTC) + timedelta(days=1)
 MESSAGE = {"title": "Title", "text": "Text", "url": "https://shop.example.com"}
 PICTURE = "https://shop.example.com/p.png"
 MIDNIGHT = {"time": "23:59", "time_zone": "UTC"}
+WEBHOOK = {
+    "address": "http://127.0.0.1:9/",  # where nobody listens
+    "query": {"shop": "ie"},
+    "headers": {"X-One": "1", "X-Two": "2"},
+    "body": {"kind": "json", "content": '{"a": 1}'},
+}
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
 NOBODY = PostBackAddresses(None, None)
 
@@ -89,6 +95,8 @@ def test_the_campaigns_of_the_tree_are_understood(service_process: Any, client: 
         ({"ios_push": {}}, {"push_expiry": {"length": 2, "unit": "weeks", "until": MIDNIGHT}}),
         ({"email": EMAIL}, {"message": None}),
         ({"sms": {"sender": "Shop", "text": "Hello"}}, {"message": None}),
+        ({"webhook": WEBHOOK}, {"message": None}),
+        ({"webhook": {**WEBHOOK, "body": {"kind": "form", "content": "a=b"}}}, {"message": None}),
     ],
 )
 def test_every_kind_of_content_is_understood(
@@ -118,6 +126,36 @@ def test_a_broadcast_reaches_everybody(service_process: Any, client: Client) -> 
     assert targeted(service_process, created(client, made, None)) == list(range(1, 701))
 
 
+def test_people_are_reached_by_saved_segments_and_by_conditions(service_process: Any, client: Client) -> None:
+    conditions = {"operator": "AND", "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]]}
+    saved = service_process.post("/admin/segments", json={"title": "gold", "conditions": conditions}).json()
+    where = {"all": [{"attribute": "tier", "value": "gold"}]}
+    gold = [device for device in range(1, 701) if device % 3]
+    for targeting in (
+        {"kind": "saved_segments", "ids": [saved["id"]]},
+        {"kind": "conditions", "where": where},
+    ):
+        made = campaign(channels={"email": EMAIL}, targeting=targeting)
+        assert targeted(service_process, created(client, made, None)) == gold
+
+
+def test_a_recurring_campaign_is_understood(service_process: Any, client: Client) -> None:
+    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "days": ["monday"], "end": "never"}
+    outcome = created(
+        client, campaign(channels={"email": EMAIL}, send=send), Targeting("device_id", integers([2]))
+    )
+    assert record(service_process, outcome)["send_type"] == 2
+
+
+def test_a_campaign_waits_at_a_location_that_was_created_before(service_process: Any, client: Client) -> None:
+    shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
+    trigger = {"kind": "location", "locations": [shop], "when": "dwell", "dwell_minutes": 5}
+    send = {"kind": "triggered", "time_zone": "UTC", "days": ["monday"], "end": "never", "trigger": trigger}
+    made = campaign(channels={"email": EMAIL}, send=send)
+    outcome = created(client, made, Targeting("device_id", integers([2])))
+    assert record(service_process, outcome)["send_type"] == 2
+
+
 def test_a_once_off_is_due_at_its_local_time(service_process: Any, client: Client) -> None:
     made = campaign(
         channels={"email": EMAIL}, send={"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
@@ -141,18 +179,25 @@ def test_post_backs_come_to_the_addresses_of_the_request(
     assert service_listener.devices("/o") == truth["opened"]
 
 
-def test_a_template_is_executed_for_people(service_process: Any, client: Client) -> None:
-    trigger = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"}}
+def test_a_template_is_executed_for_people_with_addresses_of_their_own(
+    service_process: Any, client: Client, service_listener: Any
+) -> None:
+    running = {"time_zone": "UTC", "start": f"{datetime.now(UTC):%Y-%m-%d}", "end": "never"}
+    send = {"kind": "triggered", **running, "trigger": {"kind": "api"}}
     template = created(
-        client, campaign(channels={"email": EMAIL}, send=trigger), Targeting("device_id", integers([2]))
+        client, campaign(channels={"email": EMAIL}, send=send), Targeting("device_id", integers([2]))
     )
     assert isinstance(template, Accepted)
     made = campaign(template={"id": template.campaign_id, "channels": ["email"]})
-    body = execute_body(
-        made, targeting=Targeting("user_id", strings(["cust-4", "cust-8"])), post_backs=NOBODY
-    )
-    assert isinstance(client.execute_campaign(body), Accepted)
+    for user in ("cust-4", "cust-8"):
+        addresses = PostBackAddresses(f"{service_listener.url}/{user}", None)
+        people = Targeting("user_id", strings([user]))
+        body = execute_body(made, targeting=people, post_backs=addresses)
+        assert isinstance(client.execute_campaign(body), Accepted)
     assert set(targeted(service_process, template)) >= {4, 8}
+    truth = service_process.admin(f"campaigns/{template.campaign_id}/truth")["delivered"]
+    assert service_listener.devices("/cust-4") == [device for device in truth if device == 4]
+    assert service_listener.devices("/cust-8") == [device for device in truth if device == 8]
 
 
 def test_what_the_service_refuses_is_refused_with_its_words(service_process: Any, client: Client) -> None:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import requests
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from sendoff.auth import ClientSecret, Credentials, JwtBearer, TokenSource
 from sendoff.client import Client
 from sendoff.errors import CredentialsError, SettingsError
-from sendoff.keys import SigningKey
-from sendoff.outcome import Accepted, NotProcessed
+from sendoff.keys import read_private_key
+from sendoff.outcome import Accepted, NotProcessed, Refused
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
+KEYS = Path(__file__).parent.parent / "keys"
+# For each algorithm the shortest key that it takes.
+SHORTEST = {
+    "RS256": "rsa-2048",
+    "RS384": "rsa-4096",
+    "RS512": "rsa-8192",
+    "ES256": "ec-256",
+    "ES384": "ec-384",
+    "ES512": "ec-521",
+}
 BODY = b"""
 {"title": "A test", "broadcast": 0, "device_ids": [2, 4], "send_type": 0, "email": 1,
  "messages": {"7": {"email_subject": "s", "email_text": "t", "email_type": 1, "email_template": 1}}}
@@ -30,32 +43,34 @@ def session() -> Iterator[requests.Session]:
         yield session
 
 
-def mersenne_key(one: int, other: int) -> rsa.RSAPrivateKey:
-    """Make a long RSA key at once, from two known primes, which searching new ones takes ten seconds and more for."""
-    q, p = 2**one - 1, 2**other - 1
-    d = pow(65537, -1, (p - 1) * (q - 1))
-    public = rsa.RSAPublicNumbers(65537, p * q)
-    numbers = rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), pow(q, -1, p), public)
-    return numbers.private_key(unsafe_skip_rsa_key_validation=True)
+def private_pem(name: str) -> str:
+    return (KEYS / f"{name}.pem").read_text()
 
 
-def private_key(algorithm: str) -> SigningKey:
-    curves = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
-    if algorithm in curves:
-        return ec.generate_private_key(curves[algorithm])
-    primes = {"RS256": (1279, 2203), "RS384": (2203, 2281), "RS512": (4253, 4423)}
-    return mersenne_key(*primes[algorithm])
+def public_pem(name: str) -> str:
+    key = read_private_key(private_pem(name)).public_key()
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-def client_of(service: Any, key: SigningKey, folder: Path, **settings: Any) -> JwtBearer:
-    """Add a client ID of type Public Key to the service, and give the credentials for it."""
-    file = folder / f"{len(list(folder.iterdir()))}.pem"
-    file.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    added = service.command(
-        "client-ids", "add", "--name", file.stem + folder.name, "--type", "public-key", "--key", str(file)
+def certificate_pem(name: str, ends: datetime) -> str:
+    key, subject = read_private_key(private_pem(name)), x509.Name([])
+    starts = ends - timedelta(days=365)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), 1, starts, ends)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+def added(service: Any, kind: str, *options: str) -> dict[str, Any]:
+    client_id: dict[str, Any] = service.command(
+        "client-ids", "add", "--name", uuid4().hex, "--type", kind, *options
     )
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    return JwtBearer(added["client_id"], pem, **settings)
+    return client_id
+
+
+def client_of(service: Any, folder: Path, name: str = "ec-256", *, held: str | None = None) -> JwtBearer:
+    """Add a client ID of type Public Key that holds the key's public half, and give the credentials for it."""
+    file = folder / f"{uuid4().hex}.pem"
+    file.write_text(held or public_pem(name))
+    return JwtBearer(added(service, "public-key", "--key", str(file))["client_id"], private_pem(name))
 
 
 def secret_of(service: Any, **settings: Any) -> ClientSecret:
@@ -66,11 +81,14 @@ def source(service: Any, credentials: Credentials, session: requests.Session) ->
     return TokenSource(credentials, service.base_url, session)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("form", ["SPKI", "X.509"])
+@pytest.mark.parametrize("algorithm", SHORTEST)
 def test_a_campaign_is_created_after_logging_in_with_each_algorithm(
-    service_process: Any, session: requests.Session, tmp_path: Path, algorithm: str
+    service_process: Any, session: requests.Session, tmp_path: Path, algorithm: str, form: str
 ) -> None:
-    credentials = client_of(service_process, private_key(algorithm), tmp_path)
+    name = SHORTEST[algorithm]
+    held = public_pem(name) if form == "SPKI" else certificate_pem(name, datetime.now(UTC) + timedelta(1))
+    credentials = client_of(service_process, tmp_path, name, held=held)
     assert credentials.algorithm == algorithm
     tokens = source(service_process, credentials, session)
     assert isinstance(Client(service_process.base_url, session, tokens).create_campaign(BODY), Accepted)
@@ -86,7 +104,7 @@ def test_a_campaign_is_created_after_logging_in_with_a_secret(
 def test_each_login_is_new_so_that_the_service_takes_the_second_as_well(
     service_process: Any, session: requests.Session, tmp_path: Path
 ) -> None:
-    tokens = source(service_process, client_of(service_process, private_key("ES256"), tmp_path), session)
+    tokens = source(service_process, client_of(service_process, tmp_path), session)
     first = tokens.token()
     assert tokens.token() == first
     assert tokens.renew(first) != first
@@ -103,11 +121,49 @@ def test_a_wrong_secret_is_told_and_nothing_is_sent(service_process: Any, sessio
 def test_the_key_of_another_client_id_is_told(
     service_process: Any, session: requests.Session, tmp_path: Path
 ) -> None:
-    registered = client_of(service_process, private_key("ES256"), tmp_path)
-    other = client_of(service_process, private_key("ES256"), tmp_path)
-    mixed = JwtBearer(registered.client_id, other.private_key)
+    mixed = JwtBearer(client_of(service_process, tmp_path).client_id, private_pem("ec-384"))
     with pytest.raises(CredentialsError, match="refuses the client ID, or its secret or key"):
         source(service_process, mixed, session).token()
+
+
+def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
+    service_start: Any, session: requests.Session, tmp_path: Path
+) -> None:
+    service = service_start()
+    held = certificate_pem("ec-256", datetime.now(UTC) + timedelta(seconds=3))
+    credentials = client_of(service, tmp_path, held=held)
+    tokens = source(service, credentials, session)
+    client = Client(service.base_url, session, tokens)
+    assert isinstance(client.create_campaign(BODY), Accepted)
+    time.sleep(3.2)
+    outcome = client.create_campaign(BODY)  # the token is refused, and so is the login for another
+    assert isinstance(outcome, NotProcessed)
+    assert outcome.permanent
+    assert "certificate, has expired" in outcome.reason
+
+
+def test_a_client_id_that_ends_soon_shows_in_a_token_that_is_cut_short(
+    service_process: Any, session: requests.Session
+) -> None:
+    ends = datetime.now(UTC) + timedelta(minutes=10)
+    short = added(service_process, "secret", "--expires-at", ends.isoformat())
+    credentials = ClientSecret(short["client_id"], short["client_secret"], lifetime=3600)
+    tokens = source(service_process, credentials, session)
+    tokens.token()
+    (warning,) = tokens.warnings()
+    assert "not the 3600 that were asked for: the client ID ends at" in warning
+
+
+def test_what_the_scopes_of_a_client_id_leave_out_is_refused(
+    service_process: Any, session: requests.Session
+) -> None:
+    reader = added(service_process, "secret", "--scope", "list")
+    credentials = ClientSecret(reader["client_id"], reader["client_secret"])
+    client = Client(service_process.base_url, session, source(service_process, credentials, session))
+    outcome = client.create_campaign(BODY)
+    assert isinstance(outcome, Refused)
+    assert outcome.status == 403
+    assert "create" in outcome.message
 
 
 def test_a_base_url_with_a_path_too_much_is_told(service_process: Any, session: requests.Session) -> None:

@@ -384,6 +384,17 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
     assert problem in broken(**fields)
 
 
+def test_dwell_time_is_1_to_30_minutes() -> None:
+    def staying(minutes: int) -> dict[str, Any]:
+        trigger = {"kind": "location", "locations": [4], "when": "dwell", "dwell_minutes": minutes}
+        send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
+        return {"channels": {"email": EMAIL}, "send": send}
+
+    assert "greater than or equal to 1" in broken(**staying(0))
+    assert "less than or equal to 30" in broken(**staying(31))
+    assert [campaign(**staying(minutes)).send.kind for minutes in (1, 30)] == ["triggered"] * 2
+
+
 def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:
     found = problems(
         tmp_path,

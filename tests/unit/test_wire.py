@@ -184,6 +184,21 @@ def test_an_email_is_an_entry_of_type_7() -> None:
     assert "push_text" not in body
 
 
+def test_an_email_may_be_text_without_a_header_to_unsubscribe() -> None:
+    email = {"from_address": 7, "subject": "Hello", "text": "Words", "unsubscribe_header": False}
+    entry = message_of(campaign(channels={"email": email}), "7")
+    assert (entry["email_text"], entry["email_unsubscribe"]) == ("Words", 0)
+    assert "email_html" not in entry
+
+
+def test_tags_in_double_braces_are_sent_as_they_stand() -> None:
+    words = "Hello {{first_name}}"
+    email = {"from_address": 7, "subject": words, "text": words}
+    made = campaign(channels={"email": email, "sms": {"sender": "Shop", "text": words}})
+    assert message_of(made, "7")["email_subject"] == message_of(made, "7")["email_text"] == words
+    assert message_of(made, "9")["sms"]["text"] == words
+
+
 def test_a_text_message_is_an_entry_of_type_9() -> None:
     body = written(campaign(channels={"sms": {"sender": "Shop", "text": "Words"}}))
     assert body["sms"] == 1
@@ -367,6 +382,34 @@ def test_a_location_campaign_has_a_window_locations_and_limits() -> None:
     assert {name: body.get(name) for name in expected} == expected
 
 
+def test_limits_of_a_location_that_a_campaign_leaves_open_are_the_documents_defaults() -> None:
+    trigger = {"kind": "location", "locations": [4], "when": "enter"}
+    send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
+    body = written(campaign(channels={"email": EMAIL}, send=send))
+    assert {name: value for name, value in body.items() if "limit" in name} == {
+        "location_limit_per_user": 1,
+        "location_limit_per_user_period": "day",
+        "location_limit_per_location": 1,
+        "location_limit_per_location_period": "day",
+        "location_limit_nth_hit": 0,
+        "location_limit_nth_hit_period": "day",
+    }
+
+
+def test_a_triggered_campaign_has_days_dates_and_a_window() -> None:
+    send = {
+        "kind": "triggered", "time_zone": "UTC", "trigger": {"kind": "api"}, "days": ["tuesday"],
+        "start": "2026-12-01", "end": "2026-12-24", "window": {"earliest": "08:00", "latest": "21:00"},
+    }  # fmt: skip
+    body = written(campaign(channels={"email": EMAIL}, send=send))
+    expected = {
+        "send_type": 2, "send_days": [2], "start_date": "2026-12-01", "end_date": "2026-12-24",
+        "start_time": "08:00", "end_time": "21:00", "timezone": "UTC",
+    }  # fmt: skip
+    assert {name: body.get(name) for name in expected} == expected
+    assert "send_time" not in body
+
+
 @pytest.mark.parametrize(("when", "number"), [("enter", 1), ("exit", 2)])
 def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -> None:
     trigger = {"kind": "location", "locations": [4], "when": when}
@@ -394,6 +437,33 @@ def test_expiry_and_inbox_persistence_are_written() -> None:
     assert (body["push_expiry"], body["push_expiry_unit"]) == (2, "weeks")
     assert body["inbox_expiry_time"] == int(datetime(2026, 11, 20, 23, tzinfo=UTC).timestamp())
     assert not {"push_expiry_time", "inbox_expiry", "inbox_expiry_unit"} & body.keys()
+
+
+def test_expiry_may_be_a_moment_and_inbox_persistence_a_length() -> None:
+    until = {"time": "23:00", "time_zone": "Europe/Dublin"}
+    inbox = {"keep": {"length": 3, "unit": "days"}}
+    body = written(
+        campaign(message=MESSAGE, channels={"ios_push": {}, "inbox": inbox}, push_expiry={"until": until})
+    )
+    assert body["push_expiry_time"] == int(datetime(2026, 11, 20, 23, tzinfo=UTC).timestamp())
+    assert (body["inbox_expiry"], body["inbox_expiry_unit"]) == (3, "days")
+    assert not {"push_expiry", "push_expiry_unit", "inbox_expiry_time"} & body.keys()
+
+
+@pytest.mark.parametrize("unit", ["seconds", "minutes", "hours", "days", "weeks"])
+def test_expiry_has_each_unit_of_the_document(unit: str) -> None:
+    made = campaign(message=MESSAGE, channels={"ios_push": {}}, push_expiry={"length": 2, "unit": unit})
+    assert written(made)["push_expiry_unit"] == unit
+
+
+def test_post_backs_are_asked_for_only_where_they_are_wanted() -> None:
+    made, nobody = campaign(channels={"email": EMAIL}), PostBackAddresses(None, None)
+    opens = PostBackAddresses(None, "https://events.example.com/o")
+    assert not {"webhook_delivery", "webhook_open"} & written(made, post_backs=nobody).keys()
+    assert written(made, post_backs=opens)["webhook_open"] == opens.open
+    template = campaign(template={"id": 88, "channels": ["email"]})
+    executed = execute_body(template, targeting=Targeting("device_id", ids(1)), post_backs=nobody)
+    assert not {"webhook_delivery", "webhook_open"} & orjson.loads(executed).keys()
 
 
 # Executions

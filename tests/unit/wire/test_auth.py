@@ -20,6 +20,7 @@ import requests
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from sendoff.auth import ClientSecret, Credentials, JwtBearer, TokenSource, token_source_for
+from sendoff.client import Client
 from sendoff.errors import (
     CredentialsError,
     RateLimitedError,
@@ -124,6 +125,18 @@ def test_every_token_request_has_an_assertion_that_was_never_used(
     assert source.renew(source.token()) == "two"
     claims = [verified(request.form["assertion"], keys["ES256"], "ES256") for request in script.requests]
     assert len({UUID(each["jti"], version=4) for each in claims}) == 3
+
+
+def test_an_assertion_goes_to_the_token_endpoint_and_never_to_the_api(
+    script: Any, session: requests.Session, keys: Keys
+) -> None:
+    source = TokenSource(JwtBearer("client-1", private_pem(keys["ES256"])), script.url, session)
+    script.tell(script.token("abc"), script.answer(200, {"success": True}))
+    Client(script.url, session, source).create_campaign(b"{}")
+    login, campaign = script.requests
+    assert (login.line, "Authorization" in login.headers) == ("POST /api/oauth/token HTTP/1.1", False)
+    assert campaign.headers["Authorization"] == "Bearer abc"
+    assert login.form["assertion"].encode() not in campaign.body
 
 
 @pytest.mark.parametrize(
