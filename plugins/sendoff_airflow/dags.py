@@ -2,9 +2,11 @@
 
 .. code-block:: text
 
-    audience -> dispatch (mapped over the workers) -> launched -> quiet -> report
+    audience -> dispatch (mapped over the workers) -> launched
+                                                   -> quiet -> report
 
-``audience`` is the setup of ``report``: once there is a launch it is reported on, also where dispatching it failed.
+``audience`` is the setup of ``report``: once there is a launch it is reported on, also where dispatching it failed. The
+run then fails all the same, by ``launched``: Airflow takes the state of a run from the tasks at its ends.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, Param
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
@@ -118,14 +121,17 @@ def campaign_dag(
             inlets=[launch_asset(folder.name)],
             outlets=[report_asset(folder.name)],
         ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
-        audience >> _dispatched(folder, launch_key) >> _quiet(launch_key, quiet_for) >> report
+        dispatch = _dispatch(folder, launch_key)
+        audience >> dispatch >> _quiet(launch_key, quiet_for) >> report
+        dispatch >> LaunchedOperator(
+            task_id="launched", launch_key=launch_key, outlets=[launch_asset(folder.name)]
+        )
     return dag
 
 
-def _dispatched(folder: CampaignFolder, launch_key: Any) -> LaunchedOperator:
-    """Make the tasks that send; gives the one that all of them lead to."""
+def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
     campaign = folder.campaign
-    dispatch = (
+    return (
         _WAYS[campaign.way]
         .partial(
             task_id="dispatch",
@@ -135,11 +141,6 @@ def _dispatched(folder: CampaignFolder, launch_key: Any) -> LaunchedOperator:
         )
         .expand(worker=list(range(1, campaign.parallelism + 1)))
     )
-    launched = LaunchedOperator(
-        task_id="launched", launch_key=launch_key, outlets=[launch_asset(folder.name)]
-    )
-    dispatch >> launched
-    return launched
 
 
 def _quiet(launch_key: Any, quiet_for: timedelta) -> PostBacksQuietSensor:

@@ -34,7 +34,10 @@ os.environ |= {
 }
 
 
-AIRFLOWS_OWN_WARNINGS = ("ignore:GitWildMatchPattern .* is deprecated:DeprecationWarning",)
+AIRFLOWS_OWN_WARNINGS = (
+    "ignore:GitWildMatchPattern .* is deprecated:DeprecationWarning",
+    "ignore:Using `httpx` with `starlette.testclient` is deprecated",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,188 @@
+"""The sensor and its trigger, on a real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    TaskDeferred,
+)
+from airflow.triggers.base import TriggerEvent
+
+from sendoff.audience import build_audience
+from sendoff.client import Accepted
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff_airflow.sensors import PostBacksQuietSensor
+from sendoff_airflow.triggers import PostBacksQuietTrigger
+
+KEY = "0123456789abcdef" * 2
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    """A ledger with one launch of one segment, which is planned."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    audience = build_audience([pa.record_batch({"device_id": pa.array([1, 2, 3])})])
+    with closing(Ledger(url)) as book:
+        book.migrate()
+        book.launches.freeze(
+            KEY,
+            connection="service",
+            campaign="waiting",
+            period=Period(START, START + timedelta(days=1)),
+            resend=0,
+            definition=json.dumps({"title": "x"}),
+            audience=audience,
+            segments=[(None, audience.identifiers)],
+            now=START,
+        )
+        yield book
+
+
+def send(ledger: Ledger) -> None:
+    claim = ledger.dispatches.claim(KEY, worker="w", now=START, lease=timedelta(minutes=1))
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 7), START)
+
+
+def sensor(**choices: Any) -> PostBacksQuietSensor:
+    with DAG("waiting", schedule=None):
+        return PostBacksQuietSensor(task_id="quiet", launch_key=KEY, **choices)
+
+
+def test_a_quiet_launch_is_not_waited_for(ledger: Ledger) -> None:
+    send(ledger)
+    sensor(deferrable=True).execute({})
+    sensor(deferrable=False).execute({})
+
+
+def test_waiting_takes_no_worker_and_has_the_same_time_out(ledger: Ledger) -> None:
+    with pytest.raises(TaskDeferred) as deferred:
+        sensor(deferrable=True, timeout=7, poke_interval=2, quiet_for=timedelta(minutes=3)).execute({})
+    assert deferred.value.timeout == timedelta(seconds=7)
+    assert deferred.value.trigger.serialize()[1] == {
+        "launch_key": KEY,
+        "quiet_for": 180.0,
+        "poll_interval": 2.0,
+        "ledger_conn_id": "sendoff_ledger",
+    }
+
+
+def test_a_launch_that_is_never_quiet_ends_in_the_same_error_both_ways(ledger: Ledger) -> None:
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(deferrable=False, timeout=0.2, poke_interval=0.1).execute({})
+    with pytest.raises(AirflowSensorTimeout):  # this is how Airflow resumes a task whose trigger was too slow
+        sensor(deferrable=True).resume_execution("__fail__", {"error": "Trigger timeout"}, {})
+
+
+def test_the_trigger_fires_when_the_launch_falls_silent(ledger: Ledger) -> None:
+    async def wait() -> TriggerEvent:
+        firing = asyncio.create_task(_first_event(_remade(trigger())))
+        await asyncio.sleep(0.3)
+        assert not firing.done()
+        await asyncio.to_thread(send, ledger)
+        return await asyncio.wait_for(firing, 10)
+
+    event = asyncio.run(wait())
+    assert event.payload == {"launch_key": KEY}
+    sensor().execute_complete({}, event.payload)
+
+
+def test_the_trigger_does_not_block_other_triggers(ledger: Ledger) -> None:
+    """Many ledgers, asked at once, leave the event loop free."""
+
+    async def wait() -> float:
+        firing = [asyncio.create_task(_first_event(trigger())) for _ in range(5)]
+        await asyncio.sleep(0.2)
+        loop = asyncio.get_running_loop()
+        slowest = 0.0
+        for _ in range(20):
+            started = loop.time()
+            await asyncio.sleep(0.005)
+            slowest = max(slowest, loop.time() - started)
+        for each in firing:
+            each.cancel()
+        await asyncio.gather(*firing, return_exceptions=True)
+        return slowest
+
+    assert asyncio.run(wait()) < 1
+
+
+def test_a_launch_that_the_ledger_does_not_hold_fails_the_task(ledger: Ledger) -> None:
+    event = asyncio.run(_first_event(PostBacksQuietTrigger("f" * 32, 1, 0.1, "sendoff_ledger")))
+    assert event.payload["problem"].startswith("the ledger holds no launch")
+    with pytest.raises(AirflowFailException, match="no launch"):
+        _waiting_for("f" * 32).execute_complete({}, event.payload)
+
+
+def test_a_ledger_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", f"sqlite:///{tmp_path}/missing-folder/ledger.db")
+
+    async def wait() -> None:
+        await asyncio.wait_for(_first_event(trigger()), 0.5)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(wait())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        None,
+        "quiet",
+        {},
+        {"launch_key": "f" * 32},
+        ["launch_key", KEY],
+        {"launch_key": KEY, "problem": "gone"},
+    ],
+)
+def test_an_event_that_is_not_ours_fails_the_task(event: Any) -> None:
+    with pytest.raises(AirflowFailException):
+        sensor().execute_complete({}, event)
+
+
+def test_a_task_waits_in_a_worker_where_it_is_told_to(ledger: Ledger, run_dag: Callable[..., DagRun]) -> None:
+    send(ledger)
+    with DAG("waiting", schedule=None) as dag:
+        PostBacksQuietSensor(task_id="quiet", launch_key=KEY, deferrable=False, timeout=10)
+    assert run_dag(dag).state == "success"
+
+
+def trigger() -> PostBacksQuietTrigger:
+    return PostBacksQuietTrigger(KEY, quiet_for=0.1, poll_interval=0.1, ledger_conn_id="sendoff_ledger")
+
+
+def _waiting_for(key: str) -> PostBacksQuietSensor:
+    with DAG("waiting", schedule=None):
+        return PostBacksQuietSensor(task_id="quiet", launch_key=key)
+
+
+def _remade(trigger: PostBacksQuietTrigger) -> PostBacksQuietTrigger:
+    """The trigger as another process makes it from what was stored."""
+    path, kwargs = json.loads(json.dumps(trigger.serialize()))
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)(**kwargs)
+
+
+async def _first_event(trigger: PostBacksQuietTrigger) -> TriggerEvent:
+    async for event in trigger.run():
+        return event
+    raise AssertionError("the trigger ended without an event")
