@@ -80,6 +80,7 @@ def test_the_campaigns_of_the_tree_are_understood(service_process: Any, client: 
         assert record(service_process, outcome)["title"] == made.title
 
 
+@pytest.mark.rule("4.2/fields", "9/syntax", side="client")
 @pytest.mark.parametrize(
     ("channels", "more"),
     [
@@ -107,6 +108,7 @@ def test_every_kind_of_content_is_understood(
     assert record(service_process, outcome)["send_type"] == 0
 
 
+@pytest.mark.rule("2.9/device_ids", "2.9/external_ids", side="client")
 @pytest.mark.parametrize(
     ("identified_by", "identifiers", "devices"),
     [
@@ -121,11 +123,13 @@ def test_people_are_reached_by_each_kind_of_identifier(
     assert targeted(service_process, outcome) == devices
 
 
+@pytest.mark.rule("2.3/broadcast", "2.9/broadcast", side="client")
 def test_a_broadcast_reaches_everybody(service_process: Any, client: Client) -> None:
     made = campaign(channels={"email": EMAIL}, targeting={"kind": "broadcast"})
     assert targeted(service_process, created(client, made, None)) == list(range(1, 701))
 
 
+@pytest.mark.rule("2.9/segment_ids", "2.9/conditions", "4.4/created_before", side="client")
 def test_people_are_reached_by_saved_segments_and_by_conditions(service_process: Any, client: Client) -> None:
     conditions = {"operator": "AND", "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]]}
     saved = service_process.post("/admin/segments", json={"title": "gold", "conditions": conditions}).json()
@@ -139,6 +143,7 @@ def test_people_are_reached_by_saved_segments_and_by_conditions(service_process:
         assert targeted(service_process, created(client, made, None)) == gold
 
 
+@pytest.mark.rule("2.11/recurring", side="client")
 def test_a_recurring_campaign_is_understood(service_process: Any, client: Client) -> None:
     send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "days": ["monday"], "end": "never"}
     outcome = created(
@@ -147,6 +152,7 @@ def test_a_recurring_campaign_is_understood(service_process: Any, client: Client
     assert record(service_process, outcome)["send_type"] == 2
 
 
+@pytest.mark.rule("2.10/locations", "2.10/dwell_time", "2.11/triggered", "4.4/created_before", side="client")
 def test_a_campaign_waits_at_a_location_that_was_created_before(service_process: Any, client: Client) -> None:
     shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
     trigger = {"kind": "location", "locations": [shop], "when": "dwell", "dwell_minutes": 5}
@@ -156,6 +162,7 @@ def test_a_campaign_waits_at_a_location_that_was_created_before(service_process:
     assert record(service_process, outcome)["send_type"] == 2
 
 
+@pytest.mark.rule("2.11/once", "2.11/timezone", side="client")
 def test_a_once_off_is_due_at_its_local_time(service_process: Any, client: Client) -> None:
     made = campaign(
         channels={"email": EMAIL}, send={"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
@@ -166,6 +173,7 @@ def test_a_once_off_is_due_at_its_local_time(service_process: Any, client: Clien
     assert [datetime.fromisoformat(run["due_at"]) for run in found["runs"]] == [due]
 
 
+@pytest.mark.rule("6/create", "6/delivery", "6/open", side="client")
 def test_post_backs_come_to_the_addresses_of_the_request(
     service_process: Any, client: Client, service_listener: Any
 ) -> None:
@@ -179,6 +187,7 @@ def test_post_backs_come_to_the_addresses_of_the_request(
     assert service_listener.devices("/o") == truth["opened"]
 
 
+@pytest.mark.rule("4.3/post_backs", "4.3/one_to_one", "6/execute", side="client")
 def test_a_template_is_executed_for_people_with_addresses_of_their_own(
     service_process: Any, client: Client, service_listener: Any
 ) -> None:

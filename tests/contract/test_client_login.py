@@ -81,6 +81,10 @@ def source(service: Any, credentials: Credentials, session: requests.Session) ->
     return TokenSource(credentials, service.base_url, session)
 
 
+@pytest.mark.rule(
+    "2.2/type", "2.2/key", "5/two_grants", "5.1/public_key", "5.1/x509", "5.1/spki", "5.1/RS256",
+    "5.1/RS384", "5.1/RS512", "5.1/ES256", "5.1/ES384", "5.1/ES512", "8/key_sizes", side="client",
+)  # fmt: skip
 @pytest.mark.parametrize("form", ["SPKI", "X.509"])
 @pytest.mark.parametrize("algorithm", SHORTEST)
 def test_a_campaign_is_created_after_logging_in_with_each_algorithm(
@@ -94,6 +98,7 @@ def test_a_campaign_is_created_after_logging_in_with_each_algorithm(
     assert isinstance(Client(service_process.base_url, session, tokens).create_campaign(BODY), Accepted)
 
 
+@pytest.mark.rule("2.2/type", "5/two_grants", "5/bearer", "5.2/secret", side="client")
 def test_a_campaign_is_created_after_logging_in_with_a_secret(
     service_process: Any, session: requests.Session
 ) -> None:
@@ -101,6 +106,7 @@ def test_a_campaign_is_created_after_logging_in_with_a_secret(
     assert isinstance(Client(service_process.base_url, session, tokens).create_campaign(BODY), Accepted)
 
 
+@pytest.mark.rule("5.1/jti", "7/jti", "8/jti", side="client")
 def test_each_login_is_new_so_that_the_service_takes_the_second_as_well(
     service_process: Any, session: requests.Session, tmp_path: Path
 ) -> None:
@@ -126,6 +132,7 @@ def test_the_key_of_another_client_id_is_told(
         source(service_process, mixed, session).token()
 
 
+@pytest.mark.rule("3/certificate_expiry", "5.1/x509_request", "7/certificate", side="client")
 def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
     service_start: Any, session: requests.Session, tmp_path: Path
 ) -> None:
@@ -142,6 +149,7 @@ def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
     assert "certificate, has expired" in outcome.reason
 
 
+@pytest.mark.rule("2.2/expires_at", "3/token_expiry", "8/lifetime", side="client")
 def test_a_client_id_that_ends_soon_shows_in_a_token_that_is_cut_short(
     service_process: Any, session: requests.Session
 ) -> None:
@@ -154,6 +162,7 @@ def test_a_client_id_that_ends_soon_shows_in_a_token_that_is_cut_short(
     assert "not the 3600 that were asked for: the client ID ends at" in warning
 
 
+@pytest.mark.rule("2.2/scopes", side="client")
 def test_what_the_scopes_of_a_client_id_leave_out_is_refused(
     service_process: Any, session: requests.Session
 ) -> None:
@@ -172,6 +181,7 @@ def test_a_base_url_with_a_path_too_much_is_told(service_process: Any, session: 
         tokens.token()
 
 
+@pytest.mark.rule("5.3/401", "7/401", side="client")
 def test_a_token_that_the_service_forgot_is_renewed_and_the_request_repeated(
     service_process: Any, session: requests.Session
 ) -> None:

@@ -384,6 +384,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
     assert problem in broken(**fields)
 
 
+@pytest.mark.rule("2.10/dwell_time", "8/dwell_time", side="client")
 def test_dwell_time_is_1_to_30_minutes() -> None:
     def staying(minutes: int) -> dict[str, Any]:
         trigger = {"kind": "location", "locations": [4], "when": "dwell", "dwell_minutes": minutes}
@@ -541,6 +542,7 @@ def test_resolving_twice_changes_nothing() -> None:
     assert resolved.resolved(EVENING) == resolved
 
 
+@pytest.mark.rule("2.11/start_date", side="client")
 def test_recurring_and_triggered_campaigns_start_on_the_day_that_the_period_ends() -> None:
     running = {"time_zone": "UTC", "end": "2026-12-24", "days": ["monday", "friday"]}
     recurring = campaign(channels={"email": EMAIL}, send={"kind": "recurring", "time": "08:00", **running})

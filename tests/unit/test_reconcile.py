@@ -104,6 +104,7 @@ def verdict_of(ledger: Ledger, identifier: int) -> str:
     return verdict
 
 
+@pytest.mark.rule("6/no_deliveries", "6/web_deliveries", side="client")
 def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(
@@ -149,6 +150,7 @@ def test_what_waits_is_not_sent(ledger: Ledger) -> None:
     assert reconcile(ledger, KEY).verdicts["not_sent"] == 10
 
 
+@pytest.mark.rule("6/no_deliveries", side="client")
 def test_without_platforms_silence_on_push_is_unknowable(ledger: Ledger) -> None:
     launch(ledger, platforms={})
     assert reconcile(ledger, KEY).verdicts["unknowable"] == 10

@@ -61,6 +61,13 @@ def message_of(made: Campaign, key: str, **more: Any) -> Any:
 # Requests
 
 
+@pytest.mark.rule(
+    "2.3/json", "2.3/flags", "2.3/title", "2.3/android_push", "2.3/ios_push", "2.3/ios_push_sandbox",
+    "2.3/web_push", "2.3/web_push_browser", "2.3/web_push_opera", "2.3/inbox", "2.3/webhook_delivery",
+    "2.3/webhook_open", "2.4/push_title", "2.4/push_text", "2.4/push_picture_type", "2.4/push_picture",
+    "2.4/icon", "2.4/top_level", "2.5/url", "2.11/send_type", "4.2/fields", "6/delivery", "6/open",
+    "8/push_expiry", "9/syntax", side="client",
+)  # fmt: skip
 def test_a_push_of_every_kind_is_written() -> None:
     made = campaign(
         message={
@@ -100,6 +107,7 @@ def test_a_push_of_every_kind_is_written() -> None:
     }
 
 
+@pytest.mark.rule("2.5/payload_add", "2.5/url_browser", "2.5/page", side="client")
 def test_linked_content_is_written() -> None:
     message = {
         **MESSAGE,
@@ -112,6 +120,10 @@ def test_linked_content_is_written() -> None:
     assert body["payload_add"] == [{"key": "basket", "value": "4"}, {"key": "shop", "value": "ie"}]
 
 
+@pytest.mark.rule(
+    "2.5/languages_multi", "2.5/languages_list", "2.5/languages_default", "2.5/push_text_languages",
+    "2.5/push_title_languages", "2.5/url_languages", side="client",
+)  # fmt: skip
 def test_languages_of_a_push_are_chosen_by_the_service_with_the_campaigns_own_as_fallback() -> None:
     translations = {"fr": {"title": "Titre", "text": "Texte", "url": "https://shop.example.com/fr"}}
     body = written(
@@ -128,6 +140,7 @@ def test_languages_of_a_push_are_chosen_by_the_service_with_the_campaigns_own_as
     }
 
 
+@pytest.mark.rule("2.5/shared_url", side="client")
 def test_one_address_may_serve_all_languages() -> None:
     translations = {"fr": {"title": "Titre", "text": "Texte"}}
     body = written(
@@ -145,6 +158,7 @@ def test_languages_that_the_service_cannot_choose_between_are_not_sent_together(
     assert message_of(made.edition("fr"), "7")["email_subject"] == "Bonjour"
 
 
+@pytest.mark.rule("2.3/messages", "2.4/messages", "2.4/messages_push", side="client")
 def test_a_channel_with_words_of_its_own_has_a_whole_entry() -> None:
     made = campaign(message=MESSAGE, channels={"android_push": {"text": "Short"}, "ios_push": {}})
     body = written(made)
@@ -154,6 +168,7 @@ def test_a_channel_with_words_of_its_own_has_a_whole_entry() -> None:
     }
 
 
+@pytest.mark.rule("2.4/messages_3", "2.4/messages_6", "2.4/inbox_type", side="client")
 def test_entries_of_web_push_and_inbox_hold_only_what_is_listed() -> None:
     made = campaign(
         message={**MESSAGE, "picture": "https://shop.example.com/p.jpg", "payload": {"a": "b"}},
@@ -170,6 +185,10 @@ def test_entries_of_web_push_and_inbox_hold_only_what_is_listed() -> None:
     }
 
 
+@pytest.mark.rule(
+    "2.3/email", "2.4/messages_7", "2.6/email_address_id", "2.6/email_subject", "2.6/email_html",
+    "2.6/email_unsubscribe", "2.6/email_type", side="client",
+)  # fmt: skip
 def test_an_email_is_an_entry_of_type_7() -> None:
     body = written(campaign(channels={"email": EMAIL}))
     assert body["email"] == 1
@@ -184,6 +203,7 @@ def test_an_email_is_an_entry_of_type_7() -> None:
     assert "push_text" not in body
 
 
+@pytest.mark.rule("2.6/email_text", "2.6/email_unsubscribe", side="client")
 def test_an_email_may_be_text_without_a_header_to_unsubscribe() -> None:
     email = {"from_address": 7, "subject": "Hello", "text": "Words", "unsubscribe_header": False}
     entry = message_of(campaign(channels={"email": email}), "7")
@@ -191,6 +211,7 @@ def test_an_email_may_be_text_without_a_header_to_unsubscribe() -> None:
     assert "email_html" not in entry
 
 
+@pytest.mark.rule("2.6/tags", "2.8/tags", side="client")
 def test_tags_in_double_braces_are_sent_as_they_stand() -> None:
     words = "Hello {{first_name}}"
     email = {"from_address": 7, "subject": words, "text": words}
@@ -199,12 +220,17 @@ def test_tags_in_double_braces_are_sent_as_they_stand() -> None:
     assert message_of(made, "9")["sms"]["text"] == words
 
 
+@pytest.mark.rule("2.3/sms", "2.4/messages_9", "2.8/sms", "2.8/from", "2.8/text", side="client")
 def test_a_text_message_is_an_entry_of_type_9() -> None:
     body = written(campaign(channels={"sms": {"sender": "Shop", "text": "Words"}}))
     assert body["sms"] == 1
     assert body["messages"] == {"9": {"sms": {"from": "Shop", "text": "Words"}}}
 
 
+@pytest.mark.rule(
+    "2.3/webhook", "2.4/messages_8", "2.7/webhook", "2.7/url", "2.7/get_params", "2.7/request_body_type",
+    "2.7/request_body_data", "2.7/request_headers", side="client",
+)  # fmt: skip
 @pytest.mark.parametrize(("kind", "member"), [("raw", "raw"), ("form", "post"), ("json", "json")])
 def test_a_webhook_message_is_an_entry_of_type_8(kind: str, member: str) -> None:
     webhook = {
@@ -227,6 +253,10 @@ def test_a_webhook_message_is_an_entry_of_type_8(kind: str, member: str) -> None
 # People
 
 
+@pytest.mark.rule(
+    "2.3/segmentation", "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids", "2.9/external_ids",
+    side="client",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("identified_by", "identifiers", "array", "values"),
     [
@@ -257,17 +287,20 @@ def test_a_request_to_nobody_is_not_written() -> None:
         Targeting("device_id", ids())
 
 
+@pytest.mark.rule("2.3/broadcast", "2.3/segmentation", "2.9/broadcast", side="client")
 def test_a_broadcast_names_nobody() -> None:
     body = written(campaign(channels={"email": EMAIL}, targeting={"kind": "broadcast"}))
     assert body["broadcast"] == 1
     assert "device_ids" not in body
 
 
+@pytest.mark.rule("2.9/segment_ids", "4.4/created_before", side="client")
 def test_saved_segments_are_named_by_their_ids() -> None:
     body = written(campaign(channels={"email": EMAIL}, targeting={"kind": "saved_segments", "ids": [4, 9]}))
     assert (body["broadcast"], body["segment_ids"]) == (0, [4, 9])
 
 
+@pytest.mark.rule("2.9/conditions", "2.9/operator", "2.9/group", "2.9/condition", side="client")
 def test_conditions_have_the_shape_of_the_document() -> None:
     where = {
         "all": [
@@ -292,6 +325,7 @@ def test_conditions_have_the_shape_of_the_document() -> None:
     }
 
 
+@pytest.mark.rule("2.3/segmentation", side="client")
 @pytest.mark.parametrize("kind", ["query", "broadcast"])
 def test_people_come_from_the_query_or_from_the_service_never_both(kind: str) -> None:
     made = campaign(channels={"email": EMAIL}, targeting={"kind": kind})
@@ -300,6 +334,7 @@ def test_people_come_from_the_query_or_from_the_service_never_both(kind: str) ->
         create_body(made, title="T", targeting=wrong, post_backs=ADDRESSES)
 
 
+@pytest.mark.rule("2.3/apptoken", side="client")
 def test_the_app_token_is_sent_where_there_is_one() -> None:
     made = campaign(channels={"email": EMAIL})
     assert written(made, app_token="abc")["apptoken"] == "abc"
@@ -317,6 +352,9 @@ def test_ten_thousand_devices_are_written_at_the_speed_of_the_encoder() -> None:
 # Time
 
 
+@pytest.mark.rule(
+    "2.11/send_type", "2.11/send_date", "2.11/send_time", "2.11/timezone", "2.11/once", side="client"
+)
 def test_a_once_off_has_its_date_time_and_zone() -> None:
     send = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
     body = written(campaign(channels={"email": EMAIL}, send=send))
@@ -324,6 +362,7 @@ def test_a_once_off_has_its_date_time_and_zone() -> None:
     assert body["timezone"] == "Europe/Dublin"
 
 
+@pytest.mark.rule("2.11/own_timezone", side="client")
 def test_without_a_zone_each_persons_own_counts() -> None:
     send = {"kind": "once", "time": "18:30", "time_zone": "user"}
     assert "timezone" not in written(campaign(channels={"email": EMAIL}, send=send))
@@ -336,6 +375,10 @@ def test_a_campaign_without_its_dates_is_not_written() -> None:
         written(unresolved)
 
 
+@pytest.mark.rule(
+    "2.11/send_type", "2.11/send_time", "2.11/start_date", "2.11/end_date", "2.11/send_days",
+    "2.11/recurring", side="client",
+)  # fmt: skip
 def test_a_recurring_campaign_has_days_dates_and_a_time() -> None:
     send = {
         "kind": "recurring", "time": "08:00", "time_zone": "UTC",
@@ -356,12 +399,17 @@ def test_a_recurring_campaign_has_days_dates_and_a_time() -> None:
     assert written(made, names=sunday_first)["send_days"] == [1, 2, 6]
 
 
+@pytest.mark.rule("2.11/send_days", "2.11/end_date", "3/until_stopped", side="client")
 def test_a_campaign_on_all_days_that_never_ends_names_neither_days_nor_end() -> None:
     send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "end": "never"}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert not {"send_days", "end_date"} & body.keys()
 
 
+@pytest.mark.rule(
+    "2.10/locations", "2.10/dwell_time", "2.10/limit_per_user", "2.10/limit_per_user_period",
+    "2.10/limit_nth_hit", "2.11/start_time", "2.11/end_time", "4.4/created_before", side="client",
+)  # fmt: skip
 def test_a_location_campaign_has_a_window_locations_and_limits() -> None:
     trigger = {
         "kind": "location", "locations": [4, 9], "when": "dwell", "dwell_minutes": 10,
@@ -382,6 +430,11 @@ def test_a_location_campaign_has_a_window_locations_and_limits() -> None:
     assert {name: body.get(name) for name in expected} == expected
 
 
+@pytest.mark.rule(
+    "2.10/limit_per_user", "2.10/limit_per_user_period", "2.10/limit_per_location",
+    "2.10/limit_per_location_period", "2.10/limit_nth_hit", "2.10/limit_nth_hit_period",
+    "8/location_limits", side="client",
+)  # fmt: skip
 def test_limits_of_a_location_that_a_campaign_leaves_open_are_the_documents_defaults() -> None:
     trigger = {"kind": "location", "locations": [4], "when": "enter"}
     send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
@@ -396,6 +449,10 @@ def test_limits_of_a_location_that_a_campaign_leaves_open_are_the_documents_defa
     }
 
 
+@pytest.mark.rule(
+    "2.11/start_date", "2.11/end_date", "2.11/send_days", "2.11/start_time", "2.11/end_time",
+    "2.11/timezone", "2.11/triggered", side="client",
+)  # fmt: skip
 def test_a_triggered_campaign_has_days_dates_and_a_window() -> None:
     send = {
         "kind": "triggered", "time_zone": "UTC", "trigger": {"kind": "api"}, "days": ["tuesday"],
@@ -410,6 +467,7 @@ def test_a_triggered_campaign_has_days_dates_and_a_window() -> None:
     assert "send_time" not in body
 
 
+@pytest.mark.rule("2.10/trigger", side="client")
 @pytest.mark.parametrize(("when", "number"), [("enter", 1), ("exit", 2)])
 def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -> None:
     trigger = {"kind": "location", "locations": [4], "when": when}
@@ -419,12 +477,14 @@ def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -
     assert "dwell_time" not in body
 
 
+@pytest.mark.rule("2.11/start_time", "2.11/end_time", side="client")
 def test_an_api_triggered_campaign_says_so() -> None:
     send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"}}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert (body["trigger"], body["start_time"], body["end_time"]) == (3, "00:00", "23:59")
 
 
+@pytest.mark.rule("2.12/push_expiry", "2.12/push_expiry_unit", "2.12/inbox_expiry_time", side="client")
 def test_expiry_and_inbox_persistence_are_written() -> None:
     until = {"time": "23:00", "time_zone": "Europe/Dublin"}
     body = written(
@@ -439,6 +499,7 @@ def test_expiry_and_inbox_persistence_are_written() -> None:
     assert not {"push_expiry_time", "inbox_expiry", "inbox_expiry_unit"} & body.keys()
 
 
+@pytest.mark.rule("2.12/push_expiry_time", "2.12/inbox_expiry", "2.12/inbox_expiry_unit", side="client")
 def test_expiry_may_be_a_moment_and_inbox_persistence_a_length() -> None:
     until = {"time": "23:00", "time_zone": "Europe/Dublin"}
     inbox = {"keep": {"length": 3, "unit": "days"}}
@@ -450,12 +511,14 @@ def test_expiry_may_be_a_moment_and_inbox_persistence_a_length() -> None:
     assert not {"push_expiry", "push_expiry_unit", "inbox_expiry_time"} & body.keys()
 
 
+@pytest.mark.rule("2.12/push_expiry_unit", side="client")
 @pytest.mark.parametrize("unit", ["seconds", "minutes", "hours", "days", "weeks"])
 def test_expiry_has_each_unit_of_the_document(unit: str) -> None:
     made = campaign(message=MESSAGE, channels={"ios_push": {}}, push_expiry={"length": 2, "unit": unit})
     assert written(made)["push_expiry_unit"] == unit
 
 
+@pytest.mark.rule("2.3/webhook_delivery", "2.3/webhook_open", "6/optional", side="client")
 def test_post_backs_are_asked_for_only_where_they_are_wanted() -> None:
     made, nobody = campaign(channels={"email": EMAIL}), PostBackAddresses(None, None)
     opens = PostBackAddresses(None, "https://events.example.com/o")
@@ -478,6 +541,7 @@ def executed(identified_by: str, identifiers: Identifiers, **template: Any) -> d
     return document
 
 
+@pytest.mark.rule("4.3/apptoken", "4.3/post_backs", "4.3/one_to_one", "6/execute", side="client")
 @pytest.mark.parametrize(
     ("identified_by", "identifiers", "target_by", "values"),
     [
@@ -654,6 +718,9 @@ DOTTED = {
 READ = PostBackBody(datetime(2026, 11, 20, 8, tzinfo=UTC), 17, 18, "cust-9", 19, 20)
 
 
+@pytest.mark.rule(
+    "6/time", "6/device_id", "6/profile_id", "6/user_id", "6/send_id", "6/campaign_id", side="client"
+)
 @pytest.mark.parametrize("content", [NESTED, DOTTED, {**NESTED, "more": [1]}])
 def test_a_post_back_may_be_nested_or_dotted(content: dict[str, Any]) -> None:
     assert read_post_back(orjson.dumps(content)) == READ
@@ -663,6 +730,7 @@ def test_a_post_back_may_lack_all_but_a_time_and_a_person() -> None:
     assert read_post_back(b'{"time": 0, "profile": {"user_id": 44, "id": null}}').user_id == "44"
 
 
+@pytest.mark.rule("6/time", side="client")
 @pytest.mark.parametrize(
     ("time", "read"),
     [

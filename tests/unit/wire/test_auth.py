@@ -66,6 +66,11 @@ def private_pem(key: SigningKey) -> str:
 # What is sent
 
 
+@pytest.mark.rule(
+    "2.1/access_token", "4.1/path", "4.1/only_post", "4.1/form", "4.1/answer", "4.1/secret_grant_type",
+    "4.1/client_id", "4.1/client_secret", "5.2/secret", "5.2/fields", "7/only_post", "9/no_version",
+    side="client",
+)  # fmt: skip
 def test_a_client_secret_is_sent_as_a_form(script: Any, source: TokenSource) -> None:
     script.tell(script.token("abc"))
     assert source.token() == "abc"
@@ -79,10 +84,12 @@ def test_a_client_secret_is_sent_as_a_form(script: Any, source: TokenSource) -> 
     }
 
 
+@pytest.mark.rule("4.1/lifetime", "5.2/fields", side="client")
 def test_a_wanted_lifetime_is_sent() -> None:
     assert ClientSecret("client-1", SECRET, lifetime=600).grant(NOON)["lifetime"] == "600"
 
 
+@pytest.mark.rule("4.1/jwt_grant_type", "4.1/assertion", "5.1/iss", "5.1/sub", "5.1/lifetime", side="client")
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512"])
 def test_an_assertion_is_signed_with_the_algorithm_of_the_key(keys: Keys, algorithm: str) -> None:
     credentials = JwtBearer("client-1", private_pem(keys[algorithm]), lifetime=600)
@@ -100,6 +107,7 @@ def verified(assertion: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
     return claims
 
 
+@pytest.mark.rule("5.1/exp", "5.1/iat", side="client")
 def test_an_assertion_ends_in_minutes_and_was_made_a_moment_ago(keys: Keys) -> None:
     credentials = JwtBearer("client-1", private_pem(keys["ES256"]))
     claims = verified(credentials.grant(NOON)["assertion"], keys["ES256"], "ES256")
@@ -115,6 +123,7 @@ def test_an_audience_is_claimed_where_one_is_set(keys: Keys) -> None:
     assert claims["aud"] == "https://api.example.com"
 
 
+@pytest.mark.rule("5.1/jti", "7/jti", "8/jti", side="client")
 def test_every_token_request_has_an_assertion_that_was_never_used(
     script: Any, session: requests.Session, keys: Keys
 ) -> None:
@@ -127,6 +136,7 @@ def test_every_token_request_has_an_assertion_that_was_never_used(
     assert len({UUID(each["jti"], version=4) for each in claims}) == 3
 
 
+@pytest.mark.rule("5.1/direct", "9/direct", side="client")
 def test_an_assertion_goes_to_the_token_endpoint_and_never_to_the_api(
     script: Any, session: requests.Session, keys: Keys
 ) -> None:
@@ -139,6 +149,10 @@ def test_an_assertion_goes_to_the_token_endpoint_and_never_to_the_api(
     assert login.form["assertion"].encode() not in campaign.body
 
 
+@pytest.mark.rule(
+    "4.1/client_id", "4.1/client_secret", "4.1/lifetime", "5.1/lifetime", "5.2/lifetime", "8/lifetime",
+    side="client",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
@@ -224,6 +238,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
 # What the answers mean
 
 
+@pytest.mark.rule("2.1/token_type", "4.1/answer", side="client")
 @pytest.mark.parametrize(
     ("status", "content", "kind", "sentence"),
     [
@@ -321,6 +336,7 @@ def test_silence_and_a_broken_connection_may_be_tried_again(script: Any, source:
 # One token for all
 
 
+@pytest.mark.rule("2.1/expires_in", "5.3/expires_in", "8/lifetime", side="client")
 def test_a_token_is_kept_until_shortly_before_it_ends(script: Any, source: TokenSource, clock: Clock) -> None:
     script.tell(script.token("one", 3600), script.token("two", 3600))
     assert source.token() == "one"
@@ -330,6 +346,7 @@ def test_a_token_is_kept_until_shortly_before_it_ends(script: Any, source: Token
     assert source.token() == "two"
 
 
+@pytest.mark.rule("5.3/expires_in", side="client")
 def test_a_short_token_is_replaced_when_a_quarter_of_it_is_left(
     script: Any, source: TokenSource, clock: Clock
 ) -> None:

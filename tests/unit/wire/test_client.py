@@ -46,6 +46,9 @@ def outcome(script: Any, client: Client, *steps: Any) -> Outcome:
 # What is sent
 
 
+@pytest.mark.rule(
+    "4.2/path", "4.2/content_type", "4.3/path", "4.3/content_type", "5/bearer", "9/no_version", side="client"
+)
 @pytest.mark.parametrize(
     ("send", "path"),
     [
@@ -158,6 +161,7 @@ def test_patience_is_as_long_as_the_service_says(
 # A token that is refused
 
 
+@pytest.mark.rule("5.3/401", "7/401", side="client")
 def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(200, YES))
     assert told == Accepted(200, 701)

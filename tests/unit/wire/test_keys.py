@@ -113,6 +113,7 @@ def test_the_newest_certificate_of_a_key_counts_and_those_of_other_keys_do_not(
     assert certificate_end(pem(keys["ES256"]) + CERTIFICATE, keys["ES256"]) is None
 
 
+@pytest.mark.rule("2.2/key", "5.1/public_key", side="client")
 def test_a_public_key_or_certificate_pasted_by_mistake_is_named(keys: Keys) -> None:
     assert refusal(public(keys["RS256"])).startswith("this is a public key;")
     assert refusal(certificate(keys["ES256"])).startswith("this is a certificate;")
@@ -185,6 +186,9 @@ NEEDS = {
 }
 
 
+@pytest.mark.rule(
+    "5.1/RS256", "5.1/RS384", "5.1/RS512", "5.1/ES256", "5.1/ES384", "5.1/ES512", "8/key_sizes", side="client"
+)
 @pytest.mark.parametrize(
     ("key", "wanted", "message"),
     [
