@@ -20,8 +20,8 @@ from messaging_service.clock import Clock
 from messaging_service.spoiling import damaged, spoil
 from messaging_service.store import Store, post_backs, runs
 
-_FETCHED_AT_ONCE = 2_000
-_NOTED_AT_ONCE = 1_000
+_FETCHED_AT_ONCE = 1_000
+_NOTED_AT_ONCE = 500
 _NOTING_PAUSE = 0.1
 _IDLE_PAUSE = 0.05
 _ANSWER_LENGTH = 120

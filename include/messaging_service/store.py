@@ -5,6 +5,8 @@ Moments are seconds since 1970, as floating point. SQLite in WAL mode unless the
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,8 +31,10 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import OperationalError
 
 METADATA = MetaData()
+_LONGEST_WAIT = 20.0
 _TABLES_ARE_MADE = 7_365_110
 # SQLite counts up only what it calls INTEGER, which holds 64 bits there.
 _Id = BigInteger().with_variant(Integer, "sqlite")
@@ -325,13 +329,28 @@ class Store:
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None
-    for pragma in ("busy_timeout = 20000", "journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+    wait = f"busy_timeout = {_LONGEST_WAIT * 1_000:.0f}"
+    for pragma in (wait, "journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("writes", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get("writes", False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    # SQLite waits in ever longer steps, in which a request can miss its turn again and again while a campaign is
+    # sent; short steps find the moment between two transactions.
+    execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
+    deadline = time.monotonic() + _LONGEST_WAIT
+    execute("PRAGMA busy_timeout = 2")
+    while True:
+        try:
+            execute("BEGIN IMMEDIATE")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise OperationalError("BEGIN IMMEDIATE", None, error) from None
+    execute(f"PRAGMA busy_timeout = {_LONGEST_WAIT * 1_000:.0f}")
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
