@@ -10,5 +10,6 @@ The modules, in the order that a campaign meets them:
 ``directory``   the devices there are; ``targeting`` the devices that a campaign is for
 ``behaviour``   who receives and who opens, by chance but reproducibly
 ``deliveries``  a due run becomes sends and post-backs; ``postbacks`` the sender; ``worker`` their process
+``visitors``    who may look into the service; ``pages`` what happened, and the settings, for a person
 ``admin``       what happened, as JSON; ``store`` the tables; ``clock`` the time
 """

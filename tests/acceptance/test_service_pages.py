@@ -1,0 +1,351 @@
+"""The pages of the service in a real browser: by keyboard, on a phone, in the dark, and with hostile content."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+import requests
+
+CHROMIUM_VARIABLE = "SENDOFF_TEST_CHROMIUM"
+PICTURE_VARIABLE = "SENDOFF_WRITE_PICTURES"
+PICTURE = Path(__file__).parents[2] / "docs/pictures/message.png"
+COMMAND = Path(sys.executable).with_name("messaging-service")
+QUIET = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+API = "/settings/integrations/api"
+DEVICES = """device_id,platform,profile_id,user_id,language,time_zone,email,mobile_number,first_name
+1,ios,10001,cust-1,en,Europe/Dublin,aoife@example.org,+353870000001,Aoife
+2,android,10002,cust-2,en,Europe/Dublin,,,Conor
+3,chrome,10003,cust-3,en,Europe/Dublin,,,Maeve
+"""
+HOSTILE_EMAIL = """<h1>Bulbs</h1>
+<script>parent.document.title = 'ran'; fetch('EVIL/script')</script>
+<img src="EVIL/picture" onerror="parent.document.title = 'ran'">
+<meta http-equiv="refresh" content="0; url=EVIL/refresh">
+<form action="EVIL/form"><button id="send">send</button></form>
+<a id="link" href="EVIL/link">see them</a>
+<a id="top" target="_top" href="EVIL/top">leave</a>"""
+EVENING = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" width="600" height="300">
+<defs><linearGradient id="s" x2="0" y2="1"><stop stop-color="#2b2f77"/><stop offset=".55" stop-color="#d9657d"/>
+<stop offset="1" stop-color="#ffc27a"/></linearGradient></defs>
+<rect width="600" height="300" fill="url(#s)"/><circle cx="430" cy="176" r="46" fill="#ffe3a8"/>
+<path d="M0 205C120 150 210 235 330 200S520 150 600 190V300H0Z" fill="#5a3c6e"/>
+<path d="M0 245C90 200 220 275 340 238S540 215 600 240V300H0Z" fill="#2f2a52"/>
+<g stroke="#1d1a38" stroke-width="5" stroke-linecap="round"><path d="M96 268V226M136 274V216M176 270V232"/></g>
+<g fill="#ff8f8f"><circle cx="96" cy="220" r="13"/><circle cx="136" cy="208" r="16"/>
+<circle cx="176" cy="226" r="12"/></g></svg>"""
+
+
+UNLABELLED_FIELDS = """[...document.querySelectorAll('input:not([type=hidden]), textarea, iframe')]
+  .filter(e => !(e.labels?.length || e.title)).map(e => e.outerHTML)"""
+# Text whose contrast with what is behind it is less than WCAG's 4.5 to 1; what lies on a picture is left out.
+FAINT_TEXT = """() => {
+  const parse = text => { const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => { const f = c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
+  const behind = element => { for (let e = element; e; e = e.parentElement) { const style = getComputedStyle(e);
+    if (style.backgroundImage !== 'none') return null;
+    const colour = parse(style.backgroundColor); if (colour[3] > 240) return colour; } return [255, 255, 255]; };
+  const found = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!own || e.closest('[aria-hidden], .hidden, .skip, option') || !e.checkVisibility()) continue;
+    const back = behind(e); if (!back) continue;
+    const style = getComputedStyle(e), fore = parse(style.color), alpha = fore[3] / 255 * style.opacity;
+    const seen = fore.slice(0, 3).map((c, i) => c * alpha + back[i] * (1 - alpha));
+    const [high, low] = [light(seen), light(back)].sort((a, b) => b - a);
+    const contrast = (high + .05) / (low + .05);
+    const what = `${e.className || e.tagName} "${e.textContent.trim().slice(0, 20)}"`;
+    if (contrast < 4.5) found.push(`${what} ${contrast.toFixed(1)}`);
+  }
+  return found; }"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
+    named = os.environ.get(CHROMIUM_VARIABLE)
+    path = named or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip(f"wants Chromium: none is installed; install it, or name one in {CHROMIUM_VARIABLE}")
+    if not shutil.which(path):
+        pytest.fail(f"there is no {path}, which {CHROMIUM_VARIABLE} names", pytrace=False)
+    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
+    with playwright.sync_playwright() as driver:
+        # Without its sandbox where it would not start in one; it sees nothing but this service.
+        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET)
+        yield started
+        started.close()
+
+
+class Endpoint:
+    """Takes post-backs, and notes the path of whatever else comes."""
+
+    def __init__(self) -> None:
+        self.asked_for = asked_for = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                if self.path not in ("", "/"):
+                    asked_for.append(self.path)
+                self.send_response(204)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                asked_for.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+class Service:
+    """A running service in which everything arrives at once and is opened, with an app and three devices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "service.db"
+        self.database = ("--database", f"sqlite:///{self.file}")
+        (folder / "devices.csv").write_text(DEVICES)
+        app = self.command("apps", "add", "--name", "Fernhill", "--time-zone", "Europe/Dublin")
+        self.app_token = app["apptoken"]
+        self.command("devices", "import", str(folder / "devices.csv"))
+        at_once = ("--delivered", "1", "--opened", "1", "--delay-from", "0", "--delay-to", "0")
+        self.process = subprocess.Popen(
+            [COMMAND, "serve", "--port", "0", *at_once, *self.database], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.url = json.loads(self.process.stdout.readline())["listening"]
+        self.endpoint = Endpoint()
+
+    def command(self, *arguments: str) -> dict:
+        done = subprocess.run(
+            [COMMAND, *arguments, *self.database], check=True, capture_output=True, timeout=60
+        )
+        return json.loads(done.stdout)
+
+    def send(self, **fields: object) -> str:
+        """Create a campaign, wait until it is through, and give the address of its first message."""
+        posted = {"webhook_delivery": self.endpoint.url, "webhook_open": self.endpoint.url}
+        body = {"apptoken": self.app_token, "title": "A campaign", **posted, **fields}
+        answer = requests.post(f"{self.url}/api/external/create/campaign", json=body, timeout=10)
+        assert answer.status_code == 200, answer.text
+        deadline = time.monotonic() + 20
+        while not requests.get(f"{self.url}/admin/progress", timeout=10).json()["quiet"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with closing(sqlite3.connect(self.file)) as connection:
+            query = "SELECT min(id) FROM sends WHERE campaign_id = ?"
+            (send,) = connection.execute(query, (answer.json()["model"]["id"],)).fetchone()
+        return f"/messages/{send}"
+
+    def hostile_email(self) -> str:
+        """Give HTML that does what it can to reach the endpoint, which has heard nothing from now on."""
+        self.endpoint.asked_for.clear()
+        return HOSTILE_EMAIL.replace("EVIL", self.endpoint.url)
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.endpoint.close()
+
+
+@pytest.fixture(scope="module")
+def service(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    started = Service(tmp_path_factory.mktemp("service"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def visit(browser, service):
+    """Opens pages in windows of their own, which note in ``complaints`` what they did not like."""
+    contexts = []
+
+    def open_page(path, width=1280, height=840, **how):
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}, **how))
+        window = contexts[-1].new_page()
+        window.complaints = []
+        window.on("console", lambda message: window.complaints.append(message.text))
+        window.on("pageerror", lambda error: window.complaints.append(str(error)))
+        window.on("dialog", lambda dialog: (window.complaints.append("dialog"), dialog.dismiss()))
+        window.goto(service.url + path)
+        return window
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def pages(service):
+    """The addresses of pages of every kind, with something to see on each."""
+    text = {
+        "push_title": "Your evening",
+        "push_text": "Hi {{first_name}}",
+        "url": "https://fernhill.example/a",
+    }
+    push = service.send(**text, ios_push=1, android_push=1, web_push=1, broadcast=1, colour="green")
+    inbox = service.send(**text, inbox=1, device_ids=[1])
+    browser_inbox = service.send(**text, inbox=1, device_ids=[3])
+    sms = {"9": {"sms": {"from": "Fernhill", "text": "Hi {{first_name}}"}}}
+    email = {"7": {"email_subject": "Bulbs", "email_html": "<h1>Bulbs</h1>", "email_text": "Bulbs"}}
+    number = int(push.removeprefix("/messages/"))
+    return [
+        "/campaigns",
+        "/campaigns/1",
+        "/campaigns/1/runs",
+        "/campaigns/1/post-backs",
+        "/campaigns/1/request",
+        *(f"/messages/{number + n}" for n in range(3)),
+        inbox,
+        browser_inbox,
+        service.send(sms=1, messages=sms, device_ids=[1]),
+        service.send(email=1, messages=email, device_ids=[1]),
+        "/search?q=cust-1",
+        "/search?q=nobody",
+        "/devices/1",
+        "/requests",
+        "/requests/1",
+        API,
+        f"{API}/add-client-id",
+        "/campaigns/999",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_every_page_fits_its_window_and_is_readable_there(visit, pages, width, scheme):
+    window = visit(pages[0], width=width, color_scheme=scheme)
+    for path in pages:
+        window.goto(visit_address(window, path))
+        needed = window.evaluate("document.documentElement.scrollWidth")
+        assert needed <= width, f"{path} needs {needed} of {width} pixels"
+        assert window.evaluate(UNLABELLED_FIELDS) == [], path
+        assert window.evaluate(FAINT_TEXT) == [], path
+    ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(246, 245, 241)", "dark": "rgb(18, 20, 24)"}[scheme]
+    assert [text for text in window.complaints if "404" not in text] == []
+
+
+def visit_address(window, path):
+    return window.evaluate("location.origin") + path
+
+
+def test_a_client_id_is_added_by_keyboard_and_its_secret_seen_once(visit):
+    window = visit(f"{API}/add-client-id")
+    window.keyboard.press("Tab")
+    assert window.evaluate("document.activeElement.textContent") == "Skip to the content"
+    window.get_by_label("Name", exact=True).focus()
+    window.keyboard.type("nightly")
+    window.keyboard.press("Tab")
+    assert window.get_by_label("Add Key").is_visible()
+    window.keyboard.press("ArrowDown")
+    assert window.get_by_role("radio", name="Secret").is_checked()
+    assert not window.get_by_label("Add Key").is_visible()
+    outline = window.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline not in ("none", "")
+    window.keyboard.press("Enter")
+    secret = window.locator("#client-secret").input_value()
+    assert len(secret) >= 40
+    assert secret not in window.url
+    window.reload()
+    assert secret not in window.content()
+    assert "is not shown again" in window.content()
+    window.goto(visit_address(window, API))
+    assert window.get_by_role("rowheader", name="nightly").count() == 1
+    assert secret not in window.content()
+    assert window.evaluate("document.cookie + JSON.stringify(localStorage)") == "{}"
+
+
+def test_a_hostile_email_does_nothing(visit, service):
+    messages = {"7": {"email_subject": "<b>Bulbs</b>", "email_html": service.hostile_email()}}
+    message = service.send(title="<script>alert(1)</script>", email=1, messages=messages, device_ids=[1])
+    window = visit(f"{message}?pictures=load")
+    email = window.frame_locator("iframe[title='The email']")
+    assert email.get_by_role("heading", name="Bulbs").is_visible()
+    assert window.get_by_role("heading", name="<b>Bulbs</b>").is_visible()
+    for link in ("#link", "#top", "#send"):
+        email.locator(link).click()
+    window.wait_for_timeout(300)
+    assert email.get_by_role("heading", name="Bulbs").is_visible()
+    assert window.url.endswith(f"{message}?pictures=load")
+    assert window.title() != "ran"
+    assert len(window.context.pages) == 1
+    assert service.endpoint.asked_for == ["/picture"]
+    assert "dialog" not in window.complaints
+
+
+def test_a_hostile_email_opened_by_itself_does_nothing_either(visit, service):
+    message = service.send(
+        email=1, messages={"7": {"email_subject": "s", "email_html": service.hostile_email()}}, device_ids=[1]
+    )
+    window = visit(f"{message}/email")
+    window.wait_for_timeout(300)
+    assert window.evaluate("document.title") == ""
+    assert service.endpoint.asked_for == []
+
+
+def test_the_picture_of_a_message_is_taken(visit, service, tmp_path):
+    message = service.send(
+        title="Evening offer",
+        push_title="Your evening, 20% off",
+        push_text="Hi {{first_name}}, everything for the garden is 20% off until midnight. See you at Fernhill!",
+        push_picture="https://pictures.example.org/evening.svg",
+        url="https://fernhill.example.org/offers/evening",
+        payload_add=[{"key": "offer", "value": "evening-20"}],
+        ios_push=1,
+        device_ids=[1],
+    )
+    number = message.removeprefix("/messages/")
+    evening = datetime(2026, 9, 18, 18, 30, 4, tzinfo=ZoneInfo("Europe/Dublin")).timestamp()
+    with closing(sqlite3.connect(service.file, timeout=20)) as connection, connection:
+        times = "sent_at = :at, delivered_at = :at + 1.2, opened_at = :at + 49"
+        connection.execute(f"UPDATE sends SET {times} WHERE id = :id", {"at": evening, "id": number})
+    window = visit("/campaigns", device_scale_factor=1.5, height=850, color_scheme="light", locale="en-IE")
+    window.route(
+        "https://pictures.example.org/**",
+        lambda route: route.fulfill(content_type="image/svg+xml", body=EVENING),
+    )
+    window.goto(f"{service.url}{message}?pictures=load")
+    picture = window.get_by_alt_text("Picture of the message")
+    assert picture.evaluate("image => image.complete && image.naturalWidth") == 600
+    assert window.get_by_text("Hi Aoife, everything for the garden").is_visible()
+    target = PICTURE if os.environ.get(PICTURE_VARIABLE) else tmp_path / "message.png"
+    target.parent.mkdir(exist_ok=True)
+    window.screenshot(path=target)
+    assert len(window.screenshot()) > 50_000
+    assert target.stat().st_size > 50_000
