@@ -16,6 +16,7 @@ from messaging_service.breakdowns import respond, to_response
 from messaging_service.control import control
 from messaging_service.external import Operation, Service, answer, create, execute, save_segment
 from messaging_service.fault_routes import fault_routes
+from messaging_service.openapi import describe
 from messaging_service.pages import page_routes
 from messaging_service.replies import Problem, RejectedError, Reply, rejected
 from messaging_service.requests import Received
@@ -37,6 +38,7 @@ def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
     app.add_exception_handler(StarletteHTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_failure)
+    describe(app, service.names)
     return app
 
 
