@@ -1,7 +1,8 @@
 # One image for every Sendoff process of docker-compose.yml: Airflow's components, the receiver, the local service.
 FROM python:3.12-slim
 
-RUN useradd --create-home --uid 50000 sendoff && install --directory --owner sendoff /home/sendoff/airflow
+ENV AIRFLOW_HOME=/opt/airflow
+RUN useradd --create-home --uid 50000 sendoff && install --directory --owner sendoff $AIRFLOW_HOME
 WORKDIR /opt/sendoff
 COPY constraints.txt pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY include include
