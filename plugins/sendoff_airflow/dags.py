@@ -22,6 +22,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
 from sendoff_airflow.assets import POST_BACKS, audience_asset, launch_asset, report_asset
+from sendoff_airflow.failures import PatientRetry
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
@@ -37,6 +38,7 @@ PATIENCE: dict[str, Any] = {
     "retry_delay": timedelta(seconds=20),
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": timedelta(minutes=15),
+    "retry_policy": PatientRetry(),
 }
 """How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sendoff.errors import RetryableError, SendoffError
@@ -20,6 +22,22 @@ class TryAgainError(AirflowException):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class PatientRetry(RetryPolicy):
+    """Try again when the service asked to be called again; in all other cases as the task's retries say."""
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002
+        max_tries: int,  # noqa: ARG002
+        context: Context | None = None,  # noqa: ARG002
+    ) -> RetryDecision:
+        """Decide after a failure; how often is still for ``retries`` to say."""
+        if isinstance(exception, TryAgainError) and exception.retry_after is not None:
+            return RetryDecision.retry(timedelta(seconds=exception.retry_after), "the service's Retry-After")
+        return RetryDecision.default()
 
 
 def as_airflow_error(error: SendoffError) -> AirflowException:

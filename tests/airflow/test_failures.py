@@ -1,0 +1,88 @@
+"""What Airflow is told of an error, and what it is not."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG, BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from sendoff import errors
+from sendoff_airflow.failures import PatientRetry, TryAgainError, explained
+
+
+@explained
+def fail(error: Exception) -> None:
+    try:
+        raise ValueError("device 4711")
+    except ValueError as cause:
+        raise error from cause
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (errors.SettingsError("x"), AirflowFailException),
+        (errors.CredentialsError("x"), AirflowFailException),
+        (errors.RefusedError("x"), AirflowFailException),
+        (errors.AmbiguousError("x"), AirflowFailException),
+        (errors.UnreachableError("x"), TryAgainError),
+        (errors.LedgerUnavailableError("x"), TryAgainError),
+        (errors.RateLimitedError("x", 7.0), TryAgainError),
+    ],
+)
+def test_only_what_may_be_tried_again_is_tried_again(error: Exception, kind: type[Exception]) -> None:
+    with pytest.raises(AirflowException) as raised:
+        fail(error)
+    assert type(raised.value) is kind
+    assert str(raised.value) == "x"
+    assert not isinstance(TryAgainError("x"), AirflowFailException)
+
+
+def test_the_wish_of_the_service_to_wait_is_kept() -> None:
+    with pytest.raises(TryAgainError) as raised:
+        fail(errors.RateLimitedError("x", 7.0))
+    assert raised.value.retry_after == 7.0
+
+
+class Busy(BaseOperator):
+    """Is told once to come back."""
+
+    def __init__(self, mark: Path, **kwargs: object) -> None:
+        super().__init__(**kwargs)
+        self.mark = mark
+
+    @explained
+    def execute(self, context: Context) -> None:
+        if not self.mark.exists():
+            self.mark.touch()
+            raise errors.RateLimitedError("busy", 0.0)
+
+
+def test_airflow_tries_again_when_the_service_said_so(tmp_path: Path, run_dag: Callable[..., DagRun]) -> None:
+    with DAG("busy", schedule=None) as dag:
+        Busy(
+            task_id="busy",
+            mark=tmp_path / "mark",
+            retries=1,
+            retry_delay=timedelta(days=1),
+            retry_policy=PatientRetry(),
+        )
+    assert run_dag(dag).state == "success"
+
+
+def test_the_cause_of_an_error_does_not_reach_airflows_log() -> None:
+    with pytest.raises(AirflowException) as raised:
+        fail(errors.UnreachableError("x"))
+    assert raised.value.__context__ is raised.value.__cause__ is None
+    assert "4711" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_any_other_error_stays_what_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())

@@ -1,0 +1,93 @@
+"""Which logical period a DAG run is for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    DagRunState,
+)
+from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
+
+from sendoff.errors import SettingsError
+from sendoff.period import Period
+from sendoff_airflow.period import period_of
+
+NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
+MIDNIGHT = NINE.replace(hour=0)
+DAY = timedelta(days=1)
+WEEKLY = CronDataIntervalTimetable("0 9 * * 1", timezone="UTC")
+AT_NINE = CronTriggerTimetable("0 9 * * *", timezone="UTC")
+ASSET = Asset("something")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "run", "period"),
+    [
+        # a schedule with intervals: the interval, whoever started the run
+        (
+            WEEKLY,
+            {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE - 7 * DAY},
+            (NINE - 7 * DAY, NINE),
+        ),
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE + DAY}, (NINE - 7 * DAY, NINE)),
+        # a schedule of moments: the moment
+        (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, (NINE, NINE)),
+        # no schedule: the day of the logical date in UTC, whatever the hour
+        (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (None, {"logical_date": MIDNIGHT}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (
+            None,
+            {"logical_date": datetime(2026, 3, 3, 1, tzinfo=timezone(timedelta(hours=2)))},
+            (MIDNIGHT, MIDNIGHT + DAY),
+        ),
+        # no logical date either: the day on which the run was due
+        (None, {"run_after": NINE + DAY}, (MIDNIGHT + DAY, MIDNIGHT + 2 * DAY)),
+        ([ASSET], {"run_after": NINE}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (
+            AssetOrTimeSchedule(timetable=WEEKLY, assets=ASSET),
+            {"run_after": NINE},
+            (MIDNIGHT, MIDNIGHT + DAY),
+        ),
+    ],
+)
+def test_a_run_is_for_its_interval_or_its_day(
+    schedule: Any, run: dict[str, Any], period: tuple[datetime, datetime]
+) -> None:
+    assert period_of(_context(schedule, **run)) == Period(*period)
+
+
+@pytest.mark.parametrize("schedule", [WEEKLY, AT_NINE])
+def test_a_run_that_fits_no_interval_of_its_schedule_is_refused(schedule: Any) -> None:
+    with pytest.raises(SettingsError, match="trigger the DAG with a logical date"):
+        period_of(_context(schedule))
+
+
+def _context(
+    schedule: Any,
+    interval: tuple[datetime | None, datetime | None] = (None, None),
+    logical_date: datetime | None = None,
+    run_after: datetime = NINE,
+) -> Any:
+    run = DagRun(
+        dag_id="d",
+        run_id="r",
+        logical_date=logical_date,
+        data_interval_start=interval[0],
+        data_interval_end=interval[1],
+        run_after=run_after,
+        start_date=None,
+        end_date=None,
+        run_type=DagRunType.MANUAL,
+        state=DagRunState.RUNNING,
+        consumed_asset_events=[],
+        partition_key=None,
+    )
+    return {"dag_run": run, "dag": DAG("d", schedule=schedule, start_date=NINE - 30 * DAY)}
