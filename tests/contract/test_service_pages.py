@@ -437,3 +437,34 @@ def test_an_empty_service_says_what_to_do_next(service_start):
 def test_pages_are_no_part_of_the_api(service_process):
     paths = get(service_process, "/openapi.json").json()["paths"]
     assert not [path for path in paths if path.startswith(("/campaigns", "/settings", "/messages"))]
+
+
+def test_pages_work_on_postgresql(postgres_url, service_on, tmp_path):
+    service = service_on(postgres_url, tmp_path, "--attempts", "1")
+    campaign = create(
+        service,
+        title="on PostgreSQL",
+        push_text="x",
+        android_push=1,
+        device_ids=[7, 14, 21],
+        webhook_open="http://127.0.0.1:9",
+    )
+    message = message_of(service, campaign)
+    tabs = [
+        f"/campaigns/{campaign}{tab}" for tab in ("", "?state=failed", "/runs", "/post-backs", "/request")
+    ]
+    for path in (
+        "/campaigns",
+        *tabs,
+        message,
+        "/requests",
+        "/search?q=7",
+        "/search?q=postgresql",
+        "/devices/7",
+        API,
+        "/search?q=%00",
+    ):
+        assert "<main" in page(service, path)
+    assert submit(service, ADD, **client_form(service, name="\0")).status_code == 400
+    form = client_form(service, name="once")
+    assert [submit(service, ADD, **form).status_code for _ in range(2)] == [200, 409]

@@ -32,7 +32,7 @@ def add(router: APIRouter, service: Service) -> None:
 
 
 def _search(request: Request, service: Service) -> Response:
-    asked = request.query_params.get("q", "").strip()[:200]
+    asked = request.query_params.get("q", "").replace("\0", "").strip()[:200]
     now = service.clock.time()
     part = page_of(request, _MESSAGES_AT_ONCE)
     with service.store.read() as connection:

@@ -29,7 +29,7 @@ from messaging_service.visitors import only_own_forms
 
 ADDRESS = "/settings/integrations/api"
 _SOON = timedelta(days=30)
-Text = Annotated[str, Form(max_length=100)]
+Text = Annotated[str, Form(max_length=100, pattern=r"^[^\x00]*$")]
 Pem = Annotated[str, Form(max_length=20_000)]
 _OWN_FORM = [Depends(only_own_forms)]
 
