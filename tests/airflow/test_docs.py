@@ -1,0 +1,42 @@
+"""The examples of docs/airflow.md are what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from sendoff_airflow.fields import ServiceFields
+from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.stores import LedgerHook, ReceiverHook
+
+PAGE = (Path(__file__).parents[2] / "docs/airflow.md").read_text()
+CONNECTIONS = {
+    found["conn_type"]: found for found in map(json.loads, re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+}
+
+
+def test_the_example_dag_loads(tmp_path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "example.py").write_text(code)
+    bag = DagBag(tmp_path)
+    assert bag.import_errors == {}
+    assert bag.dags["my_campaign"].task_ids == ["audience", "send", "quiet", "report"]
+
+
+def test_the_example_connections_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(CONNECTIONS) == {"sendoff", "sendoff_ledger", "sendoff_receiver"}
+    for conn_type, fields in CONNECTIONS.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_type.upper()}", json.dumps(fields))
+    assert SendoffHook("sendoff").client()
+    assert LedgerHook().url() == CONNECTIONS["sendoff_ledger"]["password"]
+    assert ReceiverHook().get_conn().public_url == "https://events.example.com"
+
+
+def test_the_page_names_each_extra_field() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert ServiceFields.known <= named
