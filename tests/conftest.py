@@ -7,9 +7,11 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import yaml
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
 
@@ -62,6 +64,20 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a marker that names no rule of rules.yaml: @pytest.mark.rule("2.11/send_days", side="client")."""
+    sections = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())["sections"]
+    known = {f"{number}/{name}" for number, section in sections.items() for name in section["rules"]}
+    for item in items:
+        for marker in item.iter_markers("rule"):
+            unknown = [name for name in marker.args if name not in known]
+            if unknown or not marker.args or marker.kwargs not in ({"side": "service"}, {"side": "client"}):
+                raise pytest.UsageError(
+                    f"{item.nodeid}: rule{marker.args} on side {marker.kwargs.get('side')!r}: "
+                    "name rules of tests/rules.yaml, and side='service' or side='client'"
+                )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

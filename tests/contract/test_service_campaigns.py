@@ -24,6 +24,11 @@ def create(service, **fields):
     return answer.json()["model"]["id"]
 
 
+@pytest.mark.rule(
+    "2.3/json", "2.3/flags", "2.3/title", "2.3/webhook_delivery", "2.3/webhook_open", "2.4/push_text",
+    "2.4/top_level", "4.2/path", "4.2/content_type", "4.2/fields", "5/bearer", "6/create", "6/delivery",
+    "6/open", "6/no_deliveries", "6/web_deliveries", "9/syntax", "9/no_version", side="service",
+)  # fmt: skip
 def test_a_campaign_is_created_sent_and_posted_back(service_process, service_listener):
     campaign = create(service_process, **PUSH, device_ids=DEVICES, **addresses(service_listener))
     service_process.wait_until_quiet()
@@ -37,6 +42,9 @@ def test_a_campaign_is_created_sent_and_posted_back(service_process, service_lis
     assert service_listener.devices("/o") == truth["opened"]
 
 
+@pytest.mark.rule(
+    "6/time", "6/device_id", "6/profile_id", "6/user_id", "6/send_id", "6/campaign_id", side="service"
+)
 def test_a_post_back_holds_what_the_document_shows(service_process, service_listener):
     before = int(time.time())
     campaign = create(
@@ -55,6 +63,7 @@ def test_a_post_back_holds_what_the_document_shows(service_process, service_list
     }
 
 
+@pytest.mark.rule("6/send_id", side="service")
 def test_every_message_has_a_send_id_of_its_own(service_process, service_listener):
     campaigns = [
         create(service_process, email=1, messages=EMAIL, device_ids=DEVICES, **addresses(service_listener))
@@ -69,6 +78,7 @@ def test_every_message_has_a_send_id_of_its_own(service_process, service_listene
 EMAIL = {"7": {"email_subject": "s", "email_html": "<p>h</p>", "email_type": 1, "email_template": 1}}
 
 
+@pytest.mark.rule("2.3/email", "2.4/messages_7", "6/delivery", side="service")
 def test_email_reaches_devices_with_an_address_and_its_delivery_is_posted(service_process, service_listener):
     campaign = create(
         service_process, email=1, messages=EMAIL, device_ids=[1, 2, 3, 4], **addresses(service_listener)
@@ -80,6 +90,7 @@ def test_email_reaches_devices_with_an_address_and_its_delivery_is_posted(servic
     assert truth["post_backs"]["delivery"] == truth["delivered"]
 
 
+@pytest.mark.rule("2.3/web_push_browser", side="service")
 def test_the_browser_flags_select_browsers(service_process):
     campaign = create(service_process, web_push=1, web_push_chrome=1, web_push_firefox=0, device_ids=DEVICES)
     service_process.wait_until_quiet()
@@ -88,6 +99,7 @@ def test_the_browser_flags_select_browsers(service_process):
     assert set(truth["delivered"]) <= set(truth["platforms"]["chrome"])
 
 
+@pytest.mark.rule("2.3/broadcast", "2.9/broadcast", side="service")
 def test_broadcast_reaches_every_device(service_process):
     campaign = create(service_process, **PUSH, broadcast=1)
     service_process.wait_until_quiet()
@@ -123,6 +135,11 @@ def test_unknown_members_are_accepted_and_reported(service_process):
     assert set(request["warnings"]) == warnings
 
 
+@pytest.mark.rule(
+    "2.3/flags", "2.3/title", "2.3/android_push", "2.3/broadcast", "2.3/segmentation",
+    "2.3/webhook_delivery", "2.3/webhook_open", "2.11/send_type", "2.11/send_date", "2.11/send_time",
+    "2.11/timezone", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -166,6 +183,7 @@ def test_a_wrong_field_is_named(service_process, fields, field):
     assert body["message"]
 
 
+@pytest.mark.rule("2.3/json", "2.3/apptoken", "5/bearer", "7/401", side="service")
 @pytest.mark.parametrize(
     ("content", "authorization", "code"),
     [
@@ -189,6 +207,7 @@ def test_a_request_that_proves_nothing_is_refused_in_the_envelope(
     assert body["message"]
 
 
+@pytest.mark.rule("2.3/apptoken", side="service")
 def test_an_app_token_alone_is_enough(service_process):
     fields = {
         "apptoken": service_process.app_token,
@@ -221,6 +240,7 @@ def test_what_does_not_exist_is_said_in_the_envelope(service_process, method, pa
     assert (answer.status_code, answer.json()["code"], answer.json()["success"]) == (code, code, False)
 
 
+@pytest.mark.rule("2.11/once", side="service")
 def test_a_once_off_campaign_is_held_until_its_time(service_process):
     at = datetime.now(UTC) + timedelta(hours=2)
     schedule = {"send_type": 1, "send_date": f"{at:%Y-%m-%d}", "send_time": f"{at:%H:%M}", "timezone": "UTC"}
@@ -233,6 +253,7 @@ def test_a_once_off_campaign_is_held_until_its_time(service_process):
     assert listed["runs"][0]["due_at"] == at.replace(second=0, microsecond=0).isoformat()
 
 
+@pytest.mark.rule("2.11/timezone", side="service")
 def test_a_schedule_follows_its_time_zone(service_process):
     schedule = {"send_type": 1, "send_date": "2040-07-01", "send_time": "09:00", "timezone": "Europe/Dublin"}
     campaign = create(service_process, **PUSH, device_ids=[1], **schedule)
@@ -240,6 +261,7 @@ def test_a_schedule_follows_its_time_zone(service_process):
     assert listed["runs"][0]["due_at"] == "2040-07-01T08:00:00+00:00"
 
 
+@pytest.mark.rule("2.11/once", side="service")
 def test_a_once_off_campaign_of_this_minute_is_sent(service_process):
     now = datetime.now(UTC)
     schedule = {
@@ -269,6 +291,7 @@ def template(service, **fields):
     return create(service, **PUSH, trigger=3, **fields)
 
 
+@pytest.mark.rule("4.3/path", "4.3/content_type", "6/execute", side="service")
 def test_a_template_waits_until_it_is_executed(service_process, service_listener):
     campaign = template(service_process)
     time.sleep(0.2)
@@ -282,6 +305,7 @@ def test_a_template_waits_until_it_is_executed(service_process, service_listener
     assert service_listener.devices("/o") == truth["opened"]
 
 
+@pytest.mark.rule("4.3/post_backs", "6/execute", side="service")
 def test_each_execution_has_its_own_addresses_and_fates(service_process, service_listener):
     campaign = template(service_process)
     for number in ("1", "2"):
@@ -310,6 +334,7 @@ def test_an_execution_reaches_its_targets_by_any_kind_of_identifier(service_proc
     assert service_process.admin(f"campaigns/{campaign}/truth")["targeted"] == devices
 
 
+@pytest.mark.rule("4.3/one_to_one", side="service")
 def test_an_execution_may_bring_variables_for_each_target(service_process):
     campaign = template(service_process)
     variables = {"cust-9": {"gate": "B4"}}

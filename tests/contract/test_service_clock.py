@@ -25,7 +25,7 @@ def create(service, **fields):
     return answer.json()["model"]["id"]
 
 
-@pytest.mark.rule("2.11 once-off: sent at send_date and send_time", side="service")
+@pytest.mark.rule("2.11/send_type", "2.11/once", "2.11/send_date", "2.11/send_time", side="service")
 def test_a_scheduled_campaign_is_sent_when_the_clock_is_advanced(service_process):
     campaign = create(service_process, device_ids=[1, 2], **in_an_hour(service_process))
     assert targeted(service_process, campaign) == []

@@ -103,7 +103,10 @@ LANGUAGES = {
 }
 
 
-@pytest.mark.rule("2.5 languages: each person reads their own", side="service")
+@pytest.mark.rule(
+    "2.5/languages_multi", "2.5/languages_list", "2.5/languages_default", "2.5/push_text_languages",
+    "2.5/push_title_languages", "2.5/url_languages", "2.5/shared_url", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("device", "language", "title", "text", "url"),
     [
@@ -126,14 +129,17 @@ def test_each_person_reads_their_language(people, device, language, title, text,
     )
 
 
-@pytest.mark.rule("2.5 languages_multi 0: the plain text is used", side="service")
+@pytest.mark.rule("2.5/languages_multi", side="service")
 def test_translations_are_not_looked_at_without_languages_multi(people):
     campaign = send(people, **PUSH, device_ids=[1001], **{**LANGUAGES, "languages_multi": 0})
     message = only(people, campaign, 1001)["message"]
     assert (message["language"], message["text"]) == (None, "plain")
 
 
-@pytest.mark.rule("2.5 languages: checked", side="service")
+@pytest.mark.rule(
+    "2.5/languages_list", "2.5/languages_default", "2.5/push_text_languages", "2.5/url_languages",
+    side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -154,7 +160,10 @@ def test_languages_that_do_not_fit_together_are_refused(people, fields, field):
     assert field in refusal(people, **{**LANGUAGES, **fields})
 
 
-@pytest.mark.rule("2.4 messages: different content for different types", side="service")
+@pytest.mark.rule(
+    "2.3/messages", "2.4/push_title", "2.4/push_text", "2.4/top_level", "2.4/messages", "2.4/messages_3",
+    "2.4/messages_push", side="service",
+)  # fmt: skip
 def test_an_entry_of_messages_stands_over_the_top_level(people):
     messages = {"1": {"push_text": "ios"}, "2": {"push_text": "android"}, "3": {"push_title": "web"}}
     campaign = send(people, **PUSH, device_ids=[1001, 1002, 1003], push_title="all", messages=messages)
@@ -166,7 +175,10 @@ def test_an_entry_of_messages_stands_over_the_top_level(people):
     ]
 
 
-@pytest.mark.rule("2.5 payload_add, url; 2.4 picture, icon", side="service")
+@pytest.mark.rule(
+    "2.4/push_title", "2.4/push_picture_type", "2.4/push_picture", "2.4/icon", "2.5/url",
+    "2.5/payload_add", "2.5/url_browser", "2.5/page", side="service",
+)  # fmt: skip
 def test_a_push_carries_its_link_picture_and_payload(people):
     campaign = send(
         people,
@@ -193,6 +205,10 @@ def test_a_push_carries_its_link_picture_and_payload(people):
     assert {name: message[name] for name in expected} == expected
 
 
+@pytest.mark.rule(
+    "2.3/encryption", "2.4/inbox_type", "2.4/push_picture", "2.5/url", "2.5/payload_add",
+    "2.6/email_address_id", "2.6/email_unsubscribe", "2.6/email_type", "2.8/sms", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -215,7 +231,10 @@ def test_content_of_the_wrong_form_is_refused(people, fields, field):
     assert field in refusal(people, **fields)
 
 
-@pytest.mark.rule("2.6 email: subject, HTML and text with tags", side="service")
+@pytest.mark.rule(
+    "2.4/messages_7", "2.6/email_address_id", "2.6/email_subject", "2.6/email_html", "2.6/email_text",
+    "2.6/email_unsubscribe", "2.6/email_type", "2.6/tags", side="service",
+)  # fmt: skip
 def test_an_email_is_personal(people):
     campaign = send(people, email=1, device_ids=[1001], messages={"7": EMAIL})
     message = only(people, campaign, 1001)["message"]
@@ -229,7 +248,7 @@ def test_an_email_is_personal(people):
     assert {name: message[name] for name in expected} == expected
 
 
-@pytest.mark.rule("2.8 sms: from and text with tags", side="service")
+@pytest.mark.rule("2.3/sms", "2.4/messages_9", "2.8/sms", "2.8/from", "2.8/text", "2.8/tags", side="service")
 def test_an_sms_is_personal(people):
     sms = {"sms": {"from": "Shop", "text": "Hi {{ first_name }}"}}
     campaign = send(people, sms=1, device_ids=[1001, 1004], messages={"9": sms})
@@ -238,7 +257,7 @@ def test_an_sms_is_personal(people):
     assert only(people, campaign, 1004)["error"] == "NO_CHANNEL"
 
 
-@pytest.mark.rule("2.6 tags: who lacks a value gets nothing", side="service")
+@pytest.mark.rule("2.6/tags", side="service")
 def test_nobody_gets_a_message_whose_tags_lack_a_value(people):
     fields = {"push_text": "Hi {{first_name}}", "ios_push_sandbox": 1}
     campaign = send(people, **PUSH, device_ids=[1001, 1004], **fields)
@@ -250,7 +269,7 @@ def test_nobody_gets_a_message_whose_tags_lack_a_value(people):
     assert 1004 not in truth["delivered"]
 
 
-@pytest.mark.rule("2.3 ios_push_sandbox: the iOS sandbox is targeted", side="service")
+@pytest.mark.rule("2.3/ios_push", "2.3/ios_push_sandbox", side="service")
 @pytest.mark.parametrize(
     ("flags", "reached"),
     [
@@ -265,7 +284,10 @@ def test_the_sandbox_flag_selects_the_environment(people, flags, reached):
     assert got == reached
 
 
-@pytest.mark.rule("2.7 webhook: really called, with query, headers and body", side="service")
+@pytest.mark.rule(
+    "2.3/webhook", "2.4/messages_8", "2.7/webhook", "2.7/url", "2.7/get_params", "2.7/request_body_type",
+    "2.7/request_body_data", "2.7/request_headers", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("kind", "body", "content_type", "sent"),
     [
@@ -290,7 +312,7 @@ def test_a_webhook_message_is_called_once_for_each_device(people, called, kind, 
     assert people.admin(f"campaigns/{campaign}/truth")["delivered"] == [1002]
 
 
-@pytest.mark.rule("6 delivery of a webhook message is posted back", side="service")
+@pytest.mark.rule("6/delivery", side="service")
 def test_only_a_webhook_that_is_accepted_is_delivered(people, called, service_listener):
     called.received.clear()
     fields = {"device_ids": [1001, 1002], "webhook_delivery": f"{service_listener.url}/d"}
@@ -311,7 +333,10 @@ def test_a_webhook_elsewhere_is_not_called(people, url):
     assert sent["error"].startswith("not called") or "DNS" in sent["error"] or "Connector" in sent["error"]
 
 
-@pytest.mark.rule("2.7 webhook: checked", side="service")
+@pytest.mark.rule(
+    "2.7/webhook", "2.7/url", "2.7/get_params", "2.7/request_body_type", "2.7/request_body_data",
+    "2.7/request_headers", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("webhook", "field"),
     [
@@ -330,7 +355,7 @@ def test_a_wrong_webhook_is_refused(people, webhook, field):
     assert field in refusal(people, webhook=1, messages={"8": {"webhook": whole}})
 
 
-@pytest.mark.rule("2.12 push expiry: no delivery after it, four weeks by default", side="service")
+@pytest.mark.rule("2.12/push_expiry", "2.12/push_expiry_unit", "2.12/push_expiry_time", side="service")
 def test_a_push_that_would_come_too_late_expires(service_start):
     service = service_start("--delivered", "1", "--opened", "0", "--delay-from", "100", "--delay-to", "100")
     now = int(time.time())
@@ -360,7 +385,7 @@ def worked_through(service, campaign):
     return found[0]
 
 
-@pytest.mark.rule("2.12 expiry: length and unit belong together", side="service")
+@pytest.mark.rule("2.12/push_expiry", "2.12/push_expiry_unit", "2.12/inbox_expiry_unit", side="service")
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -378,7 +403,7 @@ def test_an_expiry_that_is_not_whole_is_refused(people, fields, field):
     assert field in refusal(people, **fields)
 
 
-@pytest.mark.rule("2.12 inbox persistence: removed after its time", side="service")
+@pytest.mark.rule("2.3/inbox", "2.12/inbox_expiry", "2.12/inbox_expiry_unit", side="service")
 def test_an_inbox_message_leaves_the_inbox(people):
     texts = {}
     for name, fields in {
@@ -401,7 +426,7 @@ def test_an_inbox_message_leaves_the_inbox(people):
     assert lying() == ["stays"]
 
 
-@pytest.mark.rule("9 unknown and idle members are reported", side="service")
+@pytest.mark.rule("9/syntax", side="service")
 def test_what_has_no_effect_is_reported(people):
     campaign = send(
         people,

@@ -47,7 +47,7 @@ def texts(service, campaign):
     }
 
 
-@pytest.mark.rule("4.3 params and target_with_params fill in tags", side="service")
+@pytest.mark.rule("4.3/one_to_one", side="service")
 def test_variables_of_a_target_stand_over_those_of_all(people):
     campaign = template(people, push_text="{{gate}} {{flight}} {{tier}}")
     execute(
@@ -75,7 +75,7 @@ def test_each_execution_keeps_its_own_words(people):
     assert texts(people, campaign)[1001] == ["1", "2", "three"]
 
 
-@pytest.mark.rule("4.3 target_by: ids, tokens, external ids, email addresses, user ids", side="service")
+@pytest.mark.rule("4.3/one_to_one", side="service")
 @pytest.mark.parametrize(
     ("kind", "target", "devices"),
     [
@@ -93,7 +93,7 @@ def test_target_by_says_what_the_identifiers_are(people, kind, target, devices):
     assert people.admin(f"campaigns/{campaign}/truth")["targeted"] == devices
 
 
-@pytest.mark.rule("4.3 conditions of a template hold for its targets", side="service")
+@pytest.mark.rule("2.9/conditions", side="service")
 def test_the_conditions_of_a_template_hold(people):
     gold = {"operator": "AND", "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]]}
     campaign = template(people, conditions=gold)
@@ -106,7 +106,6 @@ def test_the_conditions_of_a_template_hold(people):
     assert people.admin(f"campaigns/{alone}/truth")["targeted"] == [1001]
 
 
-@pytest.mark.rule("4.3 time: when to execute", side="service")
 def test_an_execution_waits_for_its_time(people):
     now = datetime.fromisoformat(people.admin("clock")["now"])
     campaign = template(people)
@@ -117,7 +116,6 @@ def test_an_execution_waits_for_its_time(people):
     assert texts(people, campaign)[1001] == ["hello"]
 
 
-@pytest.mark.rule("4.3 target_existing_only 0 creates missing profiles", side="service")
 def test_missing_profiles_are_created_and_others_updated(people):
     campaign = template(people, **SMS, android_push=0, ios_push=0, web_push=0)
     targets = {
@@ -141,7 +139,7 @@ def test_missing_profiles_are_created_and_others_updated(people):
     assert (last["message_type"], last["message"]["text"]) == (9, "Hi u1")
 
 
-@pytest.mark.rule("4.3 execute: checked", side="service")
+@pytest.mark.rule("4.3/post_backs", side="service")
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -167,7 +165,7 @@ def test_a_wrong_execution_names_its_field(people, fields, field):
     assert field in [problem["field"] for problem in answer.json()["errors"]]
 
 
-@pytest.mark.rule("2.11 API-triggered: only within its window", side="service")
+@pytest.mark.rule("2.11/triggered", "2.11/start_date", side="service")
 def test_a_template_outside_its_window_is_not_executed(people):
     campaign = template(people, send_type=2, start_date="2090-01-01", timezone="UTC")
     answer = people.execute(id=campaign, target=[1])

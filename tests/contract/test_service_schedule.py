@@ -57,8 +57,9 @@ def sent(service, campaign, device):
 
 
 @pytest.mark.rule(
-    "2.11 recurring: send_type 2 with send_days, start_date, end_date and send_time", side="service"
-)
+    "2.11/send_type", "2.11/recurring", "2.11/send_days", "2.11/send_time", "2.11/start_date",
+    "2.11/end_date", side="service",
+)  # fmt: skip
 def test_a_recurring_campaign_runs_on_its_days_until_its_end(people):
     day = tomorrow(people)
     days = [(day + timedelta(days=n)).isoweekday() for n in (0, 2)]
@@ -79,8 +80,7 @@ def test_a_recurring_campaign_runs_on_its_days_until_its_end(people):
     assert [run["state"] for run in listed(people, campaign)["runs"]] == ["done"] * 3
 
 
-@pytest.mark.rule("2.11 send_days: all days by default; start_date: the current date", side="service")
-@pytest.mark.rule("3 without end_date it runs until it is stopped", side="service")
+@pytest.mark.rule("2.11/send_days", "2.11/start_date", "2.11/end_date", "3/until_stopped", side="service")
 def test_a_recurring_campaign_without_end_runs_every_day_until_it_is_stopped(people):
     campaign = create(people, send_time="12:00", timezone="Europe/Dublin")
     start = tomorrow(people)
@@ -108,7 +108,7 @@ def test_a_campaign_is_stopped_by_command(people, service_command):
     assert people.post("/admin/campaigns/999999/stop").status_code == 404
 
 
-@pytest.mark.rule("2.11 timezone absent: the users' own time zone", side="service")
+@pytest.mark.rule("2.11/own_timezone", side="service")
 def test_without_a_time_zone_each_persons_own_counts(people):
     day = tomorrow(people, hour=24)
     campaign = create(people, send_type=1, send_date=f"{day:%Y-%m-%d}", send_time="10:00")
@@ -122,7 +122,7 @@ def test_without_a_time_zone_each_persons_own_counts(people):
     assert people.admin(f"campaigns/{campaign}/truth")["targeted"] == EVERYONE
 
 
-@pytest.mark.rule("2.11 recurring in the users' own time zones", side="service")
+@pytest.mark.rule("2.11/own_timezone", side="service")
 def test_a_recurring_campaign_follows_each_persons_zone(people):
     day = tomorrow(people, hour=24)
     dates = {"start_date": f"{day:%Y-%m-%d}", "end_date": f"{day + timedelta(days=1):%Y-%m-%d}"}
@@ -144,7 +144,10 @@ def test_who_has_passed_the_time_already_gets_nothing_and_a_record(people):
     assert len(sent(people, campaign, 1002)) == 1
 
 
-@pytest.mark.rule("2.11 schedules: checked", side="service")
+@pytest.mark.rule(
+    "2.11/send_type", "2.11/send_time", "2.11/send_days", "2.11/start_date", "2.11/end_date",
+    "2.11/end_time", "2.11/timezone", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

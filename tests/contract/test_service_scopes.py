@@ -19,12 +19,12 @@ def headers_of(service, client):
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.mark.rule("2.2 all scopes are selected by default", side="service")
+@pytest.mark.rule("2.2/scopes_default", side="service")
 def test_a_client_id_has_every_scope_by_default(service_process):
     assert add(service_process)["scopes"] == EVERY
 
 
-@pytest.mark.rule("2.2 scopes restrict the permissions", side="service")
+@pytest.mark.rule("2.2/scopes", side="service")
 @pytest.mark.parametrize(("path", "lacking"), [(CREATE, "create"), (EXECUTE, "execute")])
 def test_a_request_without_its_scope_is_answered_403(service_process, path, lacking):
     others = [option for name in EVERY if name != lacking for option in ("--scope", name)]

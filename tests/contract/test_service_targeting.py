@@ -41,7 +41,10 @@ def group(operator, *members):
     return {"operator": operator, **{str(number): member for number, member in enumerate(members)}}
 
 
-@pytest.mark.rule("2.9 arrays of device ids, tokens, UUIDs and external ids", side="service")
+@pytest.mark.rule(
+    "2.3/segmentation", "2.9/broadcast", "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids",
+    "2.9/external_ids", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "devices"),
     [
@@ -60,7 +63,7 @@ def test_every_kind_of_identifier_reaches_its_devices(people, fields, devices):
     assert targeted(people, **fields) == devices
 
 
-@pytest.mark.rule("2.9 conditions: groups with operator and numbered members", side="service")
+@pytest.mark.rule("2.9/conditions", "2.9/operator", "2.9/group", "2.9/condition", side="service")
 @pytest.mark.parametrize(
     ("conditions", "devices"),
     [
@@ -96,13 +99,13 @@ def test_conditions_are_asked_of_each_device(people, conditions, devices):
     assert targeted(people, conditions=only_these) == devices
 
 
-@pytest.mark.rule("2.9 conditions filter the devices that identifiers select", side="service")
+@pytest.mark.rule("2.9/conditions", side="service")
 def test_conditions_keep_the_named_devices_for_which_they_hold(people):
     gold = group("AND", condition("tier", "=", "gold"))
     assert targeted(people, device_ids=EVERYONE, conditions=gold) == [1001]
 
 
-@pytest.mark.rule("2.9 conditions: checked", side="service")
+@pytest.mark.rule("2.9/operator", "2.9/group", "2.9/condition", side="service")
 @pytest.mark.parametrize(
     ("conditions", "field"),
     [
@@ -138,7 +141,7 @@ def test_conditions_without_end_are_refused(people):
     assert people.create(**PUSH, conditions=conditions).status_code == 400
 
 
-@pytest.mark.rule("2.9 segment IDs: previously created segments", side="service")
+@pytest.mark.rule("2.9/segment_ids", "4.4/created_before", side="service")
 def test_saved_segments_are_reached_together_with_identifiers(people, tmp_path):
     gold = people.post(
         "/admin/segments", json={"title": "gold", "conditions": group("AND", condition("tier", "=", "gold"))}

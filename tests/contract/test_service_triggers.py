@@ -80,7 +80,7 @@ def texts(service, campaign, device=1001):
     return [message["message"]["text"] for message in found]
 
 
-@pytest.mark.rule("2.10 locations: entering triggers", side="service")
+@pytest.mark.rule("2.10/locations", "2.10/trigger", "4.4/created_before", side="service")
 def test_entering_a_location_sends_to_who_enters(people, shop, waiting):
     campaign = waiting(
         locations=[shop], location_trigger=ENTER, trigger=1, push_text="Hi {{first_name}} at {{location}}"
@@ -92,6 +92,7 @@ def test_entering_a_location_sends_to_who_enters(people, shop, waiting):
     assert people.admin(f"campaigns/{campaign}/truth")["targeted"] == [1001]
 
 
+@pytest.mark.rule("2.10/trigger", "2.10/limit_nth_hit", "8/location_limits", side="service")
 def test_locations_alone_make_a_campaign_that_they_trigger(people, shop, waiting):
     campaign = waiting(locations=[shop])
     at_location(people, shop)
@@ -105,14 +106,14 @@ def test_another_location_starts_nothing(people, shop, waiting):
     assert at_location(people, other) == []
 
 
-@pytest.mark.rule("2.9 a triggered campaign keeps to its segmentation", side="service")
+@pytest.mark.rule("2.3/segmentation", side="service")
 def test_who_is_not_targeted_gets_nothing(people, shop, waiting):
     waiting(locations=[shop], broadcast=0, device_ids=[1003])
     assert reasons(at_location(people, shop)) == ["not targeted"]
     assert reasons(at_location(people, shop, device=1003)) == [None]
 
 
-@pytest.mark.rule("2.10 location_limit_per_user: 1 a day by default", side="service")
+@pytest.mark.rule("2.10/limit_per_user", "2.10/limit_per_user_period", "8/location_limits", side="service")
 def test_a_person_gets_one_a_day(people, shop, waiting):
     campaign = waiting(locations=[shop])
     assert reasons(at_location(people, shop)) == [None]
@@ -126,7 +127,7 @@ def test_a_person_gets_one_a_day(people, shop, waiting):
     assert len(texts(people, campaign)) == 2
 
 
-@pytest.mark.rule("2.10 location_limit_per_user_period: campaign or day", side="service")
+@pytest.mark.rule("2.10/limit_per_user_period", side="service")
 def test_a_limit_may_hold_for_the_whole_campaign(people, shop, waiting):
     waiting(locations=[shop], location_limit_per_user_period="campaign")
     assert reasons(at_location(people, shop)) == [None]
@@ -134,7 +135,7 @@ def test_a_limit_may_hold_for_the_whole_campaign(people, shop, waiting):
     assert reasons(at_location(people, shop)) == ["location_limit_per_user is reached"]
 
 
-@pytest.mark.rule("2.10 location_limit_per_location: 1 a day by default", side="service")
+@pytest.mark.rule("2.10/limit_per_location", "8/location_limits", side="service")
 def test_each_location_has_a_limit_of_its_own(people, shop, waiting):
     other = people.post("/admin/locations", json={"title": "Café"}).json()["id"]
     waiting(locations=[shop, other], location_limit_per_user=3)
@@ -146,7 +147,7 @@ def test_each_location_has_a_limit_of_its_own(people, shop, waiting):
     assert found == [None, None, "location_limit_per_location is reached"]
 
 
-@pytest.mark.rule("2.10 location_limit_nth_hit: so many hits before", side="service")
+@pytest.mark.rule("2.10/limit_nth_hit", "2.10/limit_nth_hit_period", side="service")
 def test_the_nth_hit_triggers(people, shop, waiting):
     waiting(locations=[shop], location_limit_nth_hit=2)
     assert reasons(at_location(people, shop)) == ["location_limit_nth_hit is not reached"]
@@ -157,7 +158,6 @@ def test_the_nth_hit_triggers(people, shop, waiting):
     assert reasons(at_location(people, shop))[-1] is None
 
 
-@pytest.mark.rule("2.10 leaving a location triggers", side="service")
 def test_leaving_soon_after_entering_triggers(people, shop, waiting):
     waiting(locations=[shop], location_trigger=EXIT, location_limit_per_user=9, location_limit_per_location=9)
     assert reasons(at_location(people, shop, action="exit")) == [
@@ -170,7 +170,7 @@ def test_leaving_soon_after_entering_triggers(people, shop, waiting):
     assert reasons(at_location(people, shop, action="exit"))[0].startswith("left later")
 
 
-@pytest.mark.rule("2.10 dwell time: 1 to 30 minutes", side="service")
+@pytest.mark.rule("2.10/dwell_time", side="service")
 def test_staying_triggers_after_the_dwell_time(people, shop, waiting):
     campaign = waiting(locations=[shop], location_trigger=DWELL, dwell_time=10)
     [foreseen] = at_location(people, shop)
@@ -191,9 +191,9 @@ def test_leaving_before_the_dwell_time_calls_the_message_off(people, shop, waiti
 
 
 @pytest.mark.rule(
-    "2.11 triggered: between start_time and end_time, on send_days, from start_date to end_date",
-    side="service",
-)
+    "2.11/send_type", "2.11/triggered", "2.11/start_date", "2.11/end_date", "2.11/send_days",
+    "2.11/start_time", "2.11/end_time", side="service",
+)  # fmt: skip
 def test_a_triggered_campaign_keeps_its_window(people, shop, waiting):
     now = clock(people)
     today, weekday = f"{now:%Y-%m-%d}", now.isoweekday()
@@ -214,7 +214,7 @@ def test_a_triggered_campaign_keeps_its_window(people, shop, waiting):
     assert reasons(at_location(people, shop)) == list(windows)
 
 
-@pytest.mark.rule("2.11 the window is in the users' own time zone where none is named", side="service")
+@pytest.mark.rule("2.11/own_timezone", side="service")
 def test_the_window_follows_the_persons_zone(people, shop, waiting):
     body = {"locations": [shop], "start_time": "17:00", "end_time": "23:00"}  # 09:00 UTC is 18:00 in Tokyo
     fields = {**PUSH, "broadcast": 1, "send_type": 2, **body}
@@ -225,7 +225,7 @@ def test_the_window_follows_the_persons_zone(people, shop, waiting):
     people.post(f"/admin/campaigns/{campaign}/stop")
 
 
-@pytest.mark.rule("3 a triggered campaign without end_date runs until it is stopped", side="service")
+@pytest.mark.rule("3/until_stopped", side="service")
 def test_a_stopped_campaign_is_not_triggered(people, shop, waiting):
     campaign = waiting(locations=[shop])
     advance(people, "50d")
@@ -235,7 +235,11 @@ def test_a_stopped_campaign_is_not_triggered(people, shop, waiting):
     assert at_location(people, shop) == []
 
 
-@pytest.mark.rule("2.10 geo fields: checked", side="service")
+@pytest.mark.rule(
+    "2.10/locations", "2.10/dwell_time", "2.10/limit_per_user", "2.10/limit_per_user_period",
+    "2.10/limit_per_location", "2.10/limit_per_location_period", "2.10/limit_nth_hit",
+    "2.10/limit_nth_hit_period", "8/dwell_time", side="service",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -280,7 +284,6 @@ def test_a_wrong_hit_is_refused(people, shop, body, code):
     assert people.post("/admin/hits/location", json=body).status_code == code
 
 
-@pytest.mark.rule("2.11 triggered by an event", side="service")
 def test_an_event_reaches_every_device_of_its_user(people, waiting):
     campaign = waiting(trigger=2, event="order", push_text="{{first_name}}: {{total}}")
     value = {"total": 12}
@@ -319,7 +322,6 @@ def test_hits_are_told_by_command_too(people, shop, waiting):
     assert reasons(people.command(*hit, "--action", "exit")["campaigns"]) == ["left before the dwell time"]
 
 
-@pytest.mark.rule("2.9 conditions on what people did", side="service")
 def test_conditions_may_ask_for_hits(people, shop):
     at_location(people, shop)
     people.post("/admin/hits/event", json={"event": "bought", "user_id": "u3"})

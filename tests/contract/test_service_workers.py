@@ -84,7 +84,7 @@ def test_every_process_of_the_service_works(service):
     assert all(after[pid] > before[pid] for pid in before)
 
 
-@pytest.mark.rule("5.1 a jti only once, to prevent replay", side="service")
+@pytest.mark.rule("5.1/jti", "7/jti", "8/jti", side="service")
 def test_a_jti_is_spent_once_whichever_process_is_asked(service, tmp_path):
     private = ec.generate_private_key(ec.SECP256R1())
     file = tmp_path / "key.pem"

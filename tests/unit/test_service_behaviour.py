@@ -48,6 +48,7 @@ def test_an_impossible_behaviour_is_refused(wrong):
         Behaviour(**wrong)
 
 
+@pytest.mark.rule("6/no_deliveries", "6/web_deliveries", side="service")
 @pytest.mark.parametrize(
     ("message_type", "platform", "posted"),
     [

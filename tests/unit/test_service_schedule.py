@@ -17,7 +17,7 @@ from messaging_service.webhooks import request_of
 DUBLIN = {"send_type": 2, "send_time": "01:30"}
 
 
-@pytest.mark.rule("2.11 recurring in a time zone, through changes of the clocks", side="service")
+@pytest.mark.rule("2.11/timezone", "2.11/send_time", side="service")
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
@@ -90,7 +90,10 @@ def test_devices_of_one_user_are_one_person():
     assert person_of(device(1, None, None)) != person_of(device(2, None, None))
 
 
-@pytest.mark.rule("8 default push retry period: 4 weeks", side="service")
+@pytest.mark.rule(
+    "2.12/push_expiry", "2.12/push_expiry_time", "2.12/inbox_expiry", "2.12/inbox_expiry_time",
+    "8/push_expiry", side="service",
+)  # fmt: skip
 def test_the_earlier_of_period_and_deadline_counts():
     assert push_deadline({}, 0) == 28 * 86_400
     assert push_deadline({"push_expiry": 3, "push_expiry_unit": "hours"}, 100) == 100 + 3 * 3_600
