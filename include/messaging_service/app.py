@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, 
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Match
 
 from messaging_service import admin
 from messaging_service.breakdowns import respond, to_response
@@ -118,7 +119,14 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         reply = refused(GrantRefusedError("invalid_request", "only POST is accepted", error.status_code))
     else:
         reply = rejected(RejectedError(error.status_code, str(error.detail)))
-    return to_response(Reply(reply.code, reply.body, {**reply.headers, **(error.headers or {})}))
+    allowed = {"Allow": _allowed(request)} if error.status_code == 405 else {}
+    return to_response(Reply(reply.code, reply.body, {**reply.headers, **(error.headers or {}), **allowed}))
+
+
+def _allowed(request: Request) -> str:
+    """List the methods of every route of this path, not of one of them alone."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 
 
 async def _on_invalid(_request: Request, error: Exception) -> Response:

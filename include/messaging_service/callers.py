@@ -59,8 +59,7 @@ def authenticate(store: Store, authorization: str | None, body: Mapping[str, Any
 
     RejectedError: 400 without any authentication, 401 where one is wrong.
     """
-    app_token = body.get("apptoken")
-    if authorization is None and app_token is None:
+    if authorization is None and "apptoken" not in body:
         raise RejectedError(400, "No authentication: send a bearer token, or apptoken.")
     client, signed = None, False
     if authorization is not None:
@@ -69,7 +68,7 @@ def authenticate(store: Store, authorization: str | None, body: Mapping[str, Any
         # An access token holds no dots; a signed JWT holds two.
         signed = token.count(".") == 2
         client = (_signer if signed else _holder)(store, token if scheme.lower() == "bearer" else "", now)
-    return Caller(client, None if app_token is None else _app(store, app_token), signed)
+    return Caller(client, _app(store, body["apptoken"]) if "apptoken" in body else None, signed)
 
 
 def _holder(store: Store, token: str, now: datetime) -> ClientId:

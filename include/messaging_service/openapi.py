@@ -174,10 +174,8 @@ def _describe_token(operation: Schema) -> None:
 
 
 def _describe_external(operation: Schema, path: str, names: Names) -> None:
-    operation["requestBody"] = {
-        "required": True,
-        "content": {"application/json": {"schema": _body(path, names)}},
-    }
+    content = {"schema": _body(path, names), "example": _example(path, names)}
+    operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     # A bearer token, or apptoken in the body.
     operation["security"] = [{"bearer": []}, {}]
     refused = {code: _answer("Refused.", "Refusal") for code in ("400", "401", "404")}
@@ -207,6 +205,22 @@ def _body(path: str, names: Names) -> Schema:
     properties["messages"] = {"type": "object", "properties": dict.fromkeys(kinds, entry)}
     required = [fields.wire_name("execute_id", names)] if executes else ["title"]
     return {"type": "object", "required": required, "properties": properties}
+
+
+def _example(path: str, names: Names) -> Schema:
+    if path.endswith("/create/segment"):
+        condition = ["tags_attribute", "=", "tier", ["value", "=", "gold"]]
+        return {"title": "Gold customers", "conditions": {"operator": "AND", "0": condition}}
+    if path.endswith("/execute/campaign"):
+        name = fields.wire_name
+        return {name("execute_id", names): 1, name("target", names): [1], name("target_by", names): "id"}
+    return {
+        "title": "Spring sale",
+        "push_title": "Hello",
+        "push_text": "It is spring.",
+        "web_push": 1,
+        "broadcast": 1,
+    }
 
 
 def _properties(table: Mapping[str, fields.Check], names: Names) -> Schema:
