@@ -22,13 +22,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from urllib.request import urlopen
 from uuid import uuid4
 
+import psutil
 import sqlalchemy as sa
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -122,6 +123,7 @@ class Measured:
     rate: float  # requests per second
     p50: float  # milliseconds
     p99: float
+    cpu: float = 0.0  # microseconds of the server's processes per request, which a busy machine changes least
 
 
 class Connection(asyncio.Protocol):
@@ -173,12 +175,12 @@ async def ask(seconds: float) -> Measured:
 
 
 @contextmanager
-def serving(app: str, url: str, workers: int) -> Iterator[None]:
+def serving(app: str, url: str, workers: int) -> Iterator[psutil.Process]:
     command = [sys.executable, __file__, app, url, str(workers)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True) as server:
         try:
             wait_until_ready(server)
-            yield
+            yield psutil.Process(server.pid)
         finally:
             os.killpg(server.pid, signal.SIGTERM)
 
@@ -196,9 +198,16 @@ def wait_until_ready(server: subprocess.Popen[bytes]) -> None:
 
 
 def measure(app: str, url: str, workers: int) -> Measured:
-    with serving(app, url, workers):
+    with serving(app, url, workers) as server:
         asyncio.run(ask(0.5))  # first use of everything
-        return asyncio.run(ask(SECONDS))
+        before = seconds_of_cpu(server)
+        measured = asyncio.run(ask(SECONDS))
+        spent = seconds_of_cpu(server) - before
+    return replace(measured, cpu=spent * 1e6 / (measured.rate * SECONDS))
+
+
+def seconds_of_cpu(server: psutil.Process) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True)))
 
 
 @contextmanager
@@ -238,7 +247,7 @@ def contestants(ledgers: dict[str, str]) -> Iterator[tuple[str, tuple[str, str, 
 
 
 def middle(runs: list[Measured]) -> Measured:
-    return Measured(*(median(getattr(run, name) for run in runs) for name in ("rate", "p50", "p99")))
+    return Measured(*(median(getattr(run, name) for run in runs) for name in ("rate", "p50", "p99", "cpu")))
 
 
 def main() -> None:
@@ -256,9 +265,9 @@ def main() -> None:
     print(
         f"{CONNECTIONS} connections, {SECONDS:.0f} s, median of {ROUNDS}, {os.cpu_count()} processors for all\n"
     )
-    print(f"{'':28}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}")
+    print(f"{'':28}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU us':>9}")
     for name, result in results.items():
-        print(f"{name:28}{result.rate:>12,.0f}{result.p50:>9.1f}{result.p99:>9.1f}")
+        print(f"{name:28}{result.rate:>12,.0f}{result.p50:>9.1f}{result.p99:>9.1f}{result.cpu:>9.0f}")
     print(json.dumps(ratios(results, list(ledgers))))
 
 
@@ -275,6 +284,9 @@ def ratios(results: dict[str, Measured], databases: list[str]) -> dict[str, floa
                 receiver.rate / results[f"{database}: a commit each"].rate, 2
             ),
             f"receiver_{key}_p99_ms": round(receiver.p99, 1),
+            f"receiver_{key}_cpu_to_unstored": round(
+                receiver.cpu / results["answering without storing"].cpu, 2
+            ),
         }
     return figures
 
