@@ -44,23 +44,27 @@ class PostBacksQuietTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Ask the ledger in a thread, again and again; the task's time-out ends it if nothing else does."""
-        from sendoff_airflow.stores import ledger
-
         event = {"launch_key": self.launch_key}
         try:
-            with closing(await asyncio.to_thread(ledger, self.ledger_conn_id)) as book:
-                while not await self._settled(book):  # noqa: ASYNC110  # a database tells nobody when it changes
+            with closing(await asyncio.to_thread(self._open_ledger)) as book:
+                while not await asyncio.to_thread(self._is_settled, book):  # noqa: ASYNC110  # nobody tells us
                     await asyncio.sleep(self.poll_interval)
         except SendoffError as error:
             event["problem"] = str(error)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
-    async def _settled(self, book: Ledger) -> bool:
+    # These two run in a thread, imports included: all triggers share the one event loop.
+
+    def _open_ledger(self) -> Ledger:
+        from sendoff_airflow.stores import ledger
+
+        return ledger(self.ledger_conn_id)
+
+    def _is_settled(self, book: Ledger) -> bool:
         from sendoff.reconcile import is_settled
 
-        quiet_for = timedelta(seconds=self.quiet_for)
         try:
-            return await asyncio.to_thread(is_settled, book, self.launch_key, quiet_for=quiet_for)
+            return is_settled(book, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
         except RetryableError as error:
             self.log.warning("launch %s: %s; asking again", self.launch_key, error)
             return False

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -104,24 +107,37 @@ def test_the_trigger_fires_when_the_launch_falls_silent(ledger: Ledger) -> None:
     sensor().execute_complete({}, event.payload)
 
 
-def test_the_trigger_does_not_block_other_triggers(ledger: Ledger) -> None:
-    """Many ledgers, asked at once, leave the event loop free."""
+def test_the_trigger_leaves_the_event_loop_to_other_triggers(ledger: Ledger) -> None:
+    """Neither what it imports nor the database is waited for in the loop's thread."""
+    send(ledger)
+    script = textwrap.dedent(
+        f"""
+        import asyncio, sys, threading
+        from sendoff_airflow.triggers import PostBacksQuietTrigger
 
-    async def wait() -> float:
-        firing = [asyncio.create_task(_first_event(trigger())) for _ in range(5)]
-        await asyncio.sleep(0.2)
-        loop = asyncio.get_running_loop()
-        slowest = 0.0
-        for _ in range(20):
-            started = loop.time()
-            await asyncio.sleep(0.005)
-            slowest = max(slowest, loop.time() - started)
-        for each in firing:
-            each.cancel()
-        await asyncio.gather(*firing, return_exceptions=True)
-        return slowest
+        async def wait():
+            trigger = PostBacksQuietTrigger("{KEY}", 0.1, 0.1, "sendoff_ledger")
+            return [event.payload async for event in trigger.run()]
 
-    assert asyncio.run(wait()) < 1
+        blocking = []
+
+        def watch(event, arguments):
+            if threading.current_thread() is threading.main_thread() and (
+                event == "sqlite3.connect" or (event == "import" and arguments[0] in ("pyarrow", "sqlalchemy"))
+            ):
+                blocking.append((event, str(arguments[0])))
+
+        sys.addaudithook(watch)
+        assert asyncio.run(wait()) == [{{"launch_key": "{KEY}"}}]
+        assert "pyarrow" in sys.modules
+        print(blocking)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_launch_that_the_ledger_does_not_hold_fails_the_task(ledger: Ledger) -> None:
