@@ -85,14 +85,6 @@ def test_both_content_types_of_the_token_endpoint_are_described(service_process)
     assert set(content) == {"application/json", "application/x-www-form-urlencoded"}
 
 
-def test_a_renamed_parameter_is_described_under_its_new_name(service_start):
-    service = service_start("--name", "device_ids=deviceIds")
-    operation = described(service)["paths"][CREATE]["post"]
-    schema = operation["requestBody"]["content"]["application/json"]["schema"]
-    assert "deviceIds" in schema["properties"]
-    assert "device_ids" not in schema["properties"]
-
-
 @pytest.mark.parametrize(
     ("path", "methods"),
     [("/admin/faults", "DELETE, GET, POST"), ("/admin/segments", "GET, POST"), (CREATE, "POST")],
