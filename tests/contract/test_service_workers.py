@@ -138,7 +138,7 @@ def test_state_survives_a_restart(database, service, service_on, service_listene
     late = {"delay-from": "1.5", "delay-to": "1.5"}
     assert service.stop() == 0
     options = [part for name, value in late.items() for part in (f"--{name}", value)]
-    slow = service_on(database, tmp_path, "--workers", "2", *options, known=service)
+    slow = service_on(database, tmp_path, *options, known=service)
     body = {"title": "t", "push_text": "x", **EVERYONE, "webhook_open": f"{service_listener.url}/o"}
     path = "/api/external/create/campaign"
     campaign = slow.post(path, json=body, headers=headers).json()["model"]["id"]
