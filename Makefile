@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+BESIDE := -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.PHONY: help setup demo test check lint types unit contract airflow acceptance bench clean
+.PHONY: help setup demo test check lint types unit contract airflow acceptance conformance bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,9 +24,13 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: check airflow acceptance ## Everything that must pass
+test: ## Everything that must pass
+	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory airflow
+	@$(MAKE) --no-print-directory acceptance
 
-check: lint types unit contract ## What a developer runs all day
+check: lint ## What a developer runs all day
+	@$(MAKE) --no-print-directory $(BESIDE) types unit contract
 
 lint: $(READY) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -34,7 +38,11 @@ lint: $(READY) ## Style
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy
 
-unit contract airflow acceptance: $(READY)
+unit contract: $(READY)
+	@echo "== tests/$@"
+	@$(BIN)/pytest -q -n auto --dist loadfile tests/$@
+
+airflow acceptance: $(READY)
 	@echo "== tests/$@"
 	@$(BIN)/pytest -q tests/$@
 
@@ -42,6 +50,9 @@ unit:       ## Tests that need nothing
 contract:   ## Tests against the local service
 airflow:    ## Tests that need Airflow
 acceptance: ## Tests on real processes
+
+conformance: $(READY) ## Write docs/conformance.md from the tests' markers
+	@$(BIN)/python -P tests/conformance.py
 
 bench: $(READY) ## Benchmarks, each beside its peer
 	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
