@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-BESIDE := -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:  # the tests use every core by themselves
 .PHONY: help setup demo test check lint types unit contract airflow acceptance conformance bench clean
 
 help: ## List the targets
@@ -24,13 +24,9 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: ## Everything that must pass
-	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory airflow
-	@$(MAKE) --no-print-directory acceptance
+test: check airflow acceptance ## Everything that must pass
 
-check: lint ## What a developer runs all day
-	@$(MAKE) --no-print-directory $(BESIDE) types unit contract
+check: lint types unit contract ## What a developer runs all day
 
 lint: $(READY) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
