@@ -143,6 +143,7 @@ def _add_messages(router: APIRouter, service: Service) -> None:
 
     @router.get("/devices/{device_id}/inbox")
     def inbox_of(device_id: int) -> Response:
+        service.clock.read_again()
         found = inbox(service.store, device_id, service.clock.time()) if 0 < device_id < _HIGHEST else []
         return _json({"messages": [asdict(item) for item in found]})
 
