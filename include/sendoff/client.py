@@ -124,7 +124,7 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
     if status == requests.codes.too_many_requests:
         return NotProcessed("the service asks for patience (429)", retry_after=answer.retry_after)
     if status == requests.codes.unauthorized:
-        return NotProcessed("the service refuses the token, also a new one (401)")
+        return NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
     if status not in _REFUSALS:
         return InDoubt(f"HTTP {status}")
     if answer.location:

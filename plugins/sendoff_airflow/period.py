@@ -11,10 +11,11 @@ from sendoff.period import Period
 
 
 def period_of(context: Context) -> Period:
-    """Give the period that a run is for: its data interval, or the day (UTC) of its logical date.
+    """Give the period that a run is for: its data interval, or the day (UTC) before that of its logical date.
 
     The day is for DAGs that no clock starts (``schedule=None``, assets): however often such a DAG is triggered on one
-    day, it is one launch. A run that a clock's DAG was given without a logical date is for no period, and refused.
+    day, it is one launch, for the last day that is over, as a daily schedule would have it. A run that a clock's DAG
+    was given without a logical date is for no period, and refused.
     """
     run, timetable = context["dag_run"], context["dag"].timetable
     start, end = run.data_interval_start, run.data_interval_end
@@ -28,5 +29,5 @@ def period_of(context: Context) -> Period:
 
 
 def _day(moment: datetime) -> Period:
-    start = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return Period(start, start + timedelta(days=1))
+    end = moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return Period(end - timedelta(days=1), end)

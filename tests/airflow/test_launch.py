@@ -212,7 +212,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     printed = capfd.readouterr()
 
     found = _xcoms(run)
-    key = launch_key("service", "everybody", Period(DAY.replace(hour=0), DAY.replace(hour=0, day=3)))
+    key = launch_key("service", "everybody", Period(DAY.replace(hour=0, day=1), DAY.replace(hour=0)))
     assert found["audience", "return_value", -1] == {
         "launch_key": key,
         "audience": len(DEVICES),

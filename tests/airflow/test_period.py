@@ -40,21 +40,21 @@ ASSET = Asset("something")
         (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE + DAY}, (NINE - 7 * DAY, NINE)),
         # a schedule of moments: the moment
         (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, (NINE, NINE)),
-        # no schedule: the day of the logical date in UTC, whatever the hour
-        (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT, MIDNIGHT + DAY)),
-        (None, {"logical_date": MIDNIGHT}, (MIDNIGHT, MIDNIGHT + DAY)),
+        # no schedule: the day before that of the logical date in UTC, whatever the hour
+        (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
+        (None, {"logical_date": MIDNIGHT}, (MIDNIGHT - DAY, MIDNIGHT)),
         (
             None,
             {"logical_date": datetime(2026, 3, 3, 1, tzinfo=timezone(timedelta(hours=2)))},
-            (MIDNIGHT, MIDNIGHT + DAY),
+            (MIDNIGHT - DAY, MIDNIGHT),
         ),
-        # no logical date either: the day on which the run was due
-        (None, {"run_after": NINE + DAY}, (MIDNIGHT + DAY, MIDNIGHT + 2 * DAY)),
-        ([ASSET], {"run_after": NINE}, (MIDNIGHT, MIDNIGHT + DAY)),
+        # no logical date either: the day before that on which the run was due
+        (None, {"run_after": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
+        ([ASSET], {"run_after": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (
             AssetOrTimeSchedule(timetable=WEEKLY, assets=ASSET),
             {"run_after": NINE},
-            (MIDNIGHT, MIDNIGHT + DAY),
+            (MIDNIGHT - DAY, MIDNIGHT),
         ),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, cl
 
 def test_a_second_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401))
-    assert told == NotProcessed("the service refuses the token, also a new one (401)")
+    assert told == NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
     assert len(script.requests) == 4
 
 
