@@ -24,7 +24,7 @@ from messaging_service.cli import main
 
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
-QUICK = ("--delay-from", "0", "--delay-to", "0.2", "--first-pause", "0.05")
+QUICK = ("--delay-from", "0", "--delay-to", "0.05", "--first-pause", "0.05")
 
 
 @dataclass
