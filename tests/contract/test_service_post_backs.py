@@ -44,10 +44,18 @@ def drawn(seed, campaign):
     return delivered, [device for device in delivered if fates[device].opened_after is not None]
 
 
-def test_the_shares_are_followed(service_start):
-    service = service_start("--delivered", "1", "--opened", "0")
-    truth = truth_of_all(service, create(service, "http://127.0.0.1:9"))
+@pytest.fixture(scope="module")
+def certain(service_on, tmp_path_factory):
+    """A service of which every message arrives and none is opened, and that tries a post-back four times."""
+    folder = tmp_path_factory.mktemp("certain")
+    shares = ("--delivered", "1", "--opened", "0", "--attempts", "4")
+    return service_on(f"sqlite:///{folder}/service.db", folder, *shares)
+
+
+def test_the_shares_are_followed(certain, service_listener):
+    truth = truth_of_all(certain, create(certain, service_listener.url))
     assert (truth["delivered"], truth["opened"]) == (DEVICES, [])
+    certain.wait_until_quiet()
 
 
 def truth_of_all(service, campaign):
@@ -67,20 +75,20 @@ def test_every_post_back_arrives_exactly_once(service_process, service_listener)
     assert progress["post_backs"]["sent"] == len(keys)
 
 
-def test_a_post_back_is_sent_again_until_it_is_accepted(service_start, service_listener):
-    service = service_start("--delivered", "1", "--opened", "0")
+def test_a_post_back_is_sent_again_until_it_is_accepted(certain, service_listener):
+    before = certain.wait_until_quiet()["post_backs"]
     service_listener.statuses += [500, 404, 302]
-    create(service, service_listener.url, device_ids=[2], inbox=0)
-    progress = service.wait_until_quiet()
+    create(certain, service_listener.url, device_ids=[2], inbox=0)
+    after = certain.wait_until_quiet()["post_backs"]
     assert service_listener.devices("/d") == [2, 2, 2, 2]
-    assert (progress["post_backs"]["sent"], progress["post_backs"]["failed"]) == (1, 0)
+    assert (after["sent"] - before["sent"], after["failed"] - before["failed"]) == (1, 0)
 
 
-def test_a_post_back_that_is_never_accepted_is_given_up(service_start):
-    service = service_start("--delivered", "1", "--opened", "0", "--attempts", "3")
-    create(service, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nobody listens there
-    progress = service.wait_until_quiet()
-    assert (progress["post_backs"]["sent"], progress["post_backs"]["failed"]) == (0, 1)
+def test_a_post_back_that_is_never_accepted_is_given_up(certain):
+    before = certain.wait_until_quiet()["post_backs"]
+    create(certain, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nobody listens there
+    after = certain.wait_until_quiet()["post_backs"]
+    assert (after["sent"] - before["sent"], after["failed"] - before["failed"]) == (0, 1)
 
 
 def test_a_stop_loses_no_post_back(service_start, service_listener):
