@@ -30,7 +30,10 @@ _log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
 """How long a worker may be silent about a dispatch; well above the client's time-outs."""
 
-_LONGEST_PATIENCE = 60.0  # seconds to wait for the service within the loop; beyond, the caller decides
+_LONGEST_PATIENCE = (
+    60.0  # seconds to wait for the service between two accepted dispatches; beyond, the caller decides
+)
+_SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Sender:
 
     client: Client
     addresses: Addresses
-    app_token: str | None = None
+    app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
 
     def send(self, claim: Claim, campaign: Campaign, identified_by: str) -> Outcome:
@@ -98,6 +101,7 @@ def work(
     if expired := ledger.dispatches.expire_leases(launch_key, now()):
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
     tally: Counter[str] = Counter()
+    waited = 0.0
     while claim := ledger.dispatches.claim(launch_key, worker=name, now=now(), lease=LEASE):
         outcome = sender.send(claim, campaign, launch.identified_by)
         ledger.dispatches.record(claim, outcome, now())
@@ -105,8 +109,11 @@ def work(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
         if isinstance(outcome, NotProcessed):
-            _be_patient(outcome, sleep)
+            waited += _be_patient(outcome, sleep)
+            if waited > _LONGEST_PATIENCE:
+                raise RateLimitedError(f"nothing was sent for a while: {outcome.reason}", outcome.retry_after)
         else:
+            waited = 0.0
             tally[outcome.kind] += 1
     return Tally(**tally)
 
@@ -124,12 +131,14 @@ def worker_name() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"
 
 
-def _be_patient(outcome: NotProcessed, sleep: Callable[[float], None]) -> None:
-    """Wait as the service asked, or raise where it asked for too much or nothing, or where waiting is of no use."""
+def _be_patient(outcome: NotProcessed, sleep: Callable[[float], None]) -> float:
+    """Wait as the service asked and give the seconds; raise where it asked for too much, or waiting is of no use."""
     if outcome.permanent:
         raise CredentialsError(f"nothing was sent: {outcome.reason}")
     if outcome.retry_after is None:
         raise RetryableError(f"nothing was sent: {outcome.reason}")
     if outcome.retry_after > _LONGEST_PATIENCE:
         raise RateLimitedError(f"nothing was sent: {outcome.reason}", outcome.retry_after)
-    sleep(outcome.retry_after)
+    wait = max(_SHORTEST_PAUSE, outcome.retry_after)
+    sleep(wait)
+    return wait

@@ -27,7 +27,7 @@ _RUN = 50_000  # post-backs folded in one transaction: some megabytes, and a sho
 
 
 def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int:
-    """Fold every post-back that has not been folded yet; gives their number.
+    """Fold every post-back that has not been folded yet, and resolve doubts by them; gives the number folded.
 
     May be stopped at any moment and run by several processes at once: each run is stored in one transaction together
     with the mark of how far it went.
@@ -37,19 +37,19 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
         after = start
         while (events := ledger.post_backs.read(receiver, after=after, limit=run)).num_rows:
             up_to = events["number"][-1].as_py()
-            if not ledger.post_backs.store_fold(
-                _fold_run(ledger, receiver, after, up_to, events), now or datetime.now(UTC)
-            ):
+            if not ledger.post_backs.store_fold(_fold_run(ledger, receiver, after, up_to, events)):
                 break  # another process is folding this receiver
             folded += events.num_rows
             after = up_to
+    # Also where nothing was new: a dispatch may go into doubt after its evidence came.
+    if resolved := ledger.post_backs.resolve_doubts(now or datetime.now(UTC)):
+        _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
     return folded
 
 
 def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table) -> Fold:
     origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist())
     returned: dict[str, Returned] = {}
-    evidence: set[str] = set()
     minutes: Counter[tuple[str, datetime, str]] = Counter()
     for dispatch_key, part in _by_dispatch(events):
         origin = origins.get(dispatch_key)
@@ -60,15 +60,12 @@ def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.
             continue
         expected = part.filter(_is_expected(part, origin))
         returned[dispatch_key] = _returned(part, expected, origin)
-        if expected.num_rows:
-            evidence.add(dispatch_key)
         minutes.update(_minutes(origin.launch_key, expected))
     return Fold(
         receiver=receiver,
         after=after,
         up_to=up_to,
         returned=returned,
-        evidence=evidence,
         minutes={
             (launch, minute): (minutes[launch, minute, "delivery"], minutes[launch, minute, "open"])
             for launch, minute, _ in minutes
@@ -118,6 +115,7 @@ def _returned(part: pa.Table, expected: pa.Table, origin: Origin) -> Returned:
         opens=kinds["open"],
         anomalies=_anomalies(part, expected, origin),
         newest_at=pc.max(part["received_at"]).as_py(),
+        is_evidence=bool(expected.num_rows),
     )
 
 

@@ -205,6 +205,21 @@ def test_a_wish_for_patience_is_granted(ledger: Ledger, sender: Sender) -> None:
     assert slept == [2.0, 3.0]
 
 
+def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    slept: list[float] = []
+    hasty = replace(sender, client=Patient(sender.client, *[0.0] * 1000))  # type: ignore[arg-type]
+    with pytest.raises(RateLimitedError):
+        work(ledger, KEY, hasty, sleep=slept.append)
+    assert set(slept) == {1.0}
+    assert len(slept) < 100
+    assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+def test_a_sender_does_not_print_its_app_token(sender: Sender) -> None:
+    assert "APP-TOKEN" not in repr(replace(sender, app_token="APP-TOKEN"))
+
+
 def test_a_wish_for_too_much_patience_is_handed_on(ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, count=2)
     impatient = replace(sender, client=Patient(sender.client, 3600.0))  # type: ignore[arg-type]

@@ -221,6 +221,28 @@ def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None
     assert verdict_of(ledger, 3) == "missing"
 
 
+def test_evidence_that_was_folded_before_the_doubt_still_counts(ledger: Ledger) -> None:
+    (key,) = launch(ledger, outcomes=[])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    store(ledger, [event(key, "open", 1)])
+    fold(ledger)
+    ledger.dispatches.record(claim, InDoubt("no answer"), NOW)
+    reconcile(ledger, KEY)
+    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+
+
+def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger: Ledger) -> None:
+    (key,) = launch(ledger, outcomes=[])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    store(ledger, [event(key, "open", 1)])
+    ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE)
+    fold(ledger)
+    ledger.dispatches.record(claim, Accepted(200, 17), NOW + 2 * LEASE)
+    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+
+
 def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 99)])

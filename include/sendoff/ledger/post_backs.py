@@ -7,7 +7,7 @@ state that never changes: folding remembers n, and n moves in the same transacti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -64,6 +64,7 @@ class Returned:
     opens: int
     anomalies: Mapping[str, int]
     newest_at: datetime  # when the newest was received
+    is_evidence: bool  # somebody answered whom the dispatch was sent to
 
     def __or__(self, other: Returned) -> Returned:
         """Join two parts of what came back; the order of joining changes nothing."""
@@ -76,6 +77,7 @@ class Returned:
             opens=self.opens + other.opens,
             anomalies=dict(anomalies),
             newest_at=max(self.newest_at, other.newest_at),
+            is_evidence=self.is_evidence or other.is_evidence,
         )
 
 
@@ -87,7 +89,6 @@ class Fold:
     after: int
     up_to: int
     returned: Mapping[str, Returned]  # dispatch key -> what this run adds
-    evidence: Collection[str]  # keys of dispatches that somebody answered whom they were sent to
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
 
 
@@ -158,10 +159,10 @@ class PostBacks:
                 for row in connection.execute(query)
             }
 
-    def store_fold(self, fold: Fold, now: datetime) -> bool:
-        """Add a fold to what came back, move the receiver's mark, and resolve doubts that it is evidence for.
+    def store_fold(self, fold: Fold) -> bool:
+        """Add a fold to what came back, and move the receiver's mark.
 
-        All in one transaction; gives False, and changes nothing, where another process folded the same run first.
+        Both in one transaction; gives False, and changes nothing, where another process folded the same run first.
         """
         with self._database.write() as connection:
             _lock_folding(connection)
@@ -185,8 +186,29 @@ class PostBacks:
             ]
             if minutes:
                 connection.execute(self._database.insert_or_add(timeline, "deliveries", "opens"), minutes)
-            _resolve_doubts(connection, fold.evidence, now)
         return True
+
+    def resolve_doubts(self, now: datetime) -> int:
+        """Take every dispatch in doubt that something came back from for accepted; gives their number.
+
+        The campaign's number is not taken over from a post-back: its body may name any, and only the service's own
+        reply tells a forgery.
+        """
+        evident = sa.select(returns.c.dispatch_key).where(returns.c.is_evidence)
+        with self._database.write() as connection:
+            resolved = connection.execute(
+                sa.update(dispatches)
+                .where(dispatches.c.state == "in_doubt", dispatches.c.dispatch_key.in_(evident))
+                .values(state="accepted")
+                .returning(dispatches.c.dispatch_key, dispatches.c.attempt)
+            ).all()
+            rows = [
+                {**row._mapping, "kind": "evidence", "reason": _EVIDENCE, "recorded_at": now}
+                for row in resolved
+            ]
+            if rows:
+                connection.execute(sa.insert(outcomes), rows)
+        return len(rows)
 
     def returned(self, launch_key: str) -> dict[str, Returned]:
         """Give what came back of each dispatch of a launch; dispatches without a post-back are left out."""
@@ -278,6 +300,7 @@ def _returned(row: sa.Row[Any]) -> Returned:
         opens=row.opens,
         anomalies=row.anomalies,
         newest_at=row.newest_at,
+        is_evidence=row.is_evidence,
     )
 
 
@@ -290,18 +313,5 @@ def _returns_row(dispatch_key: str, returned: Returned) -> dict[str, Any]:
         "opens": returned.opens,
         "anomalies": dict(returned.anomalies),
         "newest_at": returned.newest_at,
+        "is_evidence": returned.is_evidence,
     }
-
-
-def _resolve_doubts(connection: sa.Connection, evidence: Collection[str], now: datetime) -> None:
-    # The campaign's number is not taken over: a body may name any, and only the service's own reply tells a forgery.
-    for key in evidence:
-        resolved = connection.execute(
-            sa.update(dispatches)
-            .where(dispatches.c.dispatch_key == key, dispatches.c.state == "in_doubt")
-            .values(state="accepted")
-            .returning(dispatches.c.attempt)
-        ).first()
-        if resolved:
-            row = {"dispatch_key": key, "attempt": resolved.attempt, "kind": "evidence", "reason": _EVIDENCE}
-            connection.execute(sa.insert(outcomes), row | {"recorded_at": now})

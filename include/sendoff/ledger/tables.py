@@ -194,6 +194,7 @@ returns = Table(
     Column("opens", BigInteger, nullable=False),
     Column("anomalies", JSON, nullable=False, comment="kind -> post-backs"),
     Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
+    Column("is_evidence", Boolean, nullable=False, comment="somebody answered whom the dispatch was sent to"),
     comment="what came back of one dispatch: its post-backs, folded",
 )
 

@@ -75,6 +75,12 @@ def upgrade() -> None:
             nullable=False,
             comment="when the newest was received",
         ),
+        sa.Column(
+            "is_evidence",
+            sa.Boolean(),
+            nullable=False,
+            comment="somebody answered whom the dispatch was sent to",
+        ),
         sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_returns")),
         comment="what came back of one dispatch: its post-backs, folded",
     )
