@@ -29,7 +29,7 @@ app = typer.Typer(
 LedgerUrl = Annotated[
     str | None,
     typer.Option(
-        "--ledger", help="SQLAlchemy URL of the ledger [env: SENDOFF_LEDGER_URL]", show_default=False
+        "--ledger", help="SQLAlchemy URL of the ledger; default: SENDOFF_LEDGER_URL", show_default=False
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
@@ -47,7 +47,7 @@ def main() -> None:
 
 @contextmanager
 def _ledger(url: str | None) -> Iterator[Ledger]:
-    ledger = Ledger(url or load_settings().ledger_url)
+    ledger = Ledger(url or load_settings().ledger())
     try:
         yield ledger
     finally:
@@ -59,7 +59,7 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
     """Bring the ledger's tables to the newest form; safe to repeat."""
     with _ledger(ledger_url) as ledger:
         ledger.migrate()
-    typer.echo("the ledger is up to date")
+        typer.echo(f"the ledger is up to date: {ledger.name}")
 
 
 @app.command()
@@ -81,7 +81,7 @@ def preview(
         str, typer.Option(envvar="SENDOFF_WAREHOUSE_URL", help="SQLAlchemy URL of the warehouse")
     ],
     period_end: Annotated[
-        datetime | None, typer.Option(help="End of the logical period [default: today 00:00 UTC]")
+        datetime | None, typer.Option(help="End of the logical period; default: today 00:00 UTC")
     ] = None,
     days: Annotated[int, typer.Option(min=0, help="Length of the logical period")] = 1,
     as_json: AsJson = False,

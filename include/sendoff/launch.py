@@ -31,15 +31,13 @@ def prepare_launch(
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``source`` is a SQLAlchemy URL or engine. Raises QueryError and AudienceError; an audience of nobody is an error.
+    ``source`` is a SQLAlchemy URL or engine. Raises what :func:`read_audience` raises.
     """
     campaign = folder.campaign
     key = launch_key(campaign.connection, folder.name, period, resend)
     if frozen := ledger.launches.find(key):
         return frozen
     audience = read_audience(folder, period=period, source=source)
-    if not len(audience.identifiers):
-        raise AudienceError(_nobody(folder.name, audience))
     return ledger.launches.freeze(
         key,
         connection=campaign.connection,
@@ -54,7 +52,10 @@ def prepare_launch(
 
 
 def read_audience(folder: CampaignFolder, *, period: Period, source: str | Engine) -> Audience:
-    """Run a campaign's query for a period and give its audience; nothing is stored."""
+    """Run a campaign's query for a period and give its audience; nothing is stored.
+
+    Raises QueryError and AudienceError; an audience of nobody is an error.
+    """
     if folder.audience_sql is None:
         kind = folder.campaign.targeting.kind
         raise CampaignError(
@@ -62,7 +63,10 @@ def read_audience(folder: CampaignFolder, *, period: Period, source: str | Engin
         )
     parameters = {"period_start": period.start, "period_end": period.end}
     with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
-        return build_audience(batches)
+        audience = build_audience(batches)
+    if not len(audience.identifiers):
+        raise AudienceError(_nobody(folder.name, audience))
+    return audience
 
 
 def segments_of(campaign: Campaign, audience: Audience) -> Iterator[tuple[str | None, Identifiers]]:

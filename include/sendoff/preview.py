@@ -45,7 +45,7 @@ def preview(
 ) -> Preview:
     """Run a campaign's query and say what a launch for the period would send; nothing is stored or sent.
 
-    Raises QueryError and AudienceError.
+    Raises QueryError and AudienceError; an audience of nobody is an error.
     """
     audience = read_audience(folder, period=period, source=source)
     campaign = folder.campaign.resolved(period.end)

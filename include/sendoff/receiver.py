@@ -120,7 +120,7 @@ def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
 
 def app_of(settings: Settings) -> Starlette:
     """Make the application of a deployment."""
-    return create_app(Ledger(settings.ledger_url), Addresses.from_settings(settings))
+    return create_app(Ledger(settings.ledger()), Addresses.from_settings(settings))
 
 
 def serve(
@@ -136,6 +136,7 @@ def serve(
     an address that cannot be listened on. ``make_app`` is called in each worker process.
     """
     Addresses.from_settings(settings)
+    settings.ledger()
     Server(
         "sendoff receiver",
         address=_listenable(host, port),

@@ -19,13 +19,21 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="SENDOFF_", frozen=True)
 
-    ledger_url: str = Field("sqlite:///sendoff.db", description="SQLAlchemy URL of the ledger database")
+    ledger_url: str | None = Field(None, description="SQLAlchemy URL of the ledger database")
     public_url: str | None = Field(
         None, description="Where the service reaches the receiver, e.g. https://events.example.com"
     )
     post_back_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="One or two secrets that sign post-back addresses, newest first, separated by a comma"
     )
+
+    def ledger(self) -> str:
+        """Give the ledger's URL, or raise SettingsError: a ledger that nobody named would be a second one."""
+        if self.ledger_url is None:
+            raise SettingsError(
+                "SENDOFF_LEDGER_URL is not set: which database holds the ledger? For example sqlite:////data/sendoff.db"
+            )
+        return self.ledger_url
 
     @field_validator("post_back_secrets", mode="before")
     @classmethod

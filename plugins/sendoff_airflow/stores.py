@@ -52,7 +52,7 @@ class LedgerHook(BaseHook):
                 f"connection {self.ledger_conn_id}: the database URL (password field) is empty"
             )
         settings = load_settings()
-        if "ledger_url" not in settings.model_fields_set:
+        if settings.ledger_url is None:
             raise SettingsError(
                 f"there is no ledger: add the connection {self.ledger_conn_id}, or set SENDOFF_LEDGER_URL"
             )

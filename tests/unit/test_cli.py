@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -25,7 +26,10 @@ PUSH = Campaign.model_validate(
 
 def sendoff(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = Path(sys.executable).with_name("sendoff")
-    return subprocess.run([command, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SENDOFF_")}
+    return subprocess.run(
+        [command, *arguments], check=False, capture_output=True, text=True, timeout=60, env=environment
+    )
 
 
 @pytest.fixture
@@ -53,6 +57,18 @@ def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     assert sendoff("migrate", "--ledger", url).returncode == 0
     assert sendoff("migrate", "--ledger", url).returncode == 0
+
+
+def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path) -> None:
+    done = sendoff("migrate")
+    assert done.returncode == 1
+    assert "SENDOFF_LEDGER_URL is not set" in done.stderr
+
+
+def test_help_shows_where_defaults_come_from() -> None:
+    assert "default: SENDOFF_LEDGER_URL" in " ".join(
+        sendoff("report", "--help").stdout.replace("│", "").split()
+    )
 
 
 def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str) -> None:

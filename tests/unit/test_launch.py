@@ -138,3 +138,12 @@ def test_a_preview_counts_and_shows_a_request_and_stores_nothing(ledger: Ledger,
     assert seen.request["title"] == "Spring"
     assert "webhook_delivery" not in seen.request
     assert ledger.launches.search() == []
+
+
+def test_a_preview_of_nobody_is_the_error_that_a_launch_would_be(warehouse: str) -> None:
+    with pytest.raises(AudienceError, match="none of the 1 rows is left"):
+        preview(
+            folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL"),
+            period=PERIOD,
+            source=warehouse,
+        )

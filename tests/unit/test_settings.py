@@ -8,9 +8,10 @@ from sendoff.settings import load_settings
 SECRETS = "a" * 32, "b" * 32
 
 
-def test_without_variables_the_ledger_is_a_local_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_nobody_named_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SENDOFF_LEDGER_URL", raising=False)
-    assert load_settings().ledger_url == "sqlite:///sendoff.db"
+    with pytest.raises(SettingsError, match="SENDOFF_LEDGER_URL is not set"):
+        load_settings().ledger()
 
 
 def test_two_secrets_are_separated_by_a_comma(monkeypatch: pytest.MonkeyPatch) -> None:

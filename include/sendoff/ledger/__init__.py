@@ -30,6 +30,11 @@ class Ledger:
         self.post_backs = PostBacks(self._database)
         self.verdicts = Verdicts(self._database)
 
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self._database.name
+
     def migrate(self) -> None:
         """Bring the tables to the newest form; safe to repeat."""
         self._database.migrate()

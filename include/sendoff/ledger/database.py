@@ -33,6 +33,7 @@ class Database:
                 "(the latter needs: pip install 'sendoff[postgres]')"
             ) from None
         self._writing = self._engine.execution_options(writing=True)
+        self.name = parsed.render_as_string(hide_password=True)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
 
     @contextmanager
