@@ -6,21 +6,20 @@ One that is answered with 200 to 299 is delivered. It is called once; whether th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
 from sqlalchemy import Connection, Row, insert, select, update
 from yarl import URL
 
 from messaging_service.claims import Claims
 from messaging_service.clock import Clock
+from messaging_service.destinations import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.outcomes import post_back_row
 from messaging_service.rendering import Message
+from messaging_service.resolving import resolver
 from messaging_service.spellings import FORM, JSON, RAW
 from messaging_service.store import Store, devices, post_backs, runs, sends, webhook_calls
 
@@ -32,10 +31,6 @@ _TIMEOUT = 10.0
 _ANSWER_LENGTH = 200
 
 Call = Row[tuple[Any, ...]]
-
-
-class NotOnThisMachineError(OSError):
-    """An address outside of this machine, which is not called."""
 
 
 def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str, Any]:
@@ -69,12 +64,13 @@ class Caller:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Call until ``stop`` is set; what is under way then is finished first."""
-        resolver = ThreadedResolver() if self._anywhere else _Loopback()
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_AT_ONCE, resolver=resolver, use_dns_cache=False),
+            connector=aiohttp.TCPConnector(
+                limit=_AT_ONCE, resolver=resolver(self._anywhere), use_dns_cache=False
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
-            headers={"User-Agent": "messaging-service"},
+            headers={"User-Agent": USER_AGENT},
         ) as session:
             while not stop.is_set():
                 calls = await asyncio.to_thread(self._take)
@@ -98,11 +94,12 @@ class Caller:
 
     async def _call(self, session: aiohttp.ClientSession, request: dict[str, Any]) -> tuple[bool, str]:
         try:
+            url = URL(request["url"])
             if not self._anywhere:
-                _check_literal(request["url"])
+                refuse_number_elsewhere(url)
             async with session.request(
                 request["method"],
-                URL(request["url"]),
+                url,
                 data=None if request["body"] is None else request["body"].encode(),
                 headers=request["headers"],
                 allow_redirects=False,
@@ -136,29 +133,3 @@ def _note_send(connection: Connection, call: Call, accepted: bool, answer: str, 
     device_id = select(sends.c.device_id).where(sends.c.id == call.send_id).scalar_subquery()
     device = connection.execute(select(devices).where(devices.c.device_id == device_id)).one()
     connection.execute(insert(post_backs).values(post_back_row(run, device, call.send_id, "delivery", now)))
-
-
-def _check_literal(url: str) -> None:
-    """Refuse an address that is written as a number, which no resolver is asked about."""
-    try:
-        address = ipaddress.ip_address(urlsplit(url).hostname or "")
-    except ValueError:
-        return
-    if not address.is_loopback:
-        raise NotOnThisMachineError
-
-
-class _Loopback(AbstractResolver):
-    """Resolves names to loopback addresses only, so that no name leads elsewhere between a check and the call."""
-
-    def __init__(self) -> None:
-        self._resolver = ThreadedResolver()
-
-    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        if not all(ipaddress.ip_address(item["host"]).is_loopback for item in found):
-            raise NotOnThisMachineError
-        return found
-
-    async def close(self) -> None:
-        await self._resolver.close()
