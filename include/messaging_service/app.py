@@ -23,7 +23,7 @@ from messaging_service.replies import Problem, RejectedError, Reply, rejected
 from messaging_service.requests import Received
 from messaging_service.token_requests import TOKEN_PATH, answer_token, refused
 from messaging_service.tokens import GrantRefusedError
-from messaging_service.visitors import only_this_machine
+from messaging_service.visitors import no_other_site, only_this_machine
 
 EXTERNAL_PATH = "/api/external"
 Count = Annotated[int, Query(ge=1, le=1_000)]
@@ -82,7 +82,8 @@ def _api(service: Service) -> APIRouter:
 
 
 def _admin(service: Service, for_all: bool) -> APIRouter:
-    router = APIRouter(prefix="/admin", dependencies=[Depends(only_this_machine(for_all))])
+    guards = [Depends(only_this_machine(for_all)), Depends(no_other_site)]
+    router = APIRouter(prefix="/admin", dependencies=guards)
     router.include_router(control(service))
     router.include_router(fault_routes(service.store))
 

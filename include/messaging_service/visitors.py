@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
 
 def only_this_machine(for_all: bool) -> Callable[[Request], None]:
     """Make a dependency that answers 403 to other machines and to foreign host names, unless ``for_all``."""
@@ -31,13 +33,27 @@ def only_this_machine(for_all: bool) -> Callable[[Request], None]:
 def only_own_forms(request: Request) -> None:
     """Answer 403 to a form that none of the service's own pages sent."""
     site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        own = site == "same-origin"
-    else:
-        origin = request.headers.get("origin", "")
-        own = urlsplit(origin).netloc == request.headers.get("host", "") != ""
+    own = site == "same-origin" if site is not None else _is_own_origin(request)
     if not own:
         raise HTTPException(403, "The form came from elsewhere. Nothing was changed.")
+
+
+def no_other_site(request: Request) -> None:
+    """Answer 403 where a browser says that another site asks for a change; curl and the like say nothing of sites."""
+    if request.method in _SAFE:
+        return
+    headers = request.headers
+    foreign = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+    if foreign or ("origin" in headers and not _is_own_origin(request)):
+        raise HTTPException(403, "The request came from another site. Nothing was changed.")
+
+
+def _is_own_origin(request: Request) -> bool:
+    try:
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+    except ValueError:
+        return False
+    return origin == request.headers.get("host", "") != ""
 
 
 def _host_name(host: str) -> str:

@@ -217,6 +217,39 @@ def test_a_form_from_elsewhere_changes_nothing(service_process, headers):
     assert "intruder" not in page(service_process, API)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": "null"},
+        {"Origin": "http://[::1"},
+        {"Sec-Fetch-Site": "none", "Origin": "https://elsewhere.example"},
+    ],
+)
+def test_another_site_changes_nothing_by_admin(service_process, headers):
+    campaign = create(service_process, android_push=1, trigger=3)
+    for method, path in (
+        ("POST", f"campaigns/{campaign}/stop"),
+        ("POST", "clock/advance"),
+        ("DELETE", "faults"),
+    ):
+        address = f"{service_process.base_url}/admin/{path}"
+        answer = requests.request(method, address, headers=headers, timeout=10, json={"by": "1s"})
+        assert answer.status_code == 403
+    assert service_process.execute(id=campaign, target_by="id", target=[1]).status_code == 200
+    assert get(service_process, "/admin/progress", headers=headers).status_code == 200
+
+
+def test_who_says_nothing_of_sites_and_the_own_site_may_stop_a_campaign(service_process):
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": service_process.base_url}
+    for headers in ({}, {"Sec-Fetch-Site": "none"}, own):
+        campaign = create(service_process, android_push=1, trigger=3)
+        stopped = service_process.post(f"/admin/campaigns/{campaign}/stop", headers=headers)
+        assert stopped.status_code == 200
+
+
 def test_pages_answer_only_under_a_name_of_this_machine(service_process):
     port = service_process.base_url.rsplit(":")[-1]
     for host, status in (("localhost", 200), ("127.0.0.1", 200), ("rebound.example", 403), ("10.0.0.1", 403)):
