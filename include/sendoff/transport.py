@@ -32,6 +32,9 @@ Timeout = tuple[float, float]
 
 Clock = Callable[[], datetime]
 
+LONGEST_PATIENCE = 86_400.0
+"""Seconds: who asks for more with Retry-After is taken to have asked for a day."""
+
 _LONGEST_ANSWER = 4 * 2**20  # bytes
 # Long runs of token-like characters (but not words_like_this), mail addresses, and numbers of four digits or more.
 _HIDDEN = re.compile(
@@ -108,7 +111,7 @@ def post(
             url, data=body, headers=own, auth=auth, timeout=timeout, allow_redirects=False, stream=True
         ) as response:
             return _answer(response, clock)
-    except (OSError, HTTPError, HTTPException) as error:  # what requests raises is an OSError
+    except Exception as error:  # the libraries also stumble over an answer, and then the request was sent
         return _failure(error, urlsplit(url).netloc, timeout)
 
 
@@ -118,7 +121,7 @@ def _answer(response: requests.Response, clock: Clock) -> Answer:
         response.status_code,
         _content(response),
         is_html="html" in headers.get("Content-Type", "").lower(),
-        retry_after=_seconds(headers.get("Retry-After"), clock),
+        retry_after=patience(headers.get("Retry-After"), clock),
         location=_origin(headers.get("Location")),
     )
 
@@ -153,6 +156,8 @@ def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswe
         return NotSent(f"the certificate of {host} is not trusted: {cause.verify_message}")
     if isinstance(error, ReadTimeout):
         return NoAnswer(f"no answer from {host} within {timeout[1]:g} seconds")
+    if not isinstance(error, (OSError, HTTPError, HTTPException)):  # what requests raises is an OSError
+        return NoAnswer(f"what {host} answered cannot be read ({type(cause).__name__})")
     return NoAnswer(f"the connection to {host} broke before an answer ({type(cause).__name__})")
 
 
@@ -166,17 +171,18 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _seconds(value: str | None, clock: Clock) -> float | None:
-    """Read Retry-After, which is a number of seconds or a date."""
+def patience(value: str | None, clock: Clock = utc_now) -> float | None:
+    """Read Retry-After, a number of seconds or a date, as seconds from 0 to LONGEST_PATIENCE, or None."""
     if value is None:
         return None
     if value.strip().isascii() and value.strip().isdigit():
-        return float(value)
+        return min(float(value), LONGEST_PATIENCE)
     try:
         until = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - clock()).total_seconds())
+    seconds = (until.replace(tzinfo=until.tzinfo or UTC) - clock()).total_seconds()
+    return min(max(0.0, seconds), LONGEST_PATIENCE)
 
 
 def _origin(location: str | None) -> str | None:

@@ -685,6 +685,23 @@ def test_errors_are_read_whatever_their_shape(errors: Any, sentences: tuple[str,
     assert read_reply(400, orjson.dumps({"success": False, "errors": errors})).errors == sentences
 
 
+DEEP = b"[" * 1000 + b"]" * 1000
+
+
+@pytest.mark.parametrize(
+    ("errors", "sentences"),
+    [
+        (DEEP, ()),
+        (b'["a", %b, "b"]' % DEEP, ("a", "b")),
+        (b'[{"field": "title", "message": %b}, "a"]' % DEEP, ("a",)),
+        (b'[{"field": %b, "message": "is empty"}]' % DEEP, ("message: is empty",)),
+    ],
+    ids=range(4),
+)
+def test_errors_are_read_however_deep_they_are(errors: bytes, sentences: tuple[str, ...]) -> None:
+    assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"<html>", b"[]", b"null", b"{}", b'{"success": 1}', b'{"success": tr']
 )

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+_DEEPEST = 8  # levels of ``errors`` that are looked into
+
 
 class Unreadable(ValueError):  # noqa: N818 - it is an answer's quality, and is caught rather than shown
     """The bytes are not what the service's document describes; the text says why, and quotes none of them."""
@@ -55,7 +57,7 @@ def read_reply(status: int, content: bytes) -> Reply:
         success=success,
         code=_whole(document.get("code")) or status,
         message=message if isinstance(message, str) else None,
-        errors=tuple(_sentences(document.get("errors"))),
+        errors=tuple(_sentences(document.get("errors"), _DEEPEST)),
         campaign_id=_whole(model.get("id")) if isinstance(model, dict) else None,
     )
 
@@ -132,15 +134,20 @@ def _time(value: Any) -> datetime:
         raise Unreadable("time is neither Unix seconds nor ISO 8601") from None
 
 
-def _sentences(errors: Any) -> Iterator[str]:
-    """Flatten ``errors``, whose inner shape is not shown: texts, alone or with the name of a field."""
+def _sentences(errors: Any, depth: int) -> Iterator[str]:
+    """Flatten ``errors``, whose inner shape is not shown: texts, alone or with the name of a field.
+
+    What lies deeper than ``depth`` levels is left out.
+    """
     if isinstance(errors, str):
         yield errors
+    elif depth == 0:
+        return
     elif isinstance(errors, list):
         for item in errors:
-            yield from _sentences(item)
-    elif isinstance(errors, dict) and {"field", "message"} <= errors.keys():
-        yield f"{errors['field']}: {errors['message']}"
+            yield from _sentences(item, depth - 1)
+    elif isinstance(errors, dict) and isinstance(errors.get("field"), str) and "message" in errors:
+        yield from (f"{errors['field']}: {sentence}" for sentence in _sentences(errors["message"], depth - 1))
     elif isinstance(errors, dict):
         for name, item in errors.items():
-            yield from (f"{name}: {sentence}" for sentence in _sentences(item))
+            yield from (f"{name}: {sentence}" for sentence in _sentences(item, depth - 1))

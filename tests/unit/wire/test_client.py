@@ -149,7 +149,18 @@ def test_a_web_page_instead_of_a_reply_is_in_doubt(script: Any, client: Client) 
 
 
 @pytest.mark.parametrize(
-    ("header", "seconds"), [("7", 7.0), ("Fri, 20 Nov 2026 12:01:30 GMT", 90.0), ("soon", None)]
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("Fri, 20 Nov 2026 12:01:30 GMT", 90.0),
+        ("Thu, 19 Nov 2026 12:00:00 GMT", 0.0),
+        ("soon", None),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999", None),
+        # no task should be put off until the sun burns out
+        ("100000000000", 86_400.0),
+        ("9" * 400, 86_400.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400.0),
+    ],
 )
 def test_patience_is_as_long_as_the_service_says(
     script: Any, client: Client, header: str, seconds: float | None
@@ -333,6 +344,18 @@ def test_a_status_counts_also_where_the_rest_of_the_answer_is_lost(script: Any, 
     script.tell(script.token("token-one"), script.raw(cut % 400), script.raw(cut % 429))
     assert client.create_campaign(BODY) == Refused(400, "")
     assert client.create_campaign(BODY).kind == "not_processed"
+
+
+def test_an_answer_that_breaks_the_libraries_is_in_doubt_or_what_it_says(script: Any, client: Client) -> None:
+    deep = b'{"success": true, "errors": %b%b}' % (b"[" * 1000, b"]" * 1000)
+    assert outcome(script, client, script.answer(200, deep)) == Accepted(200, None)
+    script.tell(script.answer(200, YES, Retry_After="Mon, 01 Jan 2024 00:00:00 +99999999999999999"))
+    assert client.create_campaign(BODY) == Accepted(200, 701)
+    for status in (302, 307):
+        script.tell(script.answer(status, Location="http://[::1"))
+        told = client.create_campaign(BODY)
+        assert isinstance(told, InDoubt)
+        assert told.reason.endswith("cannot be read (ValueError)")
 
 
 def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -> None:
