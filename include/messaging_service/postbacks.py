@@ -17,6 +17,7 @@ from sqlalchemy import Row, bindparam, select, update
 
 from messaging_service.claims import Claims
 from messaging_service.clock import Clock
+from messaging_service.destinations import USER_AGENT
 from messaging_service.spoiling import damaged, spoil
 from messaging_service.store import Store, post_backs, runs
 
@@ -77,7 +78,7 @@ class Sender:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._retry.timeout),
-            headers={"Content-Type": "application/json", "User-Agent": "messaging-service"},
+            headers={"Content-Type": "application/json", "User-Agent": USER_AGENT},
             skip_auto_headers=("Accept-Encoding",),
         ) as session:
             tasks = [asyncio.create_task(self._send_queued(session)) for _ in range(self._connections)]

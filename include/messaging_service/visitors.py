@@ -1,7 +1,8 @@
 """Who may look into the service, and whose forms it takes.
 
-What happened here is for the person at this machine. Three strangers could come by: another machine, a web site
-in the same browser that reaches loopback under a name of its own, and a web site that sends a form here.
+What happened here is for the person at this machine. Four strangers could come by: another machine, a web site
+in the same browser that reaches loopback under a name of its own, a web site that sends a form here, and a webhook
+message or post-back that the service itself calls on this machine.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request
 
+from messaging_service.destinations import USER_AGENT
+
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 def only_this_machine(for_all: bool) -> Callable[[Request], None]:
-    """Make a dependency that answers 403 to other machines and to foreign host names, unless ``for_all``."""
+    """Make a dependency that answers 403 to other machines and to foreign host names, unless ``for_all``.
+
+    What the service itself calls is never let in.
+    """
 
     def check(request: Request) -> None:
+        if request.headers.get("user-agent") == USER_AGENT:
+            raise HTTPException(403, "The service does not answer what it calls itself.")
         if for_all:
             return
         if request.client is None or not _is_loopback(request.client.host):

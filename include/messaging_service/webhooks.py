@@ -25,6 +25,10 @@ from messaging_service.store import Store, devices, post_backs, runs, sends, web
 
 NOT_CALLED = "not called: it is not on this machine (see serve --webhooks-anywhere)"
 _CONTENT_TYPES = {RAW: "text/plain", FORM: "application/x-www-form-urlencoded", JSON: "application/json"}
+# A message that set the length of its body could send a second request, with headers of its own, behind the first.
+_OWN_HEADERS = frozenset(
+    {"user-agent", "host", "content-length", "transfer-encoding", "connection", "upgrade"}
+)
 _AT_ONCE = 32
 _IDLE_PAUSE = 0.05
 _TIMEOUT = 10.0
@@ -40,17 +44,25 @@ def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str
 
 
 def request_of(webhook: Any) -> dict[str, Any]:
-    """Give method, url, headers and body of a webhook: POST where it has a body, else GET."""
+    """Give method, url, headers and body of a webhook: POST where it has a body, else GET.
+
+    Headers that say who calls, from where, and where the body ends are the service's own.
+    """
     kind = webhook.get("request_body_type")
     body = webhook.get("request_body_data", {}).get(kind) if kind else None
     headers = {"Content-Type": _CONTENT_TYPES[kind]} if kind else {}
     for line in (webhook.get("request_headers") or "").splitlines():
         name, _, value = line.partition(":")
-        if name.strip():
+        if name.strip() and not _is_kept_back(name.strip().lower()):
             headers[name.strip()] = value.strip()
+    headers["User-Agent"] = USER_AGENT
     query = urlencode([(pair["key"], pair["value"]) for pair in webhook.get("get_params", ())])
     url = webhook["url"] + (("&" if "?" in webhook["url"] else "?") + query if query else "")
     return {"method": "GET" if kind is None else "POST", "url": url, "headers": headers, "body": body}
+
+
+def _is_kept_back(header: str) -> bool:
+    return header in _OWN_HEADERS or header.startswith("sec-")
 
 
 class Caller:
@@ -70,7 +82,6 @@ class Caller:
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
-            headers={"User-Agent": USER_AGENT},
         ) as session:
             while not stop.is_set():
                 calls = await asyncio.to_thread(self._take)

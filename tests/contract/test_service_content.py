@@ -314,6 +314,34 @@ def test_a_webhook_message_is_called_once_for_each_device(people, called, kind, 
     assert people.admin(f"campaigns/{campaign}/truth")["delivered"] == [1002]
 
 
+def test_a_webhook_cannot_say_that_somebody_else_calls(people, called):
+    called.received.clear()
+    lines = "user-agent: curl/8\nHOST: localhost:1\nSec-Fetch-Site: same-origin\nX-Shop: a"
+    webhook = {"url": f"{called.url}/hook", "request_headers": lines}
+    send(people, webhook=1, device_ids=[1001], messages={"8": {"webhook": webhook}})
+    [(_, _, headers, _)] = called.received
+    assert headers.get_all("User-Agent") == ["messaging-service"]
+    assert headers.get_all("Host") == [called.url.removeprefix("http://")]
+    assert (headers["Sec-Fetch-Site"], headers["X-Shop"]) == (None, "a")
+
+
+@pytest.mark.parametrize("length", ["", "\nTransfer-Encoding: chunked"])
+def test_a_webhook_cannot_drive_the_service_itself(people, length):
+    waiting = people.create(**PUSH, trigger=3).json()["model"]["id"]
+    stop = f"/admin/campaigns/{waiting}/stop"
+    hidden = "0\r\n\r\n" if length else ""
+    webhook = {
+        "url": people.base_url + ("/healthz" if length else stop),
+        "request_body_type": "raw",
+        "request_body_data": {"raw": f"{hidden}POST {stop} HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+        "request_headers": f"User-Agent: curl/8\nSec-Fetch-Site: same-origin{length}",
+    }
+    campaign = send(people, webhook=1, device_ids=[1001], messages={"8": {"webhook": webhook}})
+    assert only(people, campaign, 1001)["error"] == ("HTTP 405" if length else "HTTP 403")
+    time.sleep(0.2)  # a second request would be answered after the first
+    assert people.execute(id=waiting, target_by="id", target=[1001]).status_code == 200
+
+
 @pytest.mark.rule("6/delivery", side="service")
 def test_only_a_webhook_that_is_accepted_is_delivered(people, called, service_listener):
     called.received.clear()

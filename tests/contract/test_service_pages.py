@@ -272,6 +272,13 @@ def test_another_machine_is_refused_unless_all_are_let_in():
             only_this_machine(False)(visitor(address, Host=host))
 
 
+def test_what_the_service_calls_itself_is_never_let_in():
+    own = {"Host": "localhost:8025", "User-Agent": "messaging-service"}
+    for for_all in (False, True):
+        with pytest.raises(HTTPException):
+            only_this_machine(for_all)(visitor("127.0.0.1", **own))
+
+
 def test_a_form_without_a_host_is_not_the_services_own():
     with pytest.raises(HTTPException):
         only_own_forms(visitor("127.0.0.1", Origin=""))
