@@ -11,6 +11,7 @@ from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sendoff.errors import RetryableError, SendoffError
+from sendoff.transport import LONGEST_PATIENCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +37,8 @@ class PatientRetry(RetryPolicy):
     ) -> RetryDecision:
         """Decide after a failure; how often is still for ``retries`` to say."""
         if isinstance(exception, TryAgainError) and exception.retry_after is not None:
-            return RetryDecision.retry(timedelta(seconds=exception.retry_after), "the service's Retry-After")
+            seconds = max(0.0, min(LONGEST_PATIENCE, exception.retry_after))
+            return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")
         return RetryDecision.default()
 
 

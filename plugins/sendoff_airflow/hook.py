@@ -22,7 +22,7 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.postbacks import Addresses
-from sendoff.transport import Bearer
+from sendoff.transport import Bearer, patience
 from sendoff_airflow import SERVICE
 from sendoff_airflow.failures import explained
 from sendoff_airflow.fields import ServiceFields
@@ -134,8 +134,7 @@ class SendoffHook(HttpHook):
         status = response.status_code
         said = f"{response.request.method} {response.url}: HTTP {status}"
         if status == requests.codes.too_many_requests:
-            seconds = response.headers.get("Retry-After", "")
-            raise RateLimitedError(said, float(seconds) if seconds.isdecimal() else None)
+            raise RateLimitedError(said, patience(response.headers.get("Retry-After")))
         if status >= requests.codes.server_error:
             raise AmbiguousError(said)
         if not response.ok or response.is_redirect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -48,6 +49,14 @@ def test_the_wish_of_the_service_to_wait_is_kept() -> None:
     with pytest.raises(TryAgainError) as raised:
         fail(errors.RateLimitedError("x", 7.0))
     assert raised.value.retry_after == 7.0
+
+
+@pytest.mark.parametrize(
+    ("wish", "seconds"), [(7.0, 7.0), (0.0, 0.0), (-1.0, 0.0), (1e11, 86_400.0), (math.inf, 86_400.0)]
+)
+def test_a_task_is_put_off_for_a_day_at_most(wish: float, seconds: float) -> None:
+    decision = PatientRetry().evaluate(TryAgainError("x", wish), 1, 1)
+    assert decision.retry_delay == timedelta(seconds=seconds)
 
 
 class Busy(BaseOperator):

@@ -208,6 +208,19 @@ def test_the_body_of_an_error_is_in_no_log_and_no_exception(
         assert raised.value.retry_after == 7
 
 
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("9" * 400, 86_400.0), ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400.0), ("²", None), ("soon", None)],
+)
+def test_a_wish_to_wait_is_read_as_the_client_reads_it(
+    server: Server, connect: Callable[..., SendoffHook], header: str, seconds: float | None
+) -> None:
+    server.answer("/busy", 429, Retry_After=header)
+    with pytest.raises(TryAgainError) as raised:
+        connect().run("busy", data="{}")
+    assert raised.value.retry_after == seconds
+
+
 def test_nothing_repeats_requests_on_behalf_of_the_caller(connect: Callable[..., SendoffHook]) -> None:
     with pytest.raises(NotImplementedError, match="are not repeated"):
         connect().run_with_advanced_retry({}, "api/external/other")
