@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, HTTPException, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection
 
 from messaging_service.campaigns import stop_campaign
@@ -20,6 +20,7 @@ from messaging_service.replies import RejectedError, Reply, rejected
 from messaging_service.segments import create_location, create_segment, list_locations, list_segments
 
 _HIGHEST = 2**63
+Number = Annotated[int, Field(gt=0, lt=_HIGHEST)]
 
 
 class _Body(BaseModel):
@@ -48,8 +49,8 @@ class NewLocation(_Body):
 class LocationHit(_Body):
     """A device enters or leaves (``exit``) a location."""
 
-    device_id: int
-    location_id: int
+    device_id: Number
+    location_id: Number
     action: str = "enter"
 
 
@@ -58,7 +59,7 @@ class EventHit(_Body):
 
     event: str
     user_id: str | None = None
-    device_id: int | None = None
+    device_id: Number | None = None
     value: Any = None
 
 

@@ -276,7 +276,9 @@ def test_a_wrong_geo_campaign_is_refused(people, shop, fields, field):
         ({"device_id": 1001, "location_id": 999_999}, 404),
         ({"device_id": 1001, "location_id": "SHOP", "action": "jump"}, 400),
         ({"device_id": 1001}, 400),
-        ({"device_id": 2**70, "location_id": "SHOP"}, 404),
+        ({"device_id": 2**70, "location_id": "SHOP"}, 400),
+        ({"device_id": 1001, "location_id": 2**63}, 400),
+        ({"device_id": 1001, "location_id": 0}, 400),
     ],
 )
 def test_a_wrong_hit_is_refused(people, shop, body, code):
@@ -309,6 +311,8 @@ def test_an_event_reaches_every_device_of_its_user(people, waiting):
         ({"event": "", "user_id": "u1"}, 400),
         ({"event": "order", "user_id": "u1", "device_id": 1001}, 400),
         ({"event": "order", "user_id": "nobody"}, 404),
+        ({"event": "order", "device_id": 2**63 - 1}, 404),
+        ({"event": "order", "device_id": 2**63}, 400),
     ],
 )
 def test_a_wrong_event_is_refused(people, body, code):
