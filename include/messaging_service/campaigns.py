@@ -86,6 +86,8 @@ def add_run(
     overrides: Content | None = None,
 ) -> int:
     """Store one sending of a campaign, to be worked through from ``due_at`` on, and give its id."""
+    # Two at once would be given one number, and with it the same fates.
+    connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id).with_for_update())
     last = select(func.coalesce(func.max(runs.c.number), 0)).where(runs.c.campaign_id == campaign_id)
     row = {
         "campaign_id": campaign_id,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, text, update
 
 from messaging_service.content import Content
 from messaging_service.store import devices
@@ -19,6 +19,9 @@ _SUBSCRIPTIONS = ("email_subscription", "mobile_subscription")
 
 def create_missing_profiles(connection: Connection, content: Content) -> None:
     """Create a profile for each target whose user is unknown, and update the system attributes of the others."""
+    if connection.dialect.name != "sqlite":  # which has one writer at a time
+        # Two at once would take the same ids, or make two profiles of one user; an import may not come between either.
+        connection.execute(text(f"LOCK TABLE {devices.name} IN SHARE ROW EXCLUSIVE MODE"))
     variables: dict[str, Mapping[str, Any]] = {str(user): {} for user in content.get("target", ())}
     variables |= content.get("target_with_params", {})
     for user_id, given in variables.items():
