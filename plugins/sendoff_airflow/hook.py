@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import requests
 from airflow.providers.http.hooks.http import HttpHook
@@ -118,8 +119,8 @@ class SendoffHook(HttpHook):
             response = self.session.request(
                 self.method, url, data=data, headers=headers, **{**request_kwargs, **transport}
             )
-        except requests.RequestException as error:
-            failure = AmbiguousError(f"{self.method} {url}: no answer ({type(error).__name__})")
+        except Exception as error:  # the libraries may stumble over an answer, and Airflow would send again
+            failure = AmbiguousError(f"{self.method} {_bare(url)}: no answer ({type(error).__name__})")
         else:
             self.check_response(response)
             return response
@@ -132,7 +133,7 @@ class SendoffHook(HttpHook):
     def check_response(self, response: requests.Response) -> None:
         """Raise for every answer but 2xx; the error names the status and nothing of the body."""
         status = response.status_code
-        said = f"{response.request.method} {response.url}: HTTP {status}"
+        said = f"{response.request.method} {_bare(response.url)}: HTTP {status}"
         if status == requests.codes.too_many_requests:
             raise RateLimitedError(said, patience(response.headers.get("Retry-After")))
         if status >= requests.codes.server_error:
@@ -151,6 +152,12 @@ class SendoffHook(HttpHook):
             return False, _with_advice(error)
         warnings = [f"But {warning}." for warning in tokens.warnings()]
         return True, " ".join([f"{self.fields.base_url} issued a token; nothing was sent.", *warnings])
+
+
+def _bare(url: str) -> str:
+    """Give an address without user, query and fragment, which may hold what is in no log."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _with_advice(error: SendoffError) -> str:

@@ -221,6 +221,32 @@ def test_a_wish_to_wait_is_read_as_the_client_reads_it(
     assert raised.value.retry_after == seconds
 
 
+def test_the_query_of_an_address_is_in_no_exception(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    server.answer("/failing?device=4711", 400)
+    with pytest.raises(AirflowFailException) as refused:
+        connect().run("failing?device=4711", data="{}")
+    with pytest.raises(AirflowFailException) as also_refused:
+        connect().run("failing", data="{}", params={"device": "4711"})
+    with (
+        _faulty_server(lambda connection: connection.close()) as (url, _),
+        pytest.raises(AirflowFailException) as lost,
+    ):
+        connect(host=url).run("failing?device=4711#4711", data="{}")
+    assert str(refused.value) == str(also_refused.value) == f"POST {server.url}/failing: HTTP 400"
+    assert str(lost.value) == f"POST {url}/failing: no answer (ConnectionError)"
+
+
+def test_an_answer_that_breaks_the_libraries_is_nothing_to_repeat(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    server.answer("/moved", 302, Location="http://[::1")
+    with pytest.raises(AirflowFailException, match=r"/moved: no answer \(ValueError\)$"):
+        connect().run("moved", data="{}")
+    assert len(server.sent_to("/moved")) == 1
+
+
 def test_nothing_repeats_requests_on_behalf_of_the_caller(connect: Callable[..., SendoffHook]) -> None:
     with pytest.raises(NotImplementedError, match="are not repeated"):
         connect().run_with_advanced_retry({}, "api/external/other")
