@@ -244,8 +244,25 @@ def test_a_file_that_is_no_mapping_is_told_as_such(tmp_path: Path, content: byte
 
 
 def test_a_folder_without_a_file_is_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(CampaignError, match=r"campaign.yaml:1: cannot be read: No such file"):
+    with pytest.raises(CampaignError) as error:
         load_campaign(tmp_path)
+    assert str(error.value).splitlines() == [
+        f"{tmp_path}/campaign.yaml: found no such file; allowed: a campaign",
+        f"{tmp_path}/audience.sql: found no such file; allowed: the query that gives the people",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> None:
+    (tmp_path / "campaign.yaml").mkdir()
+    with pytest.raises(CampaignError, match=r"campaign\.yaml: found a file that cannot be read \(Is a dir"):
+        load_campaign(tmp_path)
+
+
+def test_a_list_of_channels_is_told_how_a_channel_is_named(tmp_path: Path) -> None:
+    [problem] = problems(tmp_path, "title: A\nchannels: [push, android_push]\n")
+    place, allowed = problem.split(" allowed: ")
+    assert place == "campaign.yaml:2: channels: found a list;"
+    assert allowed == "a mapping, for example `android_push:` on a line of its own"
 
 
 def test_a_folder_whose_name_is_no_dag_id_is_told_as_such(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ _DEEPEST = 50  # levels, far more than a campaign needs
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file: the line it is on, the path within the YAML, and a sentence."""
+    """Something wrong with a file: the line it is on (None: the file as a whole), the path in the YAML, a sentence."""
 
-    line: int
+    line: int | None
     path: str
     text: str
 
@@ -59,8 +59,12 @@ def read_document(path: Path) -> Document:
                 document.tree = _Walk(loader, document).value(node, ())
         finally:
             loader.dispose()
+    except FileNotFoundError:
+        document.problems.append(Problem(None, "", "found no such file; allowed: a campaign"))
     except OSError as error:
-        document.problems.append(Problem(1, "", f"cannot be read: {error.strerror}"))
+        document.problems.append(
+            Problem(None, "", f"found a file that cannot be read ({error.strerror}); allowed: YAML in UTF-8")
+        )
     except UnicodeDecodeError:
         document.problems.append(Problem(1, "", "found bytes that are not UTF-8; allowed: UTF-8"))
     except yaml.MarkedYAMLError as error:

@@ -18,10 +18,9 @@ from sendoff.campaign.values import shown
 from sendoff.errors import CampaignError
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_MAPPING = ("model_type", "model_attributes_type", "dict_type")
 _ALLOWED = {
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "dict_type": "a mapping",
+    **dict.fromkeys(_MAPPING, "a mapping"),
     "tuple_type": "a list",
     "too_short": "one or more",
     "string_type": "a text",
@@ -50,7 +49,9 @@ def load_campaign(folder: Path) -> CampaignFolder:
     campaign = _checked(document) if isinstance(document.tree, dict) else None
     if document.tree is not None and not isinstance(document.tree, dict):
         document.report((), f"found {shown(document.tree)}; allowed: a mapping")
-    problems = [_line(file, problem) for problem in sorted(document.problems, key=lambda each: each.line)]
+    problems = [
+        _line(file, problem) for problem in sorted(document.problems, key=lambda each: each.line or 0)
+    ]
     audience_sql = _audience_sql(folder, campaign, problems)
     if not _NAME.fullmatch(folder.name):
         problems.append(
@@ -129,11 +130,20 @@ def _sentence(error: ErrorDetails) -> str:
         return _unknown_field(loc)
     if kind == "union_tag_not_found":
         return f"found no kind; allowed: kind is one of {', '.join(_kinds_at(loc))}"
+    if kind in _MAPPING and isinstance(error["input"], list):
+        return f"found {shown(error['input'])}; allowed: {_mapping_like(error['input'], loc)}"
     found = shown(context.get("tag", error["input"]))
     if kind == "union_tag_invalid":
         return f"found kind {found}; allowed: {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
     return f"found {found}; allowed: {_ALLOWED.get(kind, words)}"
+
+
+def _mapping_like(items: Sequence[Any], loc: Place) -> str:
+    """Say how a field is named, where a list holds the names of fields: channels are often listed at first."""
+    names = (name for name in items if isinstance(name, str) and name in _fields_at(loc))
+    example = next(names, None)
+    return f"a mapping, for example `{example}:` on a line of its own" if example else "a mapping"
 
 
 def _unknown_field(loc: Place) -> str:
@@ -184,7 +194,7 @@ def _inside(node: Mapping[str, Any], step: str | int) -> Iterator[Mapping[str, A
 
 
 def _line(file: Path, problem: Problem) -> str:
-    where = f"{file}:{problem.line}: "
+    where = f"{file}: " if problem.line is None else f"{file}:{problem.line}: "
     return f"{where}{problem.path}: {problem.text}" if problem.path else where + problem.text
 
 
