@@ -105,6 +105,14 @@ def preview(
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON Schema of campaign.yaml, by which an editor completes and checks it."""
+    from sendoff.campaign import campaign_schema
+
+    typer.echo(json.dumps(campaign_schema(), indent=2))
+
+
+@app.command()
 def report(
     launch: Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")],
     ledger_url: LedgerUrl = None,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.audience import Audience
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, campaign_schema
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.period import Period, launch_key
@@ -104,3 +104,9 @@ def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "campaign.yaml:2" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_schema_of_campaign_files_is_printed_as_json() -> None:
+    done = sendoff("schema")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == campaign_schema()
