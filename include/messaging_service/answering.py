@@ -55,9 +55,12 @@ class Server(uvicorn.Server):
         return self._is_over() or await super().on_tick(counter)
 
 
-def configure(store: Store, names: Names, *, admin_for_all: bool) -> uvicorn.Config:
+def configure(
+    store: Store, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
+) -> uvicorn.Config:
     """Configure a server of the application on that store."""
-    app = create_app(Service(store, Clock(store), names), admin_for_all=admin_for_all)
+    service = Service(store, Clock(store), names, post_backs_anywhere)
+    app = create_app(service, admin_for_all=admin_for_all)
     return uvicorn.Config(
         app,
         http=Protocol,
@@ -71,13 +74,16 @@ def configure(store: Store, names: Names, *, admin_for_all: bool) -> uvicorn.Con
     )
 
 
-def to_line(listener: socket.socket, database: str, names: Names, *, admin_for_all: bool) -> bytes:
+def to_line(
+    listener: socket.socket, database: str, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
+) -> bytes:
     """Write the settings of a further process, as the line that it reads."""
     settings = {
         "listener": listener.fileno(),
         "database": database,
         "names": dict(names.overrides),
         "admin_for_all": admin_for_all,
+        "post_backs_anywhere": post_backs_anywhere,
     }
     return orjson.dumps(settings) + b"\n"
 
@@ -86,7 +92,13 @@ def main() -> None:
     """Answer requests until standard input ends."""
     settings = orjson.loads(settings_line())
     store = Store(settings["database"])
-    server = Server(configure(store, Names(settings["names"]), admin_for_all=settings["admin_for_all"]))
+    config = configure(
+        store,
+        Names(settings["names"]),
+        admin_for_all=settings["admin_for_all"],
+        post_backs_anywhere=settings["post_backs_anywhere"],
+    )
+    server = Server(config)
     # The process that started this one says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     when_input_ends(lambda: setattr(server, "should_exit", True))

@@ -75,6 +75,10 @@ def serve_command(
         bool,
         typer.Option("--webhooks-anywhere", help="Call webhook messages on other machines than this one."),
     ] = False,
+    post_backs_anywhere: Annotated[
+        bool,
+        typer.Option("--post-backs-anywhere", help="Send post-backs to other machines than this one."),
+    ] = False,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Processes that answer, and as many that deliver.")
     ] = 1,
@@ -97,7 +101,9 @@ def serve_command(
         settings = ServeSettings(
             host=host,
             port=port,
-            worker=WorkerSettings(database, behaviour, retry, connections, webhooks_anywhere),
+            worker=WorkerSettings(
+                database, behaviour, retry, connections, webhooks_anywhere, post_backs_anywhere
+            ),
             names=parse_overrides(name or ()),
             admin_for_all=admin_for_all,
             workers=workers,

@@ -12,9 +12,11 @@ from sqlalchemy import Connection
 from messaging_service.callers import Caller, authenticate
 from messaging_service.campaigns import create_campaign, plan_campaign
 from messaging_service.clock import Clock
+from messaging_service.content import Content
+from messaging_service.destinations import is_number_elsewhere
 from messaging_service.executions import execute_campaign, plan_execution
 from messaging_service.names import Names
-from messaging_service.replies import RejectedError, Reply, accepted, rejected
+from messaging_service.replies import Problem, RejectedError, Reply, accepted, rejected
 from messaging_service.requests import Received, record
 from messaging_service.segments import create_segment
 from messaging_service.store import Store
@@ -28,6 +30,7 @@ class Service:
     store: Store
     clock: Clock
     names: Names
+    post_backs_anywhere: bool = False
 
 
 Operation = Callable[[Service, Connection, Caller, dict[str, Any], Received], Reply]
@@ -40,6 +43,7 @@ def create(
     now = service.clock.now()
     plan = plan_campaign(body, service.names, caller.time_zone, now)
     received.warnings = plan.warnings
+    _refuse_elsewhere(service, plan.content)
     app_id = caller.app.id if caller.app else None
     received.campaign_id = create_campaign(connection, plan, service.names, app_id, caller.client_id, now)
     return accepted({"id": received.campaign_id, "title": plan.title, "active": 1, "trigger": plan.trigger})
@@ -52,6 +56,7 @@ def execute(
     now = service.clock.now()
     execution = plan_execution(body, service.names, now)
     received.warnings = execution.warnings
+    _refuse_elsewhere(service, execution.overrides)
     action_id = execute_campaign(connection, execution, service.names, now)
     received.campaign_id = execution.campaign_id
     return accepted({"id": execution.campaign_id, "action_id": action_id})
@@ -88,6 +93,17 @@ def answer(
     except RejectedError as error:
         reply = _recorded(service, received, rejected(error))
     return replace(reply, headers={**headers, **reply.headers})
+
+
+def _refuse_elsewhere(service: Service, content: Content) -> None:
+    """Refuse post-backs to a number of another machine; where a name leads is known when they are sent."""
+    if service.post_backs_anywhere:
+        return
+    given = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
+    if given:
+        text = "must be on this machine (see serve --post-backs-anywhere)"
+        problems = [Problem(key, text) for key in given]
+        raise RejectedError(400, "Post-backs go to this machine only.", problems)
 
 
 def _recorded(service: Service, received: Received, reply: Reply) -> Reply:

@@ -1,7 +1,8 @@
 """Sends due post-backs to the addresses of their requests (section 6), again and again until they are accepted.
 
 An answer of 200 to 299 accepts a post-back. Anything else is tried again after a growing pause, a limited number of
-times. A stop between sending and noting sends once more after the start: at least once, never lost.
+times; what leads to another machine is given up at once, unless the service is told otherwise. A stop between sending
+and noting sends once more after the start: at least once, never lost.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import Any
 
 import aiohttp
 from sqlalchemy import Row, bindparam, select, update
+from yarl import URL
 
 from messaging_service.claims import Claims
 from messaging_service.clock import Clock
-from messaging_service.destinations import USER_AGENT
+from messaging_service.destinations import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
+from messaging_service.resolving import resolver
 from messaging_service.spoiling import damaged, spoil
 from messaging_service.store import Store, post_backs, runs
 
+NOT_SENT = "not sent: it is not on this machine (see serve --post-backs-anywhere)"
 _FETCHED_AT_ONCE = 1_000
 _NOTED_AT_ONCE = 500
 _NOTING_PAUSE = 0.1
@@ -60,20 +64,29 @@ class Sender:
     """Takes due post-backs from the store, sends ``connections`` at once, and notes the answers in batches."""
 
     def __init__(
-        self, store: Store, claims: Claims, clock: Clock, retry: Retry, connections: int = 48
+        self,
+        store: Store,
+        claims: Claims,
+        clock: Clock,
+        retry: Retry,
+        connections: int = 48,
+        anywhere: bool = False,
     ) -> None:
         self._store = store
         self._claims = claims
         self._clock = clock
         self._retry = retry
         self._connections = connections
+        self._anywhere = anywhere
         self._queue: asyncio.Queue[_Taken] = asyncio.Queue()
         self._outcomes: list[dict[str, Any]] = []
         self._addresses: dict[tuple[int, str], str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` is set; what is under way then is cut off and sent again by the next start."""
-        connector = aiohttp.TCPConnector(limit=self._connections, ttl_dns_cache=60)
+        connector = aiohttp.TCPConnector(
+            limit=self._connections, resolver=resolver(self._anywhere), ttl_dns_cache=60
+        )
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -121,10 +134,26 @@ class Sender:
                 continue
             row = taken.row
             body = damaged(row.send_id, row.body) if "malformed" in taken.faults else row.body
-            accepted, answer = await _post(session, taken.address, body)
+            accepted, answer = await self._post(session, taken.address, body)
             if "duplicate" in taken.faults:
-                await _post(session, taken.address, body)
+                await self._post(session, taken.address, body)
             self._outcomes.append(self._outcome(taken, accepted, answer))
+
+    async def _post(self, session: aiohttp.ClientSession, address: str, body: bytes) -> tuple[bool, str]:
+        try:
+            url = URL(address)
+            if not self._anywhere:
+                refuse_number_elsewhere(url)
+            async with session.post(url, data=body, allow_redirects=False) as response:
+                await response.read()
+                return 200 <= response.status < 300, str(response.status)
+        except TimeoutError:
+            return False, "no answer in time"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            reason = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+            if isinstance(reason, NotOnThisMachineError):
+                return False, NOT_SENT
+            return False, f"{type(error).__name__}: {error}"[:_ANSWER_LENGTH]
 
     async def _is_ours(self, taken: _Taken) -> bool:
         # Whoever was silent for too long may have lost what it took to another process.
@@ -134,7 +163,7 @@ class Sender:
 
     def _outcome(self, taken: _Taken, accepted: bool, answer: str) -> dict[str, Any]:
         attempts = taken.row.attempts + 1
-        given_up = attempts >= self._retry.attempts
+        given_up = attempts >= self._retry.attempts or answer == NOT_SENT
         state = "sent" if accepted else "failed" if given_up else "due"
         now = self._clock.time()
         due_at = now + self._retry.pause_after(attempts) if state == "due" else now
@@ -177,14 +206,3 @@ class Sender:
 
 async def _wait_for(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-async def _post(session: aiohttp.ClientSession, address: str, body: bytes) -> tuple[bool, str]:
-    try:
-        async with session.post(address, data=body, allow_redirects=False) as response:
-            await response.read()
-            return 200 <= response.status < 300, str(response.status)
-    except TimeoutError:
-        return False, "no answer in time"
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        return False, f"{type(error).__name__}: {error}"[:_ANSWER_LENGTH]

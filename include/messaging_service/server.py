@@ -40,7 +40,12 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
     listener = _listen(settings.host, settings.port)
     address = _address(listener)
     store = Store(settings.worker.database)
-    config = configure(store, settings.names, admin_for_all=settings.admin_for_all)
+    config = configure(
+        store,
+        settings.names,
+        admin_for_all=settings.admin_for_all,
+        post_backs_anywhere=settings.worker.post_backs_anywhere,
+    )
     # The server raises the signal again when it has stopped; by then it has done its work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -65,7 +70,11 @@ def _start_children(settings: ServeSettings, listener: socket.socket) -> list[su
     """Start the deliveries processes, and those that answer beside this one."""
     deliveries = [start_child("worker", worker.to_line(settings.worker)) for _ in range(settings.workers)]
     line = answering.to_line(
-        listener, settings.worker.database, settings.names, admin_for_all=settings.admin_for_all
+        listener,
+        settings.worker.database,
+        settings.names,
+        admin_for_all=settings.admin_for_all,
+        post_backs_anywhere=settings.worker.post_backs_anywhere,
     )
     inherited = (listener.fileno(),)
     return deliveries + [start_child("answering", line, inherited) for _ in range(settings.workers - 1)]

@@ -35,6 +35,7 @@ class WorkerSettings:
     retry: Retry
     connections: int
     webhooks_anywhere: bool = False
+    post_backs_anywhere: bool = False
 
 
 def to_line(settings: WorkerSettings) -> bytes:
@@ -51,6 +52,7 @@ def from_line(line: bytes) -> WorkerSettings:
         retry=Retry(**given["retry"]),
         connections=given["connections"],
         webhooks_anywhere=given["webhooks_anywhere"],
+        post_backs_anywhere=given["post_backs_anywhere"],
     )
 
 
@@ -59,7 +61,9 @@ async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
     store = Store(settings.database)
     clock, claims = Clock(store), Claims(store)
     try:
-        sender = Sender(store, claims, clock, settings.retry, settings.connections)
+        sender = Sender(
+            store, claims, clock, settings.retry, settings.connections, settings.post_backs_anywhere
+        )
         caller = Caller(store, claims, clock, settings.webhooks_anywhere)
         async with asyncio.TaskGroup() as group:
             group.create_task(caller.run(stop))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -11,14 +12,20 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
+from sqlalchemy import insert, select
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from messaging_service.behaviour import Behaviour
+from messaging_service.claims import Claims
 from messaging_service.cli import main
+from messaging_service.clock import Clock
+from messaging_service.postbacks import NOT_SENT, Retry, Sender
+from messaging_service.store import Store, campaigns, post_backs, runs
 
 main_command = get_command(main)
 INBOX = 6
+TEMPLATE = {"title": "t", "trigger": 3, "send_type": 2, "content": b"{}", "warnings": [], "created_at": 0.0}
 DEVICES = list(range(1, 701))
 ALL = {"android_push": 1, "ios_push": 1, "web_push": 1, "inbox": 1, "device_ids": DEVICES}
 
@@ -89,6 +96,57 @@ def test_a_post_back_that_is_never_accepted_is_given_up(certain):
     create(certain, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nobody listens there
     after = certain.wait_until_quiet()["post_backs"]
     assert (after["sent"] - before["sent"], after["failed"] - before["failed"]) == (0, 1)
+
+
+ELSEWHERE = ["http://192.0.2.7/d", "https://[2001:db8::1]/d", "http://\uff11\uff19\uff12.0.2.7:9/d"]
+
+
+@pytest.mark.parametrize("address", ELSEWHERE)
+def test_post_backs_to_the_number_of_another_machine_are_refused(certain, address):
+    wrong = [
+        {"field": "webhook_open", "message": "must be on this machine (see serve --post-backs-anywhere)"}
+    ]
+    refused = certain.create(**{**ALL, "webhook_open": address})
+    assert (refused.status_code, refused.json()["errors"]) == (400, wrong)
+    template = certain.create(inbox=1, trigger=3).json()["model"]["id"]
+    refused = certain.execute(id=template, target_by="id", target=[1], webhook_open=address)
+    assert (refused.status_code, refused.json()["errors"]) == (400, wrong)
+
+
+def test_post_backs_go_elsewhere_where_the_service_is_told_so(service_start):
+    service = service_start("--post-backs-anywhere", "--workers", "2", "--delivered", "0")
+    for address in ELSEWHERE * 3:  # whichever process answers
+        assert service.create(**{**ALL, "webhook_open": address}).status_code == 200
+
+
+# The last is a name for the connector, and 192.0.2.7 for the resolver.
+@pytest.mark.parametrize("address", [*ELSEWHERE, "http://0xc0000207/d"])
+def test_a_post_back_that_leads_elsewhere_is_noted_and_not_sent(tmp_path, address):
+    store = Store(f"sqlite:///{tmp_path}/service.db")
+    run = {"campaign_id": 1, "number": 1, "due_at": 0.0, "state": "done", "webhook_delivery": address}
+    post_back = {"send_id": 1, "kind": "delivery", "body": b"{}", "state": "due", "due_at": 0.0}
+    with store.write() as connection:
+        connection.execute(insert(campaigns).values(TEMPLATE))
+        run_id = connection.execute(insert(runs).values(run).returning(runs.c.id)).scalar_one()
+        connection.execute(insert(post_backs).values({**post_back, "run_id": run_id}))
+
+    async def send():
+        stop = asyncio.Event()
+        sending = asyncio.create_task(Sender(store, Claims(store), Clock(store), Retry()).run(stop))
+        for _ in range(200):
+            await asyncio.sleep(0.02)
+            with store.read() as connection:
+                row = connection.execute(select(post_backs)).one()
+            if row.attempts:
+                break
+        stop.set()
+        await sending
+        return row.state, row.attempts, row.answer
+
+    try:
+        assert asyncio.run(send()) == ("failed", 1, NOT_SENT)
+    finally:
+        store.close()
 
 
 def test_a_stop_loses_no_post_back(service_start, service_listener):
