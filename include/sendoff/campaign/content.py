@@ -38,9 +38,11 @@ class _Content(Value):
 class Translation(_Content):
     """A push or inbox message in another language; ``url`` where that language leads elsewhere."""
 
-    title: Text | None = None
-    text: Text | None = None
-    url: WebAddress | None = None
+    title: Text | None = Field(None, description="Title in that language; required where the message has one")
+    text: Text | None = Field(None, description="Text in that language; required where the message has one")
+    url: WebAddress | None = Field(
+        None, description="Where opening the message leads; default the url of the message"
+    )
 
 
 class Message(_Content):
@@ -78,19 +80,25 @@ class IosPush(Message):
 class WebPush(_Content):
     """Push to browsers; title, text and url replace what ``message`` says, in one language only (section 2.4)."""
 
-    browsers: Annotated[tuple[Literal["chrome", "firefox", "opera", "safari"], ...], Field(min_length=1)]
-    title: Text | None = None
-    text: Text | None = None
-    url: WebAddress | None = None
+    browsers: Annotated[
+        tuple[Literal["chrome", "firefox", "opera", "safari"], ...],
+        Field(min_length=1, description="The browsers that are pushed to"),
+    ]
+    title: Text | None = Field(None, description="Title in browsers; default that of message")
+    text: Text | None = Field(None, description="Text in browsers; default that of message")
+    url: WebAddress | None = Field(None, description="Where opening it leads; default the url of message")
 
 
 class Inbox(_Content):
     """Messages in the app's inbox; title, text, url and translations replace what ``message`` says."""
 
-    title: Text | None = None
-    text: Text | None = None
-    url: WebAddress | None = None
-    translations: Mapping[Language, Translation] = {}
+    title: Text | None = Field(None, description="Title in the inbox; default that of message")
+    text: Text | None = Field(None, description="Text in the inbox; default that of message")
+    url: WebAddress | None = Field(None, description="Where opening it leads; default the url of message")
+    translations: Mapping[Language, Translation] = Field(
+        default={},
+        description="The words in other languages; default those of message unless title or text is given here",
+    )
     style: Text | None = Field(
         None, description="inbox_type as it stands; the document does not show its values"
     )
@@ -100,20 +108,25 @@ class Inbox(_Content):
 class EmailTranslation(_Content):
     """An email in another language."""
 
-    subject: Text
-    html: Text | None = None
-    text: Text | None = None
+    subject: Text = Field(description="Subject in that language")
+    html: Text | None = Field(None, description="HTML in that language; required where the email has one")
+    text: Text | None = Field(
+        None, description="Plain text in that language; required where the email has one"
+    )
 
 
 class Email(_Content):
     """An email, from a verified address that the service knows by number."""
 
     from_address: Int32 = Field(description="Id of a verified from address")
-    subject: Text
-    html: Text | None = None
-    text: Text | None = Field(None, description="The plain-text version")
+    subject: Text = Field(description="Subject; tags in double braces are personalised")
+    html: Text | None = Field(None, description="The HTML version; html, text or both must be given")
+    text: Text | None = Field(None, description="The plain-text version; html, text or both must be given")
     unsubscribe_header: Flag = Field(True, description="Whether to send the unsubscribe header")
-    translations: Mapping[Language, EmailTranslation] = {}
+    translations: Mapping[Language, EmailTranslation] = Field(
+        default={},
+        description="The email in other languages, each sent apart to those whose column language names it",
+    )
 
     @model_validator(mode="after")
     def _has_a_body(self) -> Self:
@@ -125,31 +138,34 @@ class Email(_Content):
 class SmsTranslation(_Content):
     """A text message in another language."""
 
-    text: Text
+    text: Text = Field(description="Text in that language")
 
 
 class Sms(_Content):
     """A text message."""
 
     sender: Text = Field(description="Sender header that names the brand")
-    text: Text
-    translations: Mapping[Language, SmsTranslation] = {}
+    text: Text = Field(description="The message")
+    translations: Mapping[Language, SmsTranslation] = Field(
+        default={},
+        description="The message in other languages, each sent apart to those whose column language names it",
+    )
 
 
 class WebhookBody(_Content):
     """What a webhook message carries."""
 
-    kind: Literal["raw", "form", "json"]
-    content: Text
+    kind: Literal["raw", "form", "json"] = Field(description="How content is sent")
+    content: Text = Field(description="The body")
 
 
 class Webhook(_Content):
     """A call of an address for each person."""
 
-    address: WebAddress
-    query: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
-    body: WebhookBody | None = None
+    address: WebAddress = Field(description="The address that the service calls")
+    query: Mapping[str, str] = Field(default={}, description="Parameters that are added to the address")
+    headers: Mapping[str, str] = Field(default={}, description="Headers of the request")
+    body: WebhookBody | None = Field(None, description="Body of the request")
 
 
 class Channels(Value):
@@ -158,13 +174,13 @@ class Channels(Value):
     A channel that has nothing of its own is named with nothing after the colon.
     """
 
-    android_push: AndroidPush | None = None
-    ios_push: IosPush | None = None
-    web_push: WebPush | None = None
-    inbox: Inbox | None = None
-    email: Email | None = None
-    sms: Sms | None = None
-    webhook: Webhook | None = None
+    android_push: AndroidPush | None = Field(None, description="Push to Android devices")
+    ios_push: IosPush | None = Field(None, description="Push to iOS devices")
+    web_push: WebPush | None = Field(None, description="Push to browsers")
+    inbox: Inbox | None = Field(None, description="Messages in the app's inbox")
+    email: Email | None = Field(None, description="Emails")
+    sms: Sms | None = Field(None, description="Text messages")
+    webhook: Webhook | None = Field(None, description="A call of an address for each person")
 
     @model_validator(mode="before")
     @classmethod

@@ -31,7 +31,7 @@ def _cron(schedule: str) -> str:
 class Template(Value):
     """A live campaign of the service that is executed, with its own content, for each segment (section 4.3)."""
 
-    id: Int32
+    id: Int32 = Field(description="Id of the live campaign")
     channels: Annotated[tuple[Channel, ...], Field(min_length=1, description="What the template uses")]
     parameters: Mapping[str, str] = Field(default={}, repr=False, description="Values for its variables")
 
@@ -39,7 +39,9 @@ class Template(Value):
 class PostBacks(Value):
     """What the service is asked to report (section 6)."""
 
-    kinds: tuple[Literal["delivery", "open"], ...] = ("delivery", "open")
+    kinds: tuple[Literal["delivery", "open"], ...] = Field(
+        ("delivery", "open"), description="What is reported; without delivery nobody is told missing"
+    )
 
 
 class Campaign(Value):
@@ -53,27 +55,33 @@ class Campaign(Value):
     ]
     language: Language | None = Field(None, description="Language of the words that are no translation")
     message: Message | None = Field(None, description="What push, web push and inbox messages share")
-    channels: Channels = Channels()
+    channels: Channels = Field(
+        Channels(), description="The channels that are used: one or more, but none beside template"
+    )
     template: Template | None = Field(
         None, description="Execute this instead of creating a campaign with content"
     )
-    targeting: Target = ByQuery()
-    send: Schedule = Now()
+    targeting: Target = Field(ByQuery(), description="Who is sent to")
+    send: Schedule = Field(Now(), description="When the service sends what the DAG hands over")
     push_expiry: Keeping | None = Field(
         None, description="How long delivery of a push is retried; default 4 weeks"
     )
-    post_backs: PostBacks = PostBacks()
+    post_backs: PostBacks = Field(PostBacks(), description="What the service is asked to report")
 
     connection: Text = Field("sendoff_default", description="Airflow connection of the messaging service")
     warehouse: Text = Field(
         "sendoff_warehouse", description="Airflow connection that the audience query runs on"
     )
     schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
-        None, description="When the DAG runs: cron"
+        None,
+        description=f"When the DAG runs, in UTC: cron of five fields, or one of {', '.join(_PRESETS)}; default by hand",
+        examples=["0 9 * * 1"],
     )
-    start: Day | None = Field(None, description="First day of the DAG")
-    owner: Text = "sendoff"
-    tags: tuple[Text, ...] = ()
+    start: Day | None = Field(
+        None, description="First day of the DAG (UTC); its first period begins then or later"
+    )
+    owner: Text = Field("sendoff", description="Owner of the DAG in Airflow")
+    tags: tuple[Text, ...] = Field((), description="Tags of the DAG in Airflow, beside sendoff")
     segment_size: Annotated[
         int, Field(ge=1, le=1_000_000, strict=True, description="Most people in one request")
     ] = 10_000

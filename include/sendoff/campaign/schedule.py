@@ -40,9 +40,9 @@ class Once(Value):
     """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
 
     kind: Literal["once"] = "once"
-    time: HourMinute
+    time: HourMinute = Field(description="Time of day of sending")
     time_zone: TimeZoneOrOwn = Field(description="IANA time zone of time, or user: each person's own")
-    date: Day | None = None
+    date: Day | None = Field(None, description="Default the day that the period ends")
 
     def resolved(self, period_end: datetime) -> Self:
         """Give it with its date; a time that the clocks skip on that day becomes the one an hour later.
@@ -65,8 +65,10 @@ class Once(Value):
 class Window(Value):
     """The part of each day in which a triggered campaign may send."""
 
-    earliest: HourMinute = "00:00"
-    latest: HourMinute = "23:59"
+    earliest: HourMinute = Field("00:00", description="First minute of each day in which it may send")
+    latest: HourMinute = Field(
+        "23:59", description="Last minute of each day in which it may send; later than earliest"
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -107,7 +109,7 @@ class Recurring(_Running):
     """Send again and again: on certain days of the week at a time of day."""
 
     kind: Literal["recurring"] = "recurring"
-    time: HourMinute
+    time: HourMinute = Field(description="Time of day of sending")
 
 
 Period = Literal["day", "campaign"]
@@ -118,18 +120,20 @@ class LocationTrigger(Value):
 
     kind: Literal["location"] = "location"
     locations: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved locations")]
-    when: Literal["enter", "exit", "dwell"]
-    dwell_minutes: Annotated[int, Field(ge=1, le=30, strict=True)] | None = None
+    when: Literal["enter", "exit", "dwell"] = Field(description="What a device does at the location")
+    dwell_minutes: Annotated[int, Field(ge=1, le=30, strict=True)] | None = Field(
+        None, description="How long it stays; required with when: dwell, and only there"
+    )
     per_user: Int32 = Field(1, description="Most messages for a person in per_user_period")
-    per_user_period: Period = "day"
+    per_user_period: Period = Field("day", description="What per_user counts in")
     per_location: Int32 = Field(
         1, description="Most messages for a person and location in per_location_period"
     )
-    per_location_period: Period = "day"
+    per_location_period: Period = Field("day", description="What per_location counts in")
     nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = Field(
         0, description="Events needed before the one that sends"
     )
-    nth_hit_period: Period = "day"
+    nth_hit_period: Period = Field("day", description="What nth_hit counts in")
 
     @model_validator(mode="after")
     def _dwells_for_a_while(self) -> Self:
@@ -151,8 +155,10 @@ class Triggered(_Running):
     """Send when something happens, within a daily window."""
 
     kind: Literal["triggered"] = "triggered"
-    trigger: Annotated[LocationTrigger | ApiTrigger, Field(discriminator="kind")]
-    window: Window = Window()
+    trigger: Annotated[
+        LocationTrigger | ApiTrigger, Field(discriminator="kind", description="What makes it send")
+    ]
+    window: Window = Field(Window(), description="The part of each day in which it may send")
 
 
 Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="kind")]
@@ -163,9 +169,9 @@ Unit = Literal["seconds", "minutes", "hours", "days", "weeks"]
 class Until(Value):
     """A moment: a time of day on the day that the period ends, or on a date."""
 
-    time: HourMinute
-    time_zone: TimeZone
-    date: Day | None = None
+    time: HourMinute = Field(description="Time of day")
+    time_zone: TimeZone = Field(description="IANA time zone of time")
+    date: Day | None = Field(None, description="Default the day that the period ends")
 
     def resolved(self, period_end: datetime) -> Self:
         """Give it with its date; raises ValueError where it lies before the end of the period."""
@@ -184,9 +190,9 @@ class Until(Value):
 class Keeping(Value):
     """How long something lasts: a length with its unit, a last moment, or both."""
 
-    length: Int32 | None = None
-    unit: Unit | None = None
-    until: Until | None = None
+    length: Int32 | None = Field(None, description="How many units; given together with unit")
+    unit: Unit | None = Field(None, description="Unit of length")
+    until: Until | None = Field(None, description="The last moment; beside or instead of length and unit")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -25,16 +25,16 @@ class SavedSegments(Value):
     """The people of segments that the service keeps."""
 
     kind: Literal["saved_segments"] = "saved_segments"
-    ids: Annotated[tuple[Int32, ...], Field(min_length=1)]
+    ids: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved segments")]
 
 
 class Condition(Value):
     """One condition: an attribute whose field compares with a value."""
 
-    attribute: Text
-    field: Text = "value"
-    comparison: Text = "="
-    value: str | int | float | bool = Field(repr=False)
+    attribute: Text = Field(description="What is looked at")
+    field: Text = Field("value", description="Which field of the attribute")
+    comparison: Text = Field("=", description="How the field compares with value, in the service's spelling")
+    value: str | int | float | bool = Field(repr=False, description="What the field is compared with")
 
 
 def _condition_or_group(given: Any) -> str:
@@ -52,8 +52,10 @@ Members = Annotated[tuple[Member, ...], Field(min_length=1)]
 class Conditions(Value):
     """Conditions of which all, or any, must hold; each may be such a group again."""
 
-    all: Members | None = None
-    any: Members | None = None
+    all: Members | None = Field(
+        None, description="Conditions or groups that must all hold; all or any, not both"
+    )
+    any: Members | None = Field(None, description="Conditions or groups of which one must hold")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -66,7 +68,7 @@ class ByConditions(Value):
     """The people for whom conditions hold."""
 
     kind: Literal["conditions"] = "conditions"
-    where: Conditions
+    where: Conditions = Field(description="The group of conditions")
 
 
 Target = Annotated[ByQuery | Broadcast | SavedSegments | ByConditions, Field(discriminator="kind")]

@@ -134,7 +134,10 @@ DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], BeforeValida
 TimeZone = Annotated[str, _STRICT, AfterValidator(_time_zone), _ZONE_SCHEMA]
 TimeZoneOrOwn = Annotated[str, _STRICT, AfterValidator(_time_zone_or_own), _ZONE_SCHEMA]
 Language = Annotated[
-    str, _STRICT, AfterValidator(_language), WithJsonSchema({"type": "string", "enum": _LANGUAGES.split()})
+    str,
+    _STRICT,
+    AfterValidator(_language),
+    WithJsonSchema({"type": "string", "enum": _LANGUAGES.split(), "examples": ["en"]}),
 ]
 WebAddress = Annotated[
     str,
