@@ -16,10 +16,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from sendoff.campaign import Campaign
 from sendoff.client import Client
-from sendoff.errors import CredentialsError, RateLimitedError, RefusedError, RetryableError
+from sendoff.errors import (
+    LedgerUnavailableError,
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    RetryableError,
+)
 from sendoff.ledger import Claim, Ledger
 from sendoff.outcome import NotProcessed, Outcome
 from sendoff.postbacks import Addresses
@@ -33,6 +42,7 @@ LEASE = timedelta(minutes=5)
 _LONGEST_PATIENCE = (
     60.0  # seconds to wait for the service between two accepted dispatches; beyond, the caller decides
 )
+_RECORDINGS = 12  # tries to record an outcome, over about two minutes: well within the lease
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 
 
@@ -54,30 +64,27 @@ class Sender:
     app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
 
-    def send(self, claim: Claim, campaign: Campaign, identified_by: str) -> Outcome:
-        """Make the one request of a dispatch (service.md, sections 4.2 and 4.3) and give its outcome."""
+    def request(self, claim: Claim, campaign: Campaign, identified_by: str) -> Callable[[], Outcome]:
+        """Write the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.
+
+        Raises CampaignError and SettingsError for a request that cannot be written; then nothing was sent.
+        """
         people = Targeting(identified_by, claim.identifiers)
         post_backs = self.addresses.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds)
         if campaign.template:
-            return self.client.execute_campaign(
-                execute_body(
-                    campaign,
-                    targeting=people,
-                    post_backs=post_backs,
-                    app_token=self.app_token,
-                    names=self.names,
-                )
+            execution = execute_body(
+                campaign, targeting=people, post_backs=post_backs, app_token=self.app_token, names=self.names
             )
-        return self.client.create_campaign(
-            create_body(
-                campaign.edition(claim.edition) if claim.edition else campaign,
-                title=f"{campaign.title} [{claim.dispatch_key}]",
-                targeting=people,
-                post_backs=post_backs,
-                app_token=self.app_token,
-                names=self.names,
-            )
+            return partial(self.client.execute_campaign, execution)
+        creation = create_body(
+            campaign.edition(claim.edition) if claim.edition else campaign,
+            title=f"{campaign.title} [{claim.dispatch_key}]",
+            targeting=people,
+            post_backs=post_backs,
+            app_token=self.app_token,
+            names=self.names,
         )
+        return partial(self.client.create_campaign, creation)
 
 
 def work(
@@ -103,8 +110,8 @@ def work(
     tally: Counter[str] = Counter()
     waited = 0.0
     while claim := ledger.dispatches.claim(launch_key, worker=name, now=now(), lease=LEASE):
-        outcome = sender.send(claim, campaign, launch.identified_by)
-        ledger.dispatches.record(claim, outcome, now())
+        outcome = _attempt(sender, claim, campaign, launch.identified_by)
+        _record(ledger, claim, outcome, now, sleep)
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
@@ -116,6 +123,42 @@ def work(
             waited = 0.0
             tally[outcome.kind] += 1
     return Tally(**tally)
+
+
+def _attempt(sender: Sender, claim: Claim, campaign: Campaign, identified_by: str) -> Outcome:
+    try:
+        send = sender.request(claim, campaign, identified_by)
+    except PermanentError as error:
+        return NotProcessed(str(error), permanent=True)
+    return send()
+
+
+def _record(
+    ledger: Ledger,
+    claim: Claim,
+    outcome: Outcome,
+    now: Callable[[], datetime],
+    sleep: Callable[[float], None],
+) -> None:
+    """Record an outcome, patiently: a request was made, and while the ledger is away only we know what became of it."""
+    for attempt in Retrying(
+        retry=retry_if_exception_type(LedgerUnavailableError),
+        wait=wait_exponential(max=15),
+        stop=stop_after_attempt(_RECORDINGS),
+        sleep=sleep,
+        reraise=True,
+    ):
+        with attempt:
+            ledger.dispatches.record(claim, outcome, now())
+
+
+def check_all_made(ledger: Ledger, launch_key: str) -> None:
+    """Raise RetryableError while a dispatch of a launch waits or is in flight, its worker dead or alive."""
+    ledger.dispatches.expire_leases(launch_key, datetime.now(UTC))
+    states = ledger.dispatches.states(launch_key)
+    waiting = states.get("planned", 0) + states.get("in_flight", 0)
+    if waiting:
+        raise RetryableError(f"launch {launch_key}: {waiting} dispatches are not made yet")
 
 
 def check_refusals(ledger: Ledger, launch_key: str) -> None:
@@ -134,7 +177,7 @@ def worker_name() -> str:
 def _be_patient(outcome: NotProcessed, sleep: Callable[[float], None]) -> float:
     """Wait as the service asked and give the seconds; raise where it asked for too much, or waiting is of no use."""
     if outcome.permanent:
-        raise CredentialsError(f"nothing was sent: {outcome.reason}")
+        raise PermanentError(f"nothing was sent: {outcome.reason}")
     if outcome.retry_after is None:
         raise RetryableError(f"nothing was sent: {outcome.reason}")
     if outcome.retry_after > _LONGEST_PATIENCE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -33,14 +33,16 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
     with the mark of how far it went.
     """
     folded = 0
-    for receiver, start in ledger.post_backs.unfolded():
+    for receiver, start, newest in ledger.post_backs.unfolded():
         after = start
-        while (events := ledger.post_backs.read(receiver, after=after, limit=run)).num_rows:
+        while after < newest:
+            events = ledger.post_backs.read(receiver, after=after, limit=run)
             up_to = events["number"][-1].as_py()
-            if not ledger.post_backs.store_fold(_fold_run(ledger, receiver, after, up_to, events)):
-                break  # another process is folding this receiver
-            folded += events.num_rows
-            after = up_to
+            if ledger.post_backs.store_fold(_fold_run(ledger, receiver, after, up_to, events)):
+                folded += events.num_rows
+                after = up_to
+            else:  # another process was faster; what it has not folded is still to be done
+                after = ledger.post_backs.folded(receiver)
     # Also where nothing was new: a dispatch may go into doubt after its evidence came.
     if resolved := ledger.post_backs.resolve_doubts(now or datetime.now(UTC)):
         _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
@@ -50,7 +52,7 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
 def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table) -> Fold:
     origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist())
     returned: dict[str, Returned] = {}
-    minutes: Counter[tuple[str, datetime, str]] = Counter()
+    expected: list[pa.Table] = []
     for dispatch_key, part in _by_dispatch(events):
         origin = origins.get(dispatch_key)
         if origin is None:
@@ -58,18 +60,14 @@ def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.
                 "%d post-backs are addressed to a dispatch that the ledger does not hold", part.num_rows
             )
             continue
-        expected = part.filter(_is_expected(part, origin))
-        returned[dispatch_key] = _returned(part, expected, origin)
-        minutes.update(_minutes(origin.launch_key, expected))
+        expected.append(part.filter(_is_expected(part, origin)))
+        returned[dispatch_key] = _returned(part, expected[-1], origin)
     return Fold(
         receiver=receiver,
         after=after,
         up_to=up_to,
         returned=returned,
-        minutes={
-            (launch, minute): (minutes[launch, minute, "delivery"], minutes[launch, minute, "open"])
-            for launch, minute, _ in minutes
-        },
+        minutes=_minutes(pa.concat_tables(expected), origins) if expected else {},
     )
 
 
@@ -141,14 +139,22 @@ def _anomalies(part: pa.Table, expected: pa.Table, origin: Origin) -> dict[str, 
     return {kind: count for kind, count in counts.items() if count}
 
 
-def _minutes(launch_key: str, expected: pa.Table) -> dict[tuple[str, datetime, str], int]:
-    if not expected.num_rows:
-        return {}
+def _minutes(
+    expected: pa.Table, origins: Mapping[str, Origin]
+) -> dict[tuple[str, datetime], tuple[int, int]]:
+    """Count the deliveries and opens of each launch and minute of reception."""
     rows = pa.table(
-        {"minute": pc.floor_temporal(expected["received_at"], unit="minute"), "kind": expected["kind"]}
+        {
+            "dispatch": expected["dispatch_key"],
+            "minute": pc.floor_temporal(expected["received_at"], unit="minute"),
+            "delivery": pc.equal(expected["kind"], "delivery").cast(pa.int64()),
+            "open": pc.equal(expected["kind"], "open").cast(pa.int64()),
+        }
     )
-    counted = rows.group_by(["minute", "kind"]).aggregate([([], "count_all")])
-    return {
-        (launch_key, row["minute"].astimezone(UTC), row["kind"]): row["count_all"]
-        for row in counted.to_pylist()
-    }
+    counted = rows.group_by(["dispatch", "minute"]).aggregate([("delivery", "sum"), ("open", "sum")])
+    minutes: dict[tuple[str, datetime], tuple[int, int]] = {}
+    for row in counted.to_pylist():
+        key = origins[row["dispatch"]].launch_key, row["minute"].astimezone(UTC)
+        deliveries, opens = minutes.get(key, (0, 0))
+        minutes[key] = deliveries + row["delivery_sum"], opens + row["open_sum"]
+    return minutes

@@ -15,6 +15,7 @@ from sendoff.identifiers import Identifiers, empty
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.period import Period, launch_key
+from sendoff.sample import sample_request
 
 __all__ = ["Launch", "Period", "launch_key", "prepare_launch", "read_audience"]
 
@@ -38,13 +39,15 @@ def prepare_launch(
     if frozen := ledger.launches.find(key):
         return frozen
     audience = read_audience(folder, period=period, source=source)
+    resolved = campaign.resolved(period.end)
+    sample_request(resolved, audience)  # what cannot be written is refused before anything is frozen
     return ledger.launches.freeze(
         key,
         connection=campaign.connection,
         campaign=folder.name,
         period=period,
         resend=resend,
-        definition=campaign.resolved(period.end).model_dump_json(),
+        definition=resolved.model_dump_json(),
         audience=audience,
         segments=segments_of(campaign, audience),
         now=now or datetime.now(UTC),

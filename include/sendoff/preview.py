@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import orjson
 from sqlalchemy import Engine
 
-from sendoff.audience import Audience
-from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.identifiers import Identifiers
+from sendoff.campaign import CampaignFolder
 from sendoff.launch import read_audience, segments_of
 from sendoff.period import Period
-from sendoff.postbacks import PostBackAddresses
-from sendoff.wire import FieldNames, Targeting, create_body, execute_body
-
-_SHOWN_IDENTIFIERS = 3
+from sendoff.sample import sample_request
+from sendoff.wire import FieldNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,6 @@ def preview(
     """
     audience = read_audience(folder, period=period, source=source)
     campaign = folder.campaign.resolved(period.end)
-    segments = Counter(edition for edition, _ in segments_of(campaign, audience))
     return Preview(
         campaign=folder.name,
         period=period.key,
@@ -60,26 +53,7 @@ def preview(
             name: {value: len(members) for value, members in sorted(values.items())}
             for name, values in audience.groups.items()
         },
-        segments=segments.total(),
+        segments=sum(1 for _ in segments_of(campaign, audience)),
         segment_size=campaign.segment_size,
-        request=_sample(campaign, audience, next(iter(segments), None), names or FieldNames()),
+        request=sample_request(campaign, audience, names),
     )
-
-
-def _sample(campaign: Campaign, audience: Audience, edition: str | None, names: FieldNames) -> dict[str, Any]:
-    """Give the request for the first few of an audience, without post-back addresses or credentials."""
-    people = Targeting(audience.identified_by, _first_few(audience.identifiers))
-    nowhere = PostBackAddresses()
-    if campaign.template:
-        body = execute_body(campaign, targeting=people, post_backs=nowhere, names=names)
-    else:
-        content = campaign.edition(edition) if edition else campaign
-        body = create_body(content, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
-    request: dict[str, Any] = orjson.loads(body)
-    return request
-
-
-def _first_few(identifiers: Identifiers) -> Identifiers:
-    for few in identifiers.slices(_SHOWN_IDENTIFIERS):
-        return few
-    return identifiers

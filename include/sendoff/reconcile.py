@@ -9,7 +9,7 @@ exactly one verdict, by set algebra. Neither the order of post-backs nor their r
     delivered, as far as a delivery was reported ............... delivered
     silent, request refused or not made ........................ not sent
     silent, nobody knows whether the request was processed ..... in doubt
-    silent, accepted, its deliveries are reported reliably ..... missing
+    silent, accepted, sent, its deliveries reported reliably ... missing
     silent, accepted, otherwise ................................ unknowable
 """
 
@@ -24,7 +24,7 @@ from sendoff.campaign import Campaign, Channel
 from sendoff.figures import ANOMALIES, VERDICTS, Figures
 from sendoff.fold import MATCHED_BY, fold
 from sendoff.identifiers import Identifiers, empty, union
-from sendoff.ledger import Dispatch, Ledger, Returned
+from sendoff.ledger import Ledger, Returned
 from sendoff.ledger.launches import Launch
 
 _log = logging.getLogger(__name__)
@@ -38,22 +38,23 @@ _NEVER_MADE = frozenset({"planned", "refused"})
 
 def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
     """Fold what came back, give every identifier of a launch its verdict, store both and give the figures."""
+    moment = now or datetime.now(UTC)
+    ledger.dispatches.expire_leases(launch_key, moment)
     fold(ledger)
     launch = ledger.launches.get(launch_key)
-    dispatches = ledger.dispatches.of_launch(launch_key)
     returned = ledger.post_backs.returned(launch_key)
     platforms = ledger.launches.groups(launch_key, "platform")
-    sets = _judge(ledger, launch, dispatches, returned, platforms)
+    sets = _judge(ledger, launch, returned, platforms, moment)
     figures = Figures(
         launch_key=launch_key,
         campaign=launch.campaign,
         period=launch.period.key,
-        as_of=now or datetime.now(UTC),
+        as_of=moment,
         rows=launch.rows,
         dropped=launch.dropped,
         audience=launch.audience,
         segments=launch.segments,
-        dispatches=Counter(dispatch.state for dispatch in dispatches),
+        dispatches=ledger.dispatches.states(launch_key),
         verdicts={verdict: len(sets[verdict]) for verdict in VERDICTS},
         by_platform={
             platform: {verdict: len(sets[verdict] & members) for verdict in VERDICTS}
@@ -74,43 +75,57 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
 def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: datetime | None = None) -> bool:
     """Say whether a launch is complete (everybody engaged) or has been quiet for a while, and note it once it is.
 
-    Quiet: no dispatch is waiting or in flight, and neither an outcome nor a post-back came within ``quiet_for``.
+    Quiet: no dispatch is waiting or in flight, and neither an outcome nor a post-back came within ``quiet_for``, nor
+    did the moment at which the service sends. What the service sends again and again is quiet, but never settled.
     """
-    fold(ledger)
     moment = now or datetime.now(UTC)
-    launch = ledger.launches.get(launch_key)
-    states = ledger.dispatches.states(launch_key)
-    if states.keys() & {"planned", "in_flight"}:
+    ledger.dispatches.expire_leases(launch_key, moment)
+    fold(ledger)
+    if ledger.dispatches.states(launch_key).keys() & {"planned", "in_flight"}:
         return False
-    returned = ledger.post_backs.returned(launch_key).values()
-    newest = [part.newest_at for part in returned]
-    if outcome_at := ledger.dispatches.newest_outcome(launch_key):
-        newest.append(outcome_at)
-    complete = sum(len(part.engaged) for part in returned) == launch.audience
-    if complete or not newest or moment - max(newest) >= quiet_for:
+    launch = ledger.launches.get(launch_key)
+    sends_at = _campaign(launch).send.sends_at()
+    post_back_at, opens = ledger.post_backs.newest(launch_key)
+    known = [at for at in (post_back_at, ledger.dispatches.newest_outcome(launch_key), sends_at) if at]
+    quiet = not known or moment - max(known) >= quiet_for
+    if not quiet and not _is_complete(ledger, launch, opens):
+        return False
+    if sends_at is not None:
         ledger.launches.settle(launch_key, moment)
-        return True
-    return False
+    return True
+
+
+def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
+    if opens < launch.audience:
+        return False
+    returned = ledger.post_backs.returned(launch.launch_key).values()
+    return sum(len(part.engaged) for part in returned) == launch.audience
+
+
+def _campaign(launch: Launch) -> Campaign:
+    return Campaign.model_validate_json(launch.definition)
 
 
 def _judge(
     ledger: Ledger,
     launch: Launch,
-    dispatches: Iterable[Dispatch],
     returned: Mapping[str, Returned],
     platforms: Mapping[str, Identifiers],
+    now: datetime,
 ) -> dict[str, Identifiers]:
     audience = ledger.launches.audience(launch.launch_key)
     requested: dict[str, list[Identifiers]] = {"accepted": [], "not_sent": [], "in_doubt": []}
-    for dispatch in dispatches:
-        segment = ledger.dispatches.segment(launch.launch_key, dispatch.segment)
+    misread: list[Identifiers] = []
+    for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
         requested[_certainty(dispatch.state)].append(segment)
+        if _may_hide_deliveries(returned.get(dispatch.dispatch_key)):
+            misread.append(segment)
     engaged = union(launch.kind, (part.engaged for part in returned.values()))
     delivered = union(launch.kind, (part.delivered for part in returned.values())) - engaged
     heard = engaged | delivered
     accepted = union(launch.kind, requested["accepted"]) - heard
     in_doubt = union(launch.kind, requested["in_doubt"]) - heard
-    missing = accepted & _reliable(launch, audience, platforms)
+    missing = accepted & _reliable(launch, audience, platforms, now) - union(launch.kind, misread)
     return {
         "engaged": engaged,
         "delivered": delivered,
@@ -121,15 +136,25 @@ def _judge(
     }
 
 
+def _may_hide_deliveries(part: Returned | None) -> bool:
+    """Say whether a post-back of a dispatch could not be read as what it may have been: somebody's delivery."""
+    return part is not None and bool(part.anomalies.keys() & {"unreadable", "forged"})
+
+
 def _certainty(state: str) -> str:
     if state == "accepted":
         return "accepted"
     return "not_sent" if state in _NEVER_MADE else "in_doubt"
 
 
-def _reliable(launch: Launch, audience: Identifiers, platforms: Mapping[str, Identifiers]) -> Identifiers:
+def _reliable(
+    launch: Launch, audience: Identifiers, platforms: Mapping[str, Identifiers], now: datetime
+) -> Identifiers:
     """Give those of an audience for whom silence means that nothing was delivered."""
-    campaign = Campaign.model_validate_json(launch.definition)
+    campaign = _campaign(launch)
+    sends_at = campaign.send.sends_at()
+    if sends_at is None or now < sends_at:
+        return empty(launch.kind)
     if launch.identified_by not in MATCHED_BY or "delivery" not in campaign.post_backs.kinds:
         return empty(launch.kind)
     if _every_channel_reliable(campaign):

@@ -128,7 +128,8 @@ def _worker(context: Context, number: int) -> str:
 class LaunchedOperator(BaseOperator):
     """Tell that every dispatch of a launch was made, in one asset event however many workers made them.
 
-    Returns the number of dispatches by state.
+    Returns the number of dispatches by state. While one waits or is in flight, as after a worker was killed, it is to
+    be tried again.
 
     :param launch_key: the launch (templated)
     """
@@ -143,9 +144,11 @@ class LaunchedOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:
         """Count the dispatches."""
+        from sendoff.dispatch import check_all_made
         from sendoff_airflow.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
+            check_all_made(book, self.launch_key)
             states = book.dispatches.states(self.launch_key)
         tell(context, self, {"launch_key": self.launch_key, "dispatches": states})
         return states

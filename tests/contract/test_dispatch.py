@@ -19,8 +19,14 @@ from sendoff.audience import Audience
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
 from sendoff.client import Client
-from sendoff.dispatch import LEASE, Sender, Tally, check_refusals, work
-from sendoff.errors import CredentialsError, RateLimitedError, RefusedError, RetryableError
+from sendoff.dispatch import LEASE, Sender, Tally, check_all_made, check_refusals, work
+from sendoff.errors import (
+    LedgerUnavailableError,
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    RetryableError,
+)
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.outcome import NotProcessed, Outcome
@@ -50,9 +56,16 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def freeze(ledger: Ledger, *, count: int = 5, size: int = 2, campaign: Campaign = PUSH) -> None:
+def freeze(
+    ledger: Ledger,
+    *,
+    count: int = 5,
+    size: int = 2,
+    campaign: Campaign = PUSH,
+    identified_by: str = "device_id",
+) -> None:
     identifiers = integers(range(1, count + 1))
-    audience = Audience("device_id", identifiers, count, {}, {}, identifiers.fingerprint())
+    audience = Audience(identified_by, identifiers, count, {}, {}, identifiers.fingerprint())
     ledger.launches.freeze(
         KEY,
         connection="service",
@@ -184,6 +197,38 @@ def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sen
     assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
 
 
+def test_a_request_that_cannot_be_written_leaves_everything_planned(ledger: Ledger, sender: Sender) -> None:
+    template = {"title": "Spring", "template": {"id": 5, "channels": ["email"]}}
+    freeze(ledger, campaign=Campaign.model_validate(template), identified_by="device_uuid")
+    with pytest.raises(PermanentError, match="nothing was sent"):
+        work(ledger, KEY, sender)
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
+
+
+def test_an_outcome_is_recorded_however_long_the_ledger_is_away(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    slept: list[float] = []
+
+    def back_after_three(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            ledger.dispatches.record = record  # type: ignore[method-assign]
+
+    def away(*_: object) -> None:
+        raise LedgerUnavailableError("the ledger database did not answer")
+
+    record, ledger.dispatches.record = ledger.dispatches.record, away  # type: ignore[method-assign]
+    assert work(ledger, KEY, sender, sleep=back_after_three) == Tally(accepted=1)
+    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+
+
+def test_what_a_dead_worker_holds_is_not_yet_made(ledger: Ledger) -> None:
+    freeze(ledger, count=2)
+    ledger.dispatches.claim(KEY, worker="dead", now=datetime.now(UTC), lease=LEASE)
+    with pytest.raises(RetryableError, match="1 dispatches are not made yet"):
+        check_all_made(ledger, KEY)
+
+
 class Patient:
     """A client that asks for patience so often, and then takes what comes."""
 
@@ -240,7 +285,7 @@ def test_wrong_credentials_leave_everything_planned_and_are_permanent(
     service_process: Any, ledger: Ledger
 ) -> None:
     freeze(ledger)
-    with pytest.raises(CredentialsError, match="nothing was sent") as caught:
+    with pytest.raises(PermanentError, match="nothing was sent") as caught:
         work(ledger, KEY, sender_to(service_process.base_url, service_process.client_id, "wrong-secret"))
     assert "wrong-secret" not in str(caught.value)
     assert ledger.dispatches.states(KEY) == {"planned": 3}

@@ -95,6 +95,15 @@ def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) ->
     assert ledger.launches.search() == []
 
 
+def test_people_whom_no_request_can_name_are_refused_before_anything_is_frozen(
+    ledger: Ledger, warehouse: str
+) -> None:
+    by_user = folder(sql="SELECT 'ann' AS user_id")
+    with pytest.raises(CampaignError, match="user_id"):
+        prepare_launch(ledger, by_user, period=PERIOD, source=warehouse)
+    assert ledger.launches.search() == []
+
+
 def test_people_that_the_service_chooses_have_no_audience(ledger: Ledger, warehouse: str) -> None:
     with pytest.raises(CampaignError, match="the service chooses"):
         prepare_launch(ledger, folder(sql=None), period=PERIOD, source=warehouse)

@@ -17,6 +17,7 @@ from sendoff.figures import VERDICTS, Figures
 from sendoff.fold import fold
 from sendoff.identifiers import Identifiers, integers, strings
 from sendoff.ledger import Ledger
+from sendoff.ledger.post_backs import Fold
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
@@ -303,6 +304,76 @@ def test_a_launch_is_settled_when_everybody_engaged(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event(key, "open", device) for device in range(1, 11)])
     assert is_settled(ledger, KEY, quiet_for=timedelta(days=1), now=NOW)
+
+
+def test_a_dead_workers_dispatch_does_not_keep_a_launch_open(ledger: Ledger) -> None:
+    launch(ledger, outcomes=[])
+    ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
+    assert not is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
+    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW + 2 * LEASE)
+    assert reconcile(ledger, KEY).verdicts["in_doubt"] == 10
+
+
+def at_six(campaign: Campaign, zone: str) -> Campaign:
+    send = {"kind": "once", "time": "18:00", "time_zone": zone, "date": "2026-03-02"}
+    return Campaign.model_validate_json(
+        json.dumps(campaign.model_dump(mode="json", exclude_none=True) | {"send": send})
+    )
+
+
+@pytest.mark.parametrize(
+    ("zone", "sent_at"),
+    [
+        ("Europe/Dublin", datetime(2026, 3, 2, 18, tzinfo=UTC)),
+        ("user", datetime(2026, 3, 3, 6, tzinfo=UTC)),  # each person's own, the last of them west of Hawaii
+    ],
+)
+def test_before_the_service_sends_silence_says_nothing(ledger: Ledger, zone: str, sent_at: datetime) -> None:
+    launch(ledger, platforms={}, campaign=at_six(EMAIL, zone))
+    quiet, moment = timedelta(minutes=15), timedelta(seconds=1)
+    assert not is_settled(ledger, KEY, quiet_for=quiet, now=sent_at + quiet - moment)
+    assert reconcile(ledger, KEY, now=sent_at - moment).verdicts["unknowable"] == 10
+    assert is_settled(ledger, KEY, quiet_for=quiet, now=sent_at + quiet)
+    assert reconcile(ledger, KEY, now=sent_at + quiet).verdicts["missing"] == 10
+
+
+def test_what_is_sent_again_and_again_is_never_missing_and_never_late(ledger: Ledger) -> None:
+    send = {"kind": "recurring", "time": "18:00", "time_zone": "UTC", "end": "never"}
+    campaign = Campaign.model_validate(EMAIL.model_dump(exclude_none=True) | {"send": send})
+    launch(ledger, platforms={}, campaign=campaign.resolved(PERIOD.end))
+    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
+    assert ledger.launches.get(KEY).settled_at is None
+    assert reconcile(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
+
+
+@pytest.mark.parametrize("campaign_id", [17, 18])
+def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, campaign_id: int) -> None:
+    (key,) = launch(ledger, platforms={}, campaign=EMAIL)
+    strange = (
+        PostBack.received("delivery", key, NOW, b"{")
+        if campaign_id == 17
+        else event(key, "delivery", 1, campaign=18)
+    )
+    store(ledger, [strange])
+    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+
+
+def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger) -> None:
+    (key,) = launch(ledger, platforms={}, campaign=EMAIL)
+    store(ledger, [event(key, "delivery", device) for device in range(1, 11)])
+    post_backs, overtaken = ledger.post_backs, []
+    store_fold = post_backs.store_fold
+
+    def overtake(mine: Fold) -> bool:
+        if not overtaken:
+            overtaken.append(mine)
+            post_backs.store_fold = store_fold  # type: ignore[method-assign]
+            fold(ledger, run=1)  # the other process, a little ahead of this one
+        return store_fold(mine)
+
+    post_backs.store_fold = overtake  # type: ignore[method-assign]
+    assert reconcile(ledger, KEY).verdicts["delivered"] == 10
+    assert post_backs.unfolded() == []
 
 
 def test_a_launch_with_a_waiting_dispatch_is_not_settled(ledger: Ledger) -> None:

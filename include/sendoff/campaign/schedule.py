@@ -5,7 +5,7 @@ Times are logical: a date that the file leaves out follows from the period of th
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -25,6 +25,8 @@ from sendoff.campaign.values import (
     problem,
 )
 
+_LAST_ZONE = timezone(timedelta(hours=-12))  # where a time of day comes last
+
 
 class Now(Value):
     """Send at once."""
@@ -34,6 +36,10 @@ class Now(Value):
     def resolved(self, _period_end: datetime) -> Self:
         """Give itself: at once needs no date."""
         return self
+
+    def sends_at(self) -> datetime:
+        """Give a moment before any request: what is sent at once is sent as soon as it is accepted."""
+        return datetime.min.replace(tzinfo=UTC)
 
 
 class Once(Value):
@@ -60,6 +66,14 @@ class Once(Value):
                 f"({ends:%Y-%m-%d %H:%M}); let the period end earlier, or give a date"
             )
         return self.model_copy(update={"date": at.date(), "time": f"{at:%H:%M}"})
+
+    def sends_at(self) -> datetime:
+        """Give the moment by which everybody is sent to; it must be resolved."""
+        if self.date is None:
+            raise ValueError("resolve the campaign first: it has no date yet")
+        if self.time_zone == OWN_ZONE:
+            return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE)
+        return moment(self.date, self.time, self.time_zone)
 
 
 class Window(Value):
@@ -96,6 +110,9 @@ class _Running(Value):
                 f"an end ({self.end}) before the start ({self.start})", "an end on or after the start"
             )
         return self
+
+    def sends_at(self) -> None:
+        """Give None: it is sent again and again, or when something happens, and silence proves nothing."""
 
     def resolved(self, period_end: datetime) -> Self:
         """Give it with its first day; raises ValueError where its last day is earlier."""

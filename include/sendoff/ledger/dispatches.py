@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -75,7 +76,7 @@ class Dispatches:
         """Append the outcome of an attempt and move its dispatch accordingly.
 
         A dispatch that meanwhile went into doubt, because its lease ended, still takes the outcome of the same
-        attempt; one that a later attempt or a person has moved does not.
+        attempt; one that a later attempt or a person has moved does not. Repeating a record is harmless.
         """
         values: dict[str, Any] = {"state": _STATE_AFTER[outcome.kind], "lease_until": None}
         open_states = ["in_flight", "in_doubt"]
@@ -111,13 +112,12 @@ class Dispatches:
             ).all()
             for row in expired:
                 doubt = _outcome_row(row.dispatch_key, row.attempt, InDoubt(_WORKER_DEAD), now)
-                connection.execute(sa.insert(outcomes), doubt)
+                connection.execute(self._database.insert_or_pass(outcomes), doubt)
         return len(expired)
 
     def of_launch(self, launch_key: str) -> list[Dispatch]:
         """Give the dispatches of a launch in the order of their segments."""
-        columns = ("dispatch_key", "segment", "state", "attempt", "campaign_id")
-        query = sa.select(*(dispatches.c[name] for name in columns))
+        query = sa.select(*_DISPATCH)
         with self._database.read() as connection:
             rows = connection.execute(
                 query.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
@@ -158,11 +158,36 @@ class Dispatches:
         with self._database.read() as connection:
             return connection.scalar(query)
 
+    def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
+        """Yield each dispatch of a launch with the identifiers of its segment, read as they are used."""
+        query = (
+            sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
+            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+            .join(
+                segments,
+                sa.and_(
+                    segments.c.launch_key == dispatches.c.launch_key,
+                    segments.c.number == dispatches.c.segment,
+                ),
+            )
+            .where(dispatches.c.launch_key == launch_key)
+            .order_by(dispatches.c.segment)
+        )
+        with self._database.read() as connection:
+            streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
+            for *dispatch, kind, blob in streamed.execute(query):
+                yield Dispatch(*dispatch), from_bytes(kind, blob)
+
     def segment(self, launch_key: str, number: int) -> Identifiers:
         """Give the identifiers of one segment."""
         with self._database.read() as connection:
             row = connection.execute(_segment(launch_key, number)).one()
         return from_bytes(row.kind, row.identifiers)
+
+
+_DISPATCH = tuple(
+    dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
+)
 
 
 def _take_next(launch_key: str, worker: str, lease_until: datetime) -> Any:

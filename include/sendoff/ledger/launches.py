@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from sendoff.audience import Audience
-from sendoff.errors import NotFoundError
+from sendoff.errors import AudienceError, NotFoundError
 from sendoff.identifiers import Identifiers, Kind, from_bytes
 from sendoff.ledger.database import Database
 from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
@@ -154,6 +154,19 @@ def _launch(row: sa.Row[Any]) -> Launch:
     return Launch(period=period, **values)
 
 
+_LARGEST_VALUE = 500 << 20  # bytes; PostgreSQL takes more, and then cannot give it back as text
+
+
+def _stored(identifiers: Identifiers) -> bytes:
+    blob = identifiers.to_bytes()
+    if len(blob) > _LARGEST_VALUE:
+        raise AudienceError(
+            f"an audience of {len(identifiers):,} such identifiers takes {len(blob) >> 20} MiB, more than one value of "
+            "the ledger holds; cut the campaign in two, or name people by device_id"
+        )
+    return blob
+
+
 def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audience) -> None:
     connection.execute(
         sa.insert(audiences),
@@ -165,7 +178,7 @@ def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audie
             "size": len(audience.identifiers),
             "dropped": dict(audience.dropped),
             "fingerprint": audience.fingerprint,
-            "identifiers": audience.identifiers.to_bytes(),
+            "identifiers": _stored(audience.identifiers),
         },
     )
     for name, values in audience.groups.items():

@@ -117,16 +117,22 @@ class PostBacks:
         with self._database.write() as connection:
             connection.execute(self._database.insert_or_pass(post_backs), rows)
 
-    def unfolded(self) -> list[tuple[int, int]]:
-        """Give (receiver, number folded so far) of every receiver that stored more than that."""
+    def unfolded(self) -> list[tuple[int, int, int]]:
+        """Give (receiver, number folded so far, newest number) of every receiver that stored more than is folded."""
         newest = (
             sa.select(sa.func.max(post_backs.c.number))
             .where(post_backs.c.receiver == receivers.c.receiver)
             .scalar_subquery()
         )
-        query = sa.select(receivers.c.receiver, receivers.c.folded).where(newest > receivers.c.folded)
+        query = sa.select(receivers.c.receiver, receivers.c.folded, newest).where(newest > receivers.c.folded)
         with self._database.read() as connection:
-            return [(receiver, folded) for receiver, folded in connection.execute(query)]
+            return [(receiver, folded, last) for receiver, folded, last in connection.execute(query)]
+
+    def folded(self, receiver: int) -> int:
+        """Give the number up to which one receiver's post-backs are folded."""
+        query = sa.select(receivers.c.folded).where(receivers.c.receiver == receiver)
+        with self._database.read() as connection:
+            return int(connection.execute(query).scalar_one())
 
     def read(self, receiver: int, *, after: int, limit: int) -> pa.Table:
         """Give up to ``limit`` post-backs of one receiver above number ``after``, in order, without bodies."""
@@ -194,11 +200,19 @@ class PostBacks:
         The campaign's number is not taken over from a post-back: its body may name any, and only the service's own
         reply tells a forgery.
         """
-        evident = sa.select(returns.c.dispatch_key).where(returns.c.is_evidence)
+        evident = (
+            sa.select(dispatches.c.dispatch_key)
+            .join(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(dispatches.c.state == "in_doubt", returns.c.is_evidence)
+        )
+        with self._database.read() as connection:
+            keys = connection.scalars(evident).all()
+        if not keys:
+            return 0  # as nearly always: a transaction that writes would keep receivers waiting
         with self._database.write() as connection:
             resolved = connection.execute(
                 sa.update(dispatches)
-                .where(dispatches.c.state == "in_doubt", dispatches.c.dispatch_key.in_(evident))
+                .where(dispatches.c.state == "in_doubt", dispatches.c.dispatch_key.in_(keys))
                 .values(state="accepted")
                 .returning(dispatches.c.dispatch_key, dispatches.c.attempt)
             ).all()
@@ -207,7 +221,7 @@ class PostBacks:
                 for row in resolved
             ]
             if rows:
-                connection.execute(sa.insert(outcomes), rows)
+                connection.execute(self._database.insert_or_pass(outcomes), rows)
         return len(rows)
 
     def returned(self, launch_key: str) -> dict[str, Returned]:
@@ -215,6 +229,17 @@ class PostBacks:
         query = _RETURNS.where(dispatches.c.launch_key == launch_key)
         with self._database.read() as connection:
             return {row.dispatch_key: _returned(row) for row in connection.execute(query)}
+
+    def newest(self, launch_key: str) -> tuple[datetime | None, int]:
+        """Give when the newest post-back of a launch was received, and how many of its post-backs were opens."""
+        query = (
+            sa.select(sa.func.max(returns.c.newest_at), sa.func.coalesce(sa.func.sum(returns.c.opens), 0))
+            .join(dispatches, dispatches.c.dispatch_key == returns.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key)
+        )
+        with self._database.read() as connection:
+            newest_at, opens = connection.execute(query).one()
+        return newest_at, int(opens)
 
     def timeline(self, launch_key: str) -> list[tuple[datetime, int, int]]:
         """Give (minute of reception, deliveries, opens) of a launch in the order of time."""

@@ -24,6 +24,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
 from sqlalchemy.types import TypeDecorator
 
@@ -128,6 +129,12 @@ dispatches = Table(
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
     CheckConstraint(f"state IN {DISPATCH_STATES}", name="state"),
     Index(None, "launch_key", "state", "segment"),
+    Index(
+        "ix_dispatches_in_doubt",
+        "dispatch_key",
+        sqlite_where=text("state = 'in_doubt'"),
+        postgresql_where=text("state = 'in_doubt'"),
+    ),
 )
 
 attempts = Table(
@@ -152,7 +159,6 @@ outcomes = Table(
     Column("status", Integer, comment="HTTP status, where one was read"),
     Column("reason", Text),
     Column("recorded_at", Moment, nullable=False),
-    Index(None, "dispatch_key"),
     comment="appended, never changed",
 )
 
@@ -188,13 +194,13 @@ returns = Table(
     "returns",
     metadata,
     _key("dispatch_key", primary_key=True),
-    Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
-    Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
     Column("deliveries", BigInteger, nullable=False),
     Column("opens", BigInteger, nullable=False),
     Column("anomalies", JSON, nullable=False, comment="kind -> post-backs"),
     Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
     Column("is_evidence", Boolean, nullable=False, comment="somebody answered whom the dispatch was sent to"),
+    Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
+    Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
     comment="what came back of one dispatch: its post-backs, folded",
 )
 

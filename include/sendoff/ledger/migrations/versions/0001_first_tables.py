@@ -64,16 +64,11 @@ def upgrade() -> None:
     op.create_table(
         "returns",
         sa.Column("dispatch_key", sa.String(length=32), nullable=False),
-        sa.Column("delivered", sa.LargeBinary(), nullable=False, comment="identifiers with a delivery"),
-        sa.Column("engaged", sa.LargeBinary(), nullable=False, comment="identifiers with an open or click"),
         sa.Column("deliveries", sa.BigInteger(), nullable=False),
         sa.Column("opens", sa.BigInteger(), nullable=False),
         sa.Column("anomalies", sa.JSON(), nullable=False, comment="kind -> post-backs"),
         sa.Column(
-            "newest_at",
-            sa.DateTime(timezone=True),
-            nullable=False,
-            comment="when the newest was received",
+            "newest_at", sa.DateTime(timezone=True), nullable=False, comment="when the newest was received"
         ),
         sa.Column(
             "is_evidence",
@@ -81,6 +76,8 @@ def upgrade() -> None:
             nullable=False,
             comment="somebody answered whom the dispatch was sent to",
         ),
+        sa.Column("delivered", sa.LargeBinary(), nullable=False, comment="identifiers with a delivery"),
+        sa.Column("engaged", sa.LargeBinary(), nullable=False, comment="identifiers with an open or click"),
         sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_returns")),
         comment="what came back of one dispatch: its post-backs, folded",
     )
@@ -141,6 +138,14 @@ def upgrade() -> None:
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_dispatches_launch_key")
         ),
         sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_dispatches")),
+    )
+    op.create_index(
+        "ix_dispatches_in_doubt",
+        "dispatches",
+        ["dispatch_key"],
+        unique=False,
+        sqlite_where=sa.text("state = 'in_doubt'"),
+        postgresql_where=sa.text("state = 'in_doubt'"),
     )
     op.create_index(
         op.f("ix_dispatches_launch_key_state_segment"),
@@ -231,11 +236,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_outcomes")),
         comment="appended, never changed",
     )
-    op.create_index(op.f("ix_outcomes_dispatch_key"), "outcomes", ["dispatch_key"], unique=False)
 
 
 def downgrade() -> None:
-    op.drop_index(op.f("ix_outcomes_dispatch_key"), table_name="outcomes")
     op.drop_table("outcomes")
     op.drop_table("attempts")
     op.drop_table("verdicts")
@@ -243,6 +246,12 @@ def downgrade() -> None:
     op.drop_table("segments")
     op.drop_table("reports")
     op.drop_index(op.f("ix_dispatches_launch_key_state_segment"), table_name="dispatches")
+    op.drop_index(
+        "ix_dispatches_in_doubt",
+        table_name="dispatches",
+        sqlite_where=sa.text("state = 'in_doubt'"),
+        postgresql_where=sa.text("state = 'in_doubt'"),
+    )
     op.drop_table("dispatches")
     op.drop_table("audiences")
     op.drop_table("audience_groups")
