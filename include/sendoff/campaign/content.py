@@ -174,12 +174,24 @@ class Channels(Value):
     A channel that has nothing of its own is named with nothing after the colon.
     """
 
-    android_push: AndroidPush | None = Field(None, description="Push to Android devices")
-    ios_push: IosPush | None = Field(None, description="Push to iOS devices")
-    web_push: WebPush | None = Field(None, description="Push to browsers")
-    inbox: Inbox | None = Field(None, description="Messages in the app's inbox")
-    email: Email | None = Field(None, description="Emails")
-    sms: Sms | None = Field(None, description="Text messages")
+    android_push: AndroidPush | None = Field(
+        None, description="Push to Android devices; what is given here replaces what message says"
+    )
+    ios_push: IosPush | None = Field(
+        None, description="Push to iOS devices; what is given here replaces what message says"
+    )
+    web_push: WebPush | None = Field(
+        None,
+        description="Push to browsers; title, text and url replace those of message, in one language only",
+    )
+    inbox: Inbox | None = Field(
+        None,
+        description="Messages in the app's inbox; title, text, url and translations replace those of message",
+    )
+    email: Email | None = Field(
+        None, description="An email, from a verified address that the service knows by number"
+    )
+    sms: Sms | None = Field(None, description="A text message")
     webhook: Webhook | None = Field(None, description="A call of an address for each person")
 
     @model_validator(mode="before")
