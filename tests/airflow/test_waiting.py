@@ -50,7 +50,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
             campaign="waiting",
             period=Period(START, START + timedelta(days=1)),
             resend=0,
-            definition=json.dumps({"title": "x"}),
+            definition=json.dumps({"title": "x", "message": {"text": "x"}, "channels": {"android_push": {}}}),
             audience=audience,
             segments=[(None, audience.identifiers)],
             now=START,
