@@ -21,6 +21,7 @@ from sendoff.transport import Answer, Bearer, Clock, NotSent, Timeout, excerpt, 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105 - a path
 
 _PUBLIC = frozenset({"grant_type", "client_id", "lifetime"})  # fields of a grant that are no secret
+_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; a date much further off cannot be computed with
 
 
 def ask_for_token(
@@ -52,9 +53,10 @@ def _read_token(answer: Answer) -> tuple[str, int]:
         raise SettingsError("no token: the answer holds none; is the base URL that of the service's API?")
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
         raise SettingsError("no token: the answer does not say how long the token lasts (expires_in)")
-    if str(document.get("token_type", "Bearer")).lower() != "bearer":
+    kind = document.get("token_type", "Bearer")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
         raise SettingsError("no token: the answer holds a token of another type than Bearer")
-    return token, seconds
+    return token, min(seconds, _LONGEST_LIFETIME)
 
 
 def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:

@@ -219,6 +219,12 @@ def test_a_warning_comes_two_weeks_before_a_certificate_ends(
     ]
 
 
+def test_a_token_that_lasts_for_ever_is_used(script: Any, session: requests.Session) -> None:
+    source = TokenSource(ClientSecret("client-1", SECRET), script.url, session, clock=lambda: NOON)
+    script.tell(script.token("token-one", expires_in=10**15))
+    assert source.token() == "token-one"
+
+
 @pytest.mark.rule("2.1/expires_in", "2.2/expires_at", "3/token_expiry", side="client")
 @pytest.mark.parametrize(("given", "warned"), [(3599, True), (3600, False)])
 def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
@@ -261,6 +267,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (200, {"access_token": "ab", "expires_in": 0}, SettingsError, "how long the token lasts (expires_in)"),
         (200, {"access_token": "ab", "expires_in": True}, SettingsError, "how long the token lasts (expires_in)"),
         (200, {"access_token": "ab", "expires_in": 60, "token_type": "mac"}, SettingsError, "another type than Bearer"),
+        (200, {"access_token": "ab", "expires_in": 60, "token_type": [[]]}, SettingsError, "another type than Bearer"),
     ],
 )  # fmt: skip
 def test_a_refusal_says_in_a_sentence_what_to_change(
