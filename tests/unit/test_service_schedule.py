@@ -124,7 +124,7 @@ def test_a_webhook_with_a_query_of_its_own_keeps_it():
     assert request_of({"url": "http://x/"}) == {
         "method": "GET",
         "url": "http://x/",
-        "headers": {},
+        "headers": {"User-Agent": "messaging-service"},
         "body": None,
     }
 
