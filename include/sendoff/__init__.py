@@ -1,7 +1,7 @@
 """Messaging campaigns: from a warehouse query to a reconciled report, without Airflow.
 
 Read the modules in the order in which data meets them: ``query`` and ``warehouse``, ``identifiers``, ``audience``,
-``campaign``, ``period``, ``launch`` and ``preview``; then ``wire``, ``keys``, ``expiry``, ``token_endpoint``,
+``campaign``, ``period``, ``sample``, ``launch``, ``preview``; then ``wire``, ``keys``, ``expiry``, ``token_endpoint``,
 ``auth``, ``transport``, ``outcome``, ``client`` and ``dispatch``; then ``postbacks``, ``endpoint``, ``group_commit``,
 ``receiver``, ``fold``, ``reconcile``, ``figures``, ``report`` and ``picture``. ``ledger`` is beside them all.
 """

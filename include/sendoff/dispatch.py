@@ -99,7 +99,8 @@ def work(
     """Send the planned dispatches of a launch, one after the other, until none is left.
 
     Raises a RetryableError where the service could not be reached or asked for patience: what was planned stays
-    planned, and calling again goes on at the same dispatch. Refusals and doubts do not stop the loop; they are in
+    planned, and calling again goes on at the same dispatch. Raises a PermanentError where a person must change
+    something first, such as a secret. Refusals and doubts do not stop the loop; they are in
     the tally and in the ledger.
     """
     launch = ledger.launches.get(launch_key)

@@ -38,7 +38,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """Open a transaction that sees one state of the ledger."""
+        """Open a transaction for reading; on PostgreSQL each of its statements sees what is committed by then."""
         with _translated(), self._engine.begin() as connection:
             yield connection
 
