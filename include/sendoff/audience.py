@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,27 @@ class Audience:
     groups: Mapping[str, Mapping[str, Identifiers]]
     fingerprint: str
     ignored_columns: tuple[str, ...] = ()
+
+    def without(self, reason: str, people: Identifiers) -> Audience:
+        """Give it less some people, who are counted as dropped for a reason; others than its own are passed over."""
+        if not len(people) or not len(self.identifiers):
+            return replace(self, dropped={reason: 0, **self.dropped})
+        if people.kind != self.identifiers.kind:
+            raise AudienceError(
+                f"{reason} has {people.kind} identifiers, the audience {self.identifiers.kind} ones"
+            )
+        left = self.identifiers - people
+        gone = len(self.identifiers) - len(left)
+        return replace(
+            self,
+            identifiers=left,
+            dropped={**self.dropped, reason: self.dropped.get(reason, 0) + gone},
+            groups={
+                name: {value: members & left for value, members in values.items()}
+                for name, values in self.groups.items()
+            },
+            fingerprint=_fingerprint(self.identified_by, left),
+        )
 
 
 def build_audience(

@@ -96,7 +96,9 @@ def preview(
         tzinfo=UTC
     )
     result = make_preview(
-        load_campaign(folder), period=Period(end - timedelta(days=days), end), source=warehouse
+        load_campaign(folder),
+        period=Period(end - timedelta(days=days), end),
+        warehouses=lambda _name: warehouse,
     )
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))

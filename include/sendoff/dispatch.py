@@ -23,6 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from sendoff.campaign import Campaign
 from sendoff.client import Client
 from sendoff.errors import (
+    CampaignError,
     LedgerUnavailableError,
     PermanentError,
     RateLimitedError,
@@ -30,6 +31,7 @@ from sendoff.errors import (
     RetryableError,
 )
 from sendoff.ledger import Claim, Ledger
+from sendoff.ledger.launches import Launch
 from sendoff.outcome import NotProcessed, Outcome
 from sendoff.postbacks import Addresses
 from sendoff.wire import FieldNames, Targeting, create_body, execute_body
@@ -64,20 +66,27 @@ class Sender:
     app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
 
-    def request(self, claim: Claim, campaign: Campaign, identified_by: str) -> Callable[[], Outcome]:
+    def request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
         """Write the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.
 
-        Raises CampaignError and SettingsError for a request that cannot be written; then nothing was sent.
+        ``campaign`` is that of the launch. Raises CampaignError and SettingsError for a request that cannot be written;
+        then nothing was sent.
         """
-        people = Targeting(identified_by, claim.identifiers)
+        segment = claim.content
+        campaign = campaign.edition(segment.edition, launch.period.end)
+        people = None
+        if segment.identifiers is not None:
+            people = Targeting(launch.identified_by, segment.identifiers, segment.parameters)
         post_backs = self.addresses.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds)
         if campaign.template:
+            if people is None:
+                raise CampaignError("a template is executed for people of a query")
             execution = execute_body(
                 campaign, targeting=people, post_backs=post_backs, app_token=self.app_token, names=self.names
             )
             return partial(self.client.execute_campaign, execution)
         creation = create_body(
-            campaign.edition(claim.edition) if claim.edition else campaign,
+            campaign,
             title=f"{campaign.title} [{claim.dispatch_key}]",
             targeting=people,
             post_backs=post_backs,
@@ -111,7 +120,7 @@ def work(
     tally: Counter[str] = Counter()
     waited = 0.0
     while claim := ledger.dispatches.claim(launch_key, worker=name, now=now(), lease=LEASE):
-        outcome = _attempt(sender, claim, campaign, launch.identified_by)
+        outcome = _attempt(sender, claim, campaign, launch)
         _record(ledger, claim, outcome, now, sleep)
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
@@ -126,9 +135,9 @@ def work(
     return Tally(**tally)
 
 
-def _attempt(sender: Sender, claim: Claim, campaign: Campaign, identified_by: str) -> Outcome:
+def _attempt(sender: Sender, claim: Claim, campaign: Campaign, launch: Launch) -> Outcome:
     try:
-        send = sender.request(claim, campaign, identified_by)
+        send = sender.request(claim, campaign, launch)
     except PermanentError as error:
         return NotProcessed(str(error), permanent=True)
     return send()

@@ -9,11 +9,14 @@
     │   ├── CampaignError        a campaign folder
     │   ├── QueryError           an audience query, or the warehouse it runs on
     │   ├── AudienceError        what the query gave
+    │   ├── GateError            a gate of the campaign is closed, or a person said no
+    │   ├── LateError            it is too late for a launch: it is skipped
     │   ├── NotFoundError        a launch or dispatch that the ledger does not hold
     │   └── RefusedError         the service said no, and will again
     ├── RetryableError       nothing happened: try again later
     │   ├── UnreachableError     no connection was opened
     │   ├── RateLimitedError     the service asked for patience
+    │   ├── NotYetError          nothing is wrong, it is only too early
     │   └── LedgerUnavailableError
     └── AmbiguousError       something may have happened: never repeat by yourself
 
@@ -22,6 +25,8 @@ device, or the text of a message.
 """
 
 from __future__ import annotations
+
+from datetime import datetime
 
 
 class SendoffError(Exception):
@@ -52,6 +57,14 @@ class AudienceError(PermanentError):
     """The query ran, but what it gave is no audience."""
 
 
+class GateError(PermanentError):
+    """A gate of the campaign is closed, or a person said no; nothing more is sent."""
+
+
+class LateError(PermanentError):
+    """It is too late for a launch, which is not sent."""
+
+
 class NotFoundError(PermanentError):
     """The ledger holds nothing of that name."""
 
@@ -77,6 +90,14 @@ class RateLimitedError(RetryableError):
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class NotYetError(RetryableError):
+    """Nothing is wrong and nothing was sent: it is too early. ``until`` is when to call again (an aware datetime)."""
+
+    def __init__(self, message: str, until: datetime) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class LedgerUnavailableError(RetryableError):

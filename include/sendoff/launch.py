@@ -1,8 +1,12 @@
-"""Making a launch: the audience is read, cut into segments and frozen, once for each launch key."""
+"""Making a launch: the audience is read, held against the campaign's rules and gates, cut into segments and frozen.
+
+Once for each launch key: what the ledger holds already is given back as it was frozen.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import Engine
@@ -10,14 +14,44 @@ from sqlalchemy import Engine
 from sendoff import warehouse
 from sendoff.audience import Audience, build_audience
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.errors import AudienceError, CampaignError
-from sendoff.identifiers import Identifiers, empty
+from sendoff.errors import AudienceError, GateError
+from sendoff.gates import GateResult, gates_of
+from sendoff.identifiers import Identifiers
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.period import Period, launch_key
 from sendoff.sample import sample_request
+from sendoff.segments import Segment, segments_of
 
-__all__ = ["Launch", "Period", "launch_key", "prepare_launch", "read_audience"]
+__all__ = ["Launch", "Period", "Plan", "launch_key", "plan_launch", "prepare_launch"]
+
+
+Warehouses = Callable[[str], str | Engine]
+"""Gives what a warehouse's queries run on, a SQLAlchemy URL or engine, by the name of its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A launch as it would be frozen: nothing of it is stored.
+
+    ``campaign`` is resolved for the period. ``audience`` is None where the service chooses the people. ``left_out``:
+    whom the query named and who is not sent to, by reason; the holdout among them is part of the audience. ``segments``
+    are everybody else. ``sends_at``: by when the service has sent; None: again and again. ``previous``: the campaign's
+    last launch.
+    """
+
+    campaign: Campaign
+    audience: Audience | None
+    left_out: Mapping[str, Identifiers]
+    segments: tuple[Segment, ...]
+    sends_at: datetime | None
+    previous: Launch | None
+    gates: tuple[GateResult, ...]
+
+    @property
+    def people(self) -> int | None:
+        """How many are sent to; None: the service chooses them, and nobody knows."""
+        return sum(map(len, self.segments)) if self.audience else None
 
 
 def prepare_launch(
@@ -25,46 +59,103 @@ def prepare_launch(
     folder: CampaignFolder,
     *,
     period: Period,
-    source: str | Engine,
+    warehouses: Warehouses,
     resend: int = 0,
+    size_limit: int | None = None,
+    due_at: datetime | None = None,
     now: datetime | None = None,
 ) -> Launch:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``source`` is a SQLAlchemy URL or engine. Raises what :func:`read_audience` raises.
+    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises GateError where a gate
+    of the campaign is closed, and what :func:`plan_launch` raises; then nothing is frozen.
     """
-    campaign = folder.campaign
-    key = launch_key(campaign.connection, folder.name, period, resend)
+    moment = now or datetime.now(UTC)
+    connection = folder.campaign.connection
+    key = launch_key(connection, folder.name, period, resend)
     if frozen := ledger.launches.find(key):
         return frozen
-    audience = read_audience(folder, period=period, source=source)
-    resolved = campaign.resolved(period.end)
-    sample_request(resolved, audience)  # what cannot be written is refused before anything is frozen
+    plan = plan_launch(
+        ledger, folder, period=period, warehouses=warehouses, size_limit=size_limit, due_at=due_at, now=moment
+    )
+    if closed := [gate for gate in plan.gates if not gate.is_open]:
+        said = "; ".join(f"gates.{gate.name}: found {gate.saw}; allowed: {gate.allowed}" for gate in closed)
+        raise GateError(f"campaign {folder.name}: nothing was sent: {said}")
     return ledger.launches.freeze(
         key,
-        connection=campaign.connection,
+        connection=connection,
         campaign=folder.name,
         period=period,
         resend=resend,
-        definition=resolved.model_dump_json(),
-        audience=audience,
-        segments=segments_of(campaign, audience),
-        now=now or datetime.now(UTC),
+        definition=plan.campaign.model_dump_json(),
+        audience=plan.audience,
+        segments=plan.segments,
+        now=moment,
+        state="held" if plan.campaign.approval.is_needed(plan.people) else "released",
+        due_at=due_at,
+        sends_at=plan.sends_at,
+        left_out=plan.left_out,
     )
 
 
-def read_audience(folder: CampaignFolder, *, period: Period, source: str | Engine) -> Audience:
-    """Run a campaign's query for a period and give its audience; nothing is stored.
+def plan_launch(
+    ledger: Ledger | None,
+    folder: CampaignFolder,
+    *,
+    period: Period,
+    warehouses: Warehouses,
+    size_limit: int | None = None,  # noqa: ARG001 - not yet
+    due_at: datetime | None = None,
+    now: datetime,
+) -> Plan:
+    """Run a campaign's query for a period and give the launch as it would be frozen; nothing is stored.
 
-    Raises QueryError and AudienceError; an audience of nobody is an error.
+    Without a ledger it is the campaign's first launch, and nothing that needs the ledger leaves anybody out.
+
+    Raises QueryError and AudienceError; an audience of nobody is an error. Raises CampaignError where a request for
+    these people cannot be written.
     """
+    campaign = folder.campaign.resolved(period.end)
+    previous = ledger and ledger.launches.previous(campaign.connection, folder.name, period)
+    audience = _read_audience(folder, period=period, warehouses=warehouses)
+    segments = tuple(segments_of(campaign, audience)) if audience else (Segment(None),)
+    identified_by = audience.identified_by if audience else "device_id"
+    for segment in _first_of_each_edition(segments):  # what cannot be written is refused before it is frozen
+        sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
+    sends_at = _sends_at(campaign, segments, period, now)
+    return Plan(
+        campaign=campaign,
+        audience=audience,
+        left_out={},
+        segments=segments,
+        sends_at=sends_at,
+        previous=previous,
+        gates=gates_of(
+            campaign,
+            audience=audience,
+            people=sum(map(len, segments)) if audience else None,
+            previous=previous,
+            due_at=due_at,
+            sends_at=sends_at,
+            now=now,
+        ),
+    )
+
+
+def _first_of_each_edition(segments: Iterable[Segment]) -> Iterator[Segment]:
+    seen = set()
+    for segment in segments:
+        if segment.edition not in seen:
+            seen.add(segment.edition)
+            yield segment
+
+
+def _read_audience(folder: CampaignFolder, *, period: Period, warehouses: Warehouses) -> Audience | None:
     if folder.audience_sql is None:
-        kind = folder.campaign.targeting.kind
-        raise CampaignError(
-            f"campaign {folder.name}: the service chooses its people (targeting.kind: {kind})"
-        )
+        return None
     parameters = {"period_start": period.start, "period_end": period.end}
+    source = warehouses(folder.campaign.warehouse)
     with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
         audience = build_audience(batches)
     if not len(audience.identifiers):
@@ -72,37 +163,14 @@ def read_audience(folder: CampaignFolder, *, period: Period, source: str | Engin
     return audience
 
 
-def segments_of(campaign: Campaign, audience: Audience) -> Iterator[tuple[str | None, Identifiers]]:
-    """Cut an audience into segments of the campaign's size, each with its edition, without overlap.
-
-    The edition is a language where the campaign must be sent apart by language, else None. Who has two of its
-    languages gets the one that stands first; who has none of them gets the campaign's own.
-    """
-    remaining = audience.identifiers
-    own, *others = campaign.editions() or (None,)
-    if others and "language" not in audience.groups:
-        raise AudienceError(
-            f"the campaign is sent apart in {own}, {', '.join(others)}, but its query gives no column language"
-        )
-    speakers = _by_language(audience)
-    nobody = empty(remaining.kind)
-    parts: list[tuple[str | None, Identifiers]] = []
-    for language in others:
-        members = remaining & speakers.get(str(language), nobody) - speakers.get(str(own), nobody)
-        parts.append((language, members))
-        remaining -= members
-    for edition, members in [(own, remaining), *parts]:
-        for segment in members.slices(campaign.segment_size):
-            yield edition, segment
-
-
-def _by_language(audience: Audience) -> dict[str, Identifiers]:
-    """Give the people of each language; one that is written with a region, such as fr-CA, is that language."""
-    speakers: dict[str, Identifiers] = {}
-    for value, members in audience.groups.get("language", {}).items():
-        language = value.replace("_", "-").partition("-")[0].lower()
-        speakers[language] = speakers.get(language, empty(members.kind)) | members
-    return speakers
+def _sends_at(
+    campaign: Campaign, segments: tuple[Segment, ...], period: Period, now: datetime
+) -> datetime | None:
+    """Give the moment by which everybody is sent to; what is sent at once is sent when it is frozen, or later."""
+    editions = {segment.edition for segment in segments}
+    moments = [campaign.edition(edition, period.end).send.sends_at() for edition in editions]
+    known = [moment for moment in moments if moment is not None]
+    return max([now, *known]) if known else None
 
 
 def _nobody(campaign: str, audience: Audience) -> str:

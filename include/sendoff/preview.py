@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Engine
-
 from sendoff.campaign import CampaignFolder
-from sendoff.launch import read_audience, segments_of
+from sendoff.launch import Warehouses, plan_launch
+from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.sample import sample_request
 from sendoff.wire import FieldNames
@@ -35,25 +35,36 @@ class Preview:
 
 
 def preview(
-    folder: CampaignFolder, *, period: Period, source: str | Engine, names: FieldNames | None = None
+    folder: CampaignFolder,
+    *,
+    period: Period,
+    warehouses: Warehouses,
+    ledger: Ledger | None = None,
+    names: FieldNames | None = None,
 ) -> Preview:
     """Run a campaign's query and say what a launch for the period would send; nothing is stored or sent.
 
     Raises QueryError and AudienceError; an audience of nobody is an error.
     """
-    audience = read_audience(folder, period=period, source=source)
-    campaign = folder.campaign.resolved(period.end)
+    plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, now=datetime.now(UTC))
+    audience = plan.audience
     return Preview(
         campaign=folder.name,
         period=period.key,
-        rows=audience.rows,
-        dropped=audience.dropped,
-        audience=len(audience.identifiers),
+        rows=audience.rows if audience else 0,
+        dropped=audience.dropped if audience else {},
+        audience=len(audience.identifiers) if audience else 0,
         groups={
             name: {value: len(members) for value, members in sorted(values.items())}
-            for name, values in audience.groups.items()
+            for name, values in (audience.groups if audience else {}).items()
         },
-        segments=sum(1 for _ in segments_of(campaign, audience)),
-        segment_size=campaign.segment_size,
-        request=sample_request(campaign, audience, names),
+        segments=len(plan.segments),
+        segment_size=plan.campaign.segment_size,
+        request=sample_request(
+            plan.campaign,
+            plan.segments[0],
+            identified_by=audience.identified_by if audience else "device_id",
+            period_end=period.end,
+            names=names,
+        ),
     )

@@ -84,7 +84,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     if ledger.dispatches.states(launch_key).keys() & {"planned", "in_flight"}:
         return False
     launch = ledger.launches.get(launch_key)
-    sends_at = _campaign(launch).send.sends_at()
+    sends_at = launch.sends_at
     post_back_at, opens = ledger.post_backs.newest(launch_key)
     known = [at for at in (post_back_at, ledger.dispatches.newest_outcome(launch_key), sends_at) if at]
     quiet = not known or moment - max(known) >= quiet_for
@@ -152,8 +152,7 @@ def _reliable(
 ) -> Identifiers:
     """Give those of an audience for whom silence means that nothing was delivered."""
     campaign = _campaign(launch)
-    sends_at = campaign.send.sends_at()
-    if sends_at is None or now < sends_at:
+    if launch.sends_at is None or now < launch.sends_at:
         return empty(launch.kind)
     if launch.identified_by not in MATCHED_BY or "delivery" not in campaign.post_backs.kinds:
         return empty(launch.kind)

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import orjson
 
-from sendoff.audience import Audience
 from sendoff.campaign import Campaign
+from sendoff.errors import CampaignError
 from sendoff.identifiers import Identifiers
 from sendoff.postbacks import PostBackAddresses
+from sendoff.segments import Segment
 from sendoff.wire import FieldNames, Targeting, create_body, execute_body
 
 _SHOWN_IDENTIFIERS = 3
 
 
-def sample_request(campaign: Campaign, audience: Audience, names: FieldNames | None = None) -> dict[str, Any]:
-    """Give the request for the first few of an audience, without post-back addresses or credentials.
+def sample_request(
+    campaign: Campaign,
+    segment: Segment,
+    *,
+    identified_by: str,
+    period_end: datetime,
+    names: FieldNames | None = None,
+) -> dict[str, Any]:
+    """Give the request for the first few of a segment, without post-back addresses or credentials.
 
     Raises CampaignError where a request for these people cannot be written, such as a campaign that would be created
     for people known by ``user_id``.
     """
-    people = Targeting(audience.identified_by, _first_few(audience.identifiers))
+    made = campaign.edition(segment.edition, period_end)
+    people = Targeting(identified_by, _first_few(segment.identifiers)) if segment.identifiers else None
     nowhere = PostBackAddresses()
-    if campaign.template:
-        body = execute_body(campaign, targeting=people, post_backs=nowhere, names=names)
+    if made.template is None:
+        body = create_body(made, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
+    elif people is None:
+        raise CampaignError("a template is executed for people of a query")
     else:
-        editions = campaign.editions()
-        content = campaign.edition(editions[0]) if editions else campaign
-        body = create_body(content, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
+        body = execute_body(made, targeting=people, post_backs=nowhere, names=names)
     request: dict[str, Any] = orjson.loads(body)
     return request
 

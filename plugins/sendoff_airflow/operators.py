@@ -55,7 +55,7 @@ class BuildAudienceOperator(BaseOperator):
                 book,
                 folder,
                 period=period_of(context),
-                source=warehouse(folder.campaign.warehouse),
+                warehouses=warehouse,
                 resend=int(self.resend),
             )
         facts = {

@@ -29,6 +29,7 @@ from sendoff.audience import build_audience
 from sendoff.client import Accepted
 from sendoff.ledger import Ledger
 from sendoff.period import Period
+from sendoff.segments import Segment
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
@@ -52,8 +53,9 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
             resend=0,
             definition=json.dumps({"title": "x", "message": {"text": "x"}, "channels": {"android_push": {}}}),
             audience=audience,
-            segments=[(None, audience.identifiers)],
+            segments=[Segment(audience.identifiers)],
             now=START,
+            sends_at=START,
         )
         yield book
 

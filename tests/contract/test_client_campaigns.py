@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from sendoff.auth import ClientSecret, TokenSource
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Edition
 from sendoff.campaign.document import read_document
 from sendoff.client import Client
 from sendoff.identifiers import Identifiers, integers, strings
@@ -74,8 +74,8 @@ def targeted(service: Any, outcome: Outcome) -> list[int]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_the_campaigns_of_the_tree_are_understood(service_process: Any, client: Client, file: Path) -> None:
     made = Campaign.model_validate(read_document(file).tree)
-    for language in made.editions() or (None,):
-        edition = made.edition(language) if language else made
+    for language in made.languages_apart() or (None,):
+        edition = made.edition(Edition(language), datetime(2026, 3, 2, tzinfo=UTC))
         outcome = created(client, edition, Targeting("device_id", integers(range(1, 30))))
         assert record(service_process, outcome)["title"] == made.title
 

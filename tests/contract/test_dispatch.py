@@ -32,6 +32,7 @@ from sendoff.ledger import Ledger
 from sendoff.outcome import NotProcessed, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
+from sendoff.segments import Segment
 from sendoff.wire import FieldNames
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -74,8 +75,9 @@ def freeze(
         resend=0,
         definition=campaign.model_dump_json(),
         audience=audience,
-        segments=((None, segment) for segment in identifiers.slices(size)),
+        segments=(Segment(segment) for segment in identifiers.slices(size)),
         now=NOW,
+        sends_at=NOW,
     )
 
 

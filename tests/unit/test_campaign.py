@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sendoff.campaign import Campaign, CampaignFolder, Channel, campaign_schema, load_campaign
+from sendoff.campaign import Campaign, CampaignFolder, Channel, Edition, campaign_schema, load_campaign
 from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
 from sendoff.campaign.schedule import Keeping, Once, Recurring, Triggered, Until
 from sendoff.errors import CampaignError
@@ -149,11 +149,11 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ),
         (
             "send: {kind: once, tiem: 18:30, time: 18:30, time_zone: UTC}",
-            "campaign.yaml:6: send.tiem: found the unknown field 'tiem' (did you mean 'time'?); allowed: date, kind",
+            "campaign.yaml:6: send.tiem: found the unknown field 'tiem' (did you mean 'time'?); allowed: date,",
         ),
         ("post_backs: {kinds: [click]}", "campaign.yaml:6: post_backs.kinds[0]: found 'click'; allowed: 'delivery' or"),
         ("push_expiry: {length: 3}", "campaign.yaml:6: push_expiry: found a length or a unit alone"),
-        ("no: 1", "campaign.yaml:6: no: found the unknown field 'no'; allowed: channels,"),
+        ("no: 1", "campaign.yaml:6: no: found the unknown field 'no'; allowed: after,"),
         ("3: 1", "campaign.yaml:6: 3: found a key that is no text; allowed: text (put it in quotes)"),
         ("owner: &me crm", "campaign.yaml:6: not YAML: anchors and aliases are not used here"),
         ("owner: !!python/name:os.system x", "campaign.yaml:6: not YAML: tags are not used here"),
@@ -479,6 +479,8 @@ def test_a_campaign_can_be_made_in_python() -> None:
 
 # Languages
 
+PERIOD_END = datetime(2026, 3, 2, tzinfo=UTC)
+
 
 def two_languages(**more: Any) -> Campaign:
     translations = {"fr": {"subject": "Bonjour", "text": "Mots"}, "de": {"subject": "Hallo", "text": "Worte"}}
@@ -486,19 +488,19 @@ def two_languages(**more: Any) -> Campaign:
 
 
 def test_an_email_in_several_languages_has_an_edition_for_each_its_own_language_first() -> None:
-    assert two_languages().editions() == ("en", "de", "fr")
+    assert two_languages().languages_apart() == ("en", "de", "fr")
 
 
 def test_an_edition_has_one_language_and_nothing_left_to_choose() -> None:
-    french = two_languages().edition("fr")
+    french = two_languages().edition(Edition("fr"), PERIOD_END)
     assert french.channels.email == Email(from_address=7, subject="Bonjour", text="Mots")
-    assert french.editions() == ()
-    assert two_languages().edition("en").channels.email == Email(**EMAIL)
+    assert french.languages_apart() == ()
+    assert two_languages().edition(Edition("en"), PERIOD_END).channels.email == Email(**EMAIL)
 
 
 def test_an_edition_in_a_language_without_words_is_refused() -> None:
     with pytest.raises(CampaignError, match="no words in 'es'"):
-        two_languages().edition("es")
+        two_languages().edition(Edition("es"), PERIOD_END)
 
 
 def test_the_service_chooses_between_the_languages_of_a_push() -> None:
@@ -508,7 +510,7 @@ def test_the_service_chooses_between_the_languages_of_a_push() -> None:
         channels={"ios_push": {}},
     )
     assert push.languages() == ("en", "fr")
-    assert push.editions() == ()
+    assert push.languages_apart() == ()
 
 
 # Time

@@ -71,7 +71,7 @@ def test_the_examples_show_every_channel_and_every_kind(campaigns: list[Campaign
     assert {each.send.kind for each in campaigns} == kinds("send")
     assert {each.targeting.kind for each in campaigns} == kinds("targeting")
     assert {each.way for each in campaigns} == {"create", "execute"}
-    assert any(each.editions() for each in campaigns)
+    assert any(each.languages_apart() for each in campaigns)
 
 
 def kinds(field: str) -> set[str]:

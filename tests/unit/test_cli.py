@@ -16,6 +16,7 @@ from sendoff.campaign import Campaign, campaign_schema
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.period import Period, launch_key
+from sendoff.segments import Segment
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -46,8 +47,9 @@ def ledger_url(tmp_path: Path) -> str:
         resend=0,
         definition=PUSH.model_dump_json(),
         audience=Audience("device_id", members, 3, {}, {}, members.fingerprint()),
-        segments=[(None, members)],
+        segments=[Segment(members)],
         now=PERIOD.end,
+        sends_at=PERIOD.end,
     )
     ledger.close()
     return url

@@ -16,6 +16,7 @@ from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period
 from sendoff.reconcile import reconcile
+from sendoff.segments import Segment
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 KEY = "0" * 32
@@ -57,8 +58,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         resend=0,
         definition=CAMPAIGN,
         audience=audience,
-        segments=((None, segment) for segment in everybody.slices(2)),
+        segments=(Segment(segment) for segment in everybody.slices(2)),
         now=NOW,
+        sends_at=NOW,
     )
     for outcome in OUTCOMES:
         claim = ledger.dispatches.claim(KEY, worker="test", now=NOW, lease=timedelta(minutes=1))

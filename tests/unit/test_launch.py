@@ -12,10 +12,11 @@ from sendoff.audience import Audience
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, CampaignError, QueryError
 from sendoff.identifiers import integers
-from sendoff.launch import prepare_launch, segments_of
+from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.preview import preview
+from sendoff.segments import ALIKE, segments_of
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
@@ -61,7 +62,7 @@ def warehouse(tmp_path: Path) -> str:
 
 
 def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, warehouse: str) -> None:
-    launch = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
+    launch = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
     assert (launch.rows, launch.audience, launch.segments) == (6, 5, 3)
     assert launch.dropped["null"] == 1
     assert ledger.launches.audience(launch.launch_key) == integers([1, 2, 3, 4, 5])
@@ -70,28 +71,33 @@ def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, war
 def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
     ledger: Ledger, warehouse: str
 ) -> None:
-    first = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
-    assert prepare_launch(ledger, folder(), period=PERIOD, source="sqlite:////nowhere/at/all.db") == first
+    first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    assert (
+        prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: "sqlite:////nowhere/at/all.db")
+        == first
+    )
 
 
 def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
-    first = prepare_launch(ledger, folder(), period=PERIOD, source=warehouse)
-    assert prepare_launch(ledger, folder(), period=PERIOD, source=warehouse, resend=1) != first
+    first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    assert prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, resend=1) != first
 
 
 def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
     early = Period(PERIOD.start - timedelta(days=99), PERIOD.start - timedelta(days=98))
     with pytest.raises(AudienceError, match="spring: the audience query gave no rows"):
-        prepare_launch(ledger, folder(), period=early, source=warehouse)
+        prepare_launch(ledger, folder(), period=early, warehouses=lambda _: warehouse)
     nulls = folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL")
     with pytest.raises(AudienceError, match=r"none of the 1 rows is left .*1 null"):
-        prepare_launch(ledger, nulls, period=PERIOD, source=warehouse)
+        prepare_launch(ledger, nulls, period=PERIOD, warehouses=lambda _: warehouse)
     assert ledger.launches.search() == []
 
 
 def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) -> None:
     with pytest.raises(QueryError):
-        prepare_launch(ledger, folder(sql="SELECT nothing FROM nowhere"), period=PERIOD, source=warehouse)
+        prepare_launch(
+            ledger, folder(sql="SELECT nothing FROM nowhere"), period=PERIOD, warehouses=lambda _: warehouse
+        )
     assert ledger.launches.search() == []
 
 
@@ -100,20 +106,15 @@ def test_people_whom_no_request_can_name_are_refused_before_anything_is_frozen(
 ) -> None:
     by_user = folder(sql="SELECT 'ann' AS user_id")
     with pytest.raises(CampaignError, match="user_id"):
-        prepare_launch(ledger, by_user, period=PERIOD, source=warehouse)
+        prepare_launch(ledger, by_user, period=PERIOD, warehouses=lambda _: warehouse)
     assert ledger.launches.search() == []
-
-
-def test_people_that_the_service_chooses_have_no_audience(ledger: Ledger, warehouse: str) -> None:
-    with pytest.raises(CampaignError, match="the service chooses"):
-        prepare_launch(ledger, folder(sql=None), period=PERIOD, source=warehouse)
 
 
 def test_languages_are_cut_apart_without_overlap() -> None:
     members = integers(range(1, 8))
     groups = {"language": {"en": integers([1, 2]), "fr": integers([2, 3, 4, 5]), "de": integers([6])}}
     audience = Audience("device_id", members, 7, {}, groups, members.fingerprint())
-    cut = [(edition, list(segment)) for edition, segment in segments_of(EMAIL, audience)]
+    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
     # 2 reads both and gets the campaign's own language, as do 6 (German) and 7 (unknown).
     assert cut == [("en", [1, 2]), ("en", [6, 7]), ("fr", [3, 4]), ("fr", [5])]
 
@@ -122,7 +123,7 @@ def test_a_language_with_a_region_is_that_language() -> None:
     members = integers([1, 2, 3])
     groups = {"language": {"fr-CA": integers([1]), "FR_fr": integers([2]), "en-GB": integers([3])}}
     audience = Audience("device_id", members, 3, {}, groups, members.fingerprint())
-    cut = [(edition, list(segment)) for edition, segment in segments_of(EMAIL, audience)]
+    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
     assert cut == [("en", [3]), ("fr", [1, 2])]
 
 
@@ -136,14 +137,14 @@ def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
 def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
     members = integers([1, 2, 3])
     audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
-    assert [edition for edition, _ in segments_of(PUSH, audience)] == [None, None]
+    assert [each.edition for each in segments_of(PUSH, audience)] == [ALIKE] * 2
 
 
 def test_a_preview_counts_and_shows_a_request_and_stores_nothing(ledger: Ledger, warehouse: str) -> None:
-    seen = preview(folder(), period=PERIOD, source=warehouse)
+    seen = preview(folder(), period=PERIOD, warehouses=lambda _: warehouse)
     assert (seen.rows, seen.audience, seen.segments) == (6, 5, 3)
     assert seen.groups == {"platform": {"android": 5}}
-    assert seen.request["device_ids"] == [1, 2, 3]
+    assert seen.request["device_ids"] == [1, 2]  # of its first segment
     assert seen.request["title"] == "Spring"
     assert "webhook_delivery" not in seen.request
     assert ledger.launches.search() == []
@@ -154,5 +155,5 @@ def test_a_preview_of_nobody_is_the_error_that_a_launch_would_be(warehouse: str)
         preview(
             folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL"),
             period=PERIOD,
-            source=warehouse,
+            warehouses=lambda _: warehouse,
         )

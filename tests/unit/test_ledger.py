@@ -21,6 +21,7 @@ from sendoff.ledger.tables import metadata
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
+from sendoff.segments import Segment
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -50,8 +51,9 @@ def freeze(ledger: Ledger, *members: int, segment_size: int = 2) -> Launch:
         resend=0,
         definition="{}",
         audience=frozen,
-        segments=((None, segment) for segment in frozen.identifiers.slices(segment_size)),
+        segments=(Segment(segment) for segment in frozen.identifiers.slices(segment_size)),
         now=NOW,
+        sends_at=NOW,
     )
 
 
@@ -87,7 +89,7 @@ def test_segments_are_the_audience_without_overlap(ledger: Ledger) -> None:
     freeze(ledger)
     segments = [ledger.dispatches.segment(KEY, number) for number in (1, 2, 3)]
     assert sum(len(segment) for segment in segments) == 5
-    assert [list(segment) for segment in segments] == [[1, 2], [3, 4], [5]]
+    assert [list(segment.identifiers) for segment in segments] == [[1, 2], [3, 4], [5]]
 
 
 def test_an_unknown_launch_is_not_found(ledger: Ledger) -> None:
@@ -106,7 +108,7 @@ def test_a_claim_commits_the_intent_and_hands_over_the_segment(ledger: Ledger) -
     freeze(ledger)
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
-    assert list(claim.identifiers) == [1, 2]
+    assert list(claim.content.identifiers) == [1, 2]
     assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 2}
 
 

@@ -22,6 +22,7 @@ from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.reconcile import is_settled, reconcile
+from sendoff.segments import Segment
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -78,14 +79,20 @@ def launch(
             else {},
             fingerprint=identifiers.fingerprint(),
         ),
-        segments=((None, segment) for segment in identifiers.slices(segment_size)),
+        segments=(Segment(segment) for segment in identifiers.slices(segment_size)),
         now=NOW,
+        sends_at=_sends_at(campaign),
     )
     for outcome in outcomes:
         claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
         assert claim is not None
         ledger.dispatches.record(claim, outcome, NOW)
     return [dispatch.dispatch_key for dispatch in ledger.dispatches.of_launch(KEY)]
+
+
+def _sends_at(campaign: Campaign) -> datetime | None:
+    sends_at = campaign.send.sends_at()
+    return sends_at and max(NOW, sends_at)
 
 
 def event(

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Edition
 from sendoff.errors import CampaignError, SettingsError
 from sendoff.identifiers import Identifiers, integers, strings
 from sendoff.postbacks import PostBackAddresses
@@ -155,7 +155,7 @@ def test_languages_that_the_service_cannot_choose_between_are_not_sent_together(
     made = campaign(language="en", channels={"email": email})
     with pytest.raises(CampaignError, match="send each edition apart"):
         written(made)
-    assert message_of(made.edition("fr"), "7")["email_subject"] == "Bonjour"
+    assert message_of(made.edition(Edition("fr"), PERIOD_END), "7")["email_subject"] == "Bonjour"
 
 
 @pytest.mark.rule("2.3/messages", "2.4/messages", "2.4/messages_push", side="client")

@@ -2,6 +2,6 @@
 
 from sendoff.campaign.content import Channel
 from sendoff.campaign.folder import CampaignFolder, campaign_schema, load_campaign
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, Edition
 
-__all__ = ["Campaign", "CampaignFolder", "Channel", "campaign_schema", "load_campaign"]
+__all__ = ["Campaign", "CampaignFolder", "Channel", "Edition", "campaign_schema", "load_campaign"]

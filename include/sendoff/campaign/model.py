@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from sendoff.campaign.audience import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
+from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
 from sendoff.campaign.rules import broken_rules
-from sendoff.campaign.schedule import Keeping, Now, Schedule
+from sendoff.campaign.schedule import Keeping, Now, Once, Schedule
 from sendoff.campaign.targeting import ByQuery, Target
-from sendoff.campaign.values import Day, Int32, Language, Text, Value, problem, shown
+from sendoff.campaign.values import (
+    QUERY_ZONE,
+    Day,
+    Int32,
+    Language,
+    Text,
+    TimeZone,
+    Value,
+    problem,
+    shown,
+)
 from sendoff.errors import CampaignError
 
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
@@ -28,12 +41,45 @@ def _cron(schedule: str) -> str:
     return schedule
 
 
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """What tells the people of one request from those of another, where a campaign is not the same for all.
+
+    ``language`` where languages are sent apart, ``variant`` where there are variants, ``time_zone`` where each zone has
+    a moment of its own; else None.
+    """
+
+    language: str | None = None
+    variant: str | None = None
+    time_zone: str | None = None
+
+
 class Template(Value):
     """A live campaign of the service that is executed, with its own content, for each segment (section 4.3)."""
 
     id: Int32 = Field(description="Id of the live campaign")
     channels: Annotated[tuple[Channel, ...], Field(min_length=1, description="What the template uses")]
-    parameters: Mapping[str, str] = Field(default={}, repr=False, description="Values for its variables")
+    parameters: Mapping[str, str] = Field(
+        default={}, repr=False, description="Values for its variables, the same for everybody"
+    )
+    columns: tuple[Text, ...] = Field(
+        (), description="Columns of the query that hold each person's own values for its variables"
+    )
+
+
+class Variant(Value):
+    """One side of a comparison: a share of the audience, and what these people get instead."""
+
+    percent: Percent = Field(
+        description="Share of those who are sent to, in percent; all of them add up to 100"
+    )
+    message: Message | None = Field(
+        None, description="What replaces parts of message; what is not given here stays"
+    )
+    channels: Channels = Field(
+        Channels(), description="Channels of the campaign that are replaced, each as a whole"
+    )
+    template: Template | None = Field(None, description="What is executed instead of template")
 
 
 class PostBacks(Value):
@@ -68,18 +114,30 @@ class Campaign(Value):
     )
     post_backs: PostBacks = Field(PostBacks(), description="What the service is asked to report")
 
+    audience: AudienceRules = Field(
+        AudienceRules(), description="Who of the query's people is left out, and why"
+    )
+    variants: Mapping[Text, Variant] = Field(
+        default={}, description="Sides of a comparison, by name: people are shared out among them by chance"
+    )
+    gates: Gates = Field(Gates(), description="What must hold before the first request")
+    approval: Approval = Field(Approval(), description="Whether a person must agree before the first request")
+    report: Waiting = Field(Waiting(), description="When the report is made")
+
     connection: Text = Field("sendoff_default", description="Airflow connection of the messaging service")
     warehouse: Text = Field(
         "sendoff_warehouse", description="Airflow connection that the audience query runs on"
     )
     schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
         None,
-        description=f"When the DAG runs, in UTC: cron of five fields, or one of {', '.join(_PRESETS)}; default by hand",
+        description=f"When the DAG runs: cron of five fields, or one of {', '.join(_PRESETS)}; default by hand",
         examples=["0 9 * * 1"],
     )
-    start: Day | None = Field(
-        None, description="First day of the DAG (UTC); its first period begins then or later"
+    schedule_time_zone: TimeZone = Field("UTC", description="IANA time zone of schedule and start")
+    after: tuple[Text, ...] = Field(
+        (), description="Names of Airflow's assets that start the DAG once all of them were renewed"
     )
+    start: Day | None = Field(None, description="First day of the DAG; its first period begins then or later")
     owner: Text = Field("sendoff", description="Owner of the DAG in Airflow")
     tags: tuple[Text, ...] = Field((), description="Tags of the DAG in Airflow, beside sendoff")
     segment_size: Annotated[
@@ -88,6 +146,13 @@ class Campaign(Value):
     parallelism: Annotated[
         int, Field(ge=1, le=256, strict=True, description="Tasks that send at the same time")
     ] = 4
+    pool: Text | None = Field(None, description="Airflow pool of the tasks that send")
+    retries: Annotated[
+        int, Field(ge=0, le=100, strict=True, description="How often a task of the DAG is tried again")
+    ] = 8
+    alert_after: Duration | None = Field(
+        None, description="How long a run may take before the deployment is alerted; default never"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -131,7 +196,7 @@ class Campaign(Value):
         ]
         return [(path, content) for path, content in places if content is not None]
 
-    def editions(self) -> tuple[Language, ...]:
+    def languages_apart(self) -> tuple[Language, ...]:
         """Give the languages that need a request of their own, the campaign's own first.
 
         The service chooses between the languages of push and inbox messages by itself, and then there are none. It
@@ -140,8 +205,49 @@ class Campaign(Value):
         apart = any(content and content.translations for content in (self.channels.email, self.channels.sms))
         return self.languages() if apart else ()
 
-    def edition(self, language: Language) -> Campaign:
-        """Give the campaign as people of one language get it: one language, no translations."""
+    @property
+    def zones_apart(self) -> bool:
+        """Say whether each time zone of the query needs a request of its own."""
+        return isinstance(self.send, Once) and self.send.time_zone == QUERY_ZONE
+
+    @property
+    def is_one_edition(self) -> bool:
+        """Say whether all people get the same, so that one request can say it."""
+        return not (self.languages_apart() or self.variants or self.zones_apart)
+
+    def edition(self, edition: Edition, period_end: datetime) -> Campaign:
+        """Give the campaign as the people of one edition get it: one variant, one language, one time zone."""
+        made = self._variant(edition.variant) if edition.variant else self
+        if edition.language:
+            made = made._in_language(edition.language)
+        if edition.time_zone and isinstance(made.send, Once):
+            try:
+                send = made.send.in_zone(edition.time_zone, period_end)
+            except ValueError as error:
+                raise CampaignError(f"send: {error}") from None
+            made = made.model_copy(update={"send": send})
+        return made
+
+    def _variant(self, name: str) -> Campaign:
+        try:
+            variant = self.variants[name]
+        except KeyError:
+            raise CampaignError(f"the campaign has no variant {name!r}") from None
+        said = variant.message.model_dump(exclude_unset=True) if variant.message else {}
+        message = (self.message or Message()).model_copy(
+            update={name: getattr(variant.message, name) for name in said}
+        )
+        replaced = {channel.value: getattr(variant.channels, channel) for channel in variant.channels.used()}
+        return self.model_copy(
+            update={
+                "message": message if said else self.message,
+                "channels": self.channels.model_copy(update=replaced),
+                "template": variant.template or self.template,
+                "variants": {},
+            }
+        )
+
+    def _in_language(self, language: Language) -> Campaign:
         if language not in self.languages():
             raise CampaignError(f"the campaign has no words in {language!r}")
         channels = {

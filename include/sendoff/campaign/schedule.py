@@ -13,6 +13,8 @@ from pydantic import Field, model_validator
 
 from sendoff.campaign.values import (
     OWN_ZONE,
+    QUERY_ZONE,
+    AnyTimeZone,
     Day,
     DayOrNever,
     HourMinute,
@@ -47,14 +49,49 @@ class Once(Value):
 
     kind: Literal["once"] = "once"
     time: HourMinute = Field(description="Time of day of sending")
-    time_zone: TimeZoneOrOwn = Field(description="IANA time zone of time, or user: each person's own")
-    date: Day | None = Field(None, description="Default the day that the period ends")
+    time_zone: AnyTimeZone = Field(
+        description="IANA time zone of time; user: each person's own, as the service knows it; "
+        "query: that of the column time_zone, with a request for each zone"
+    )
+    default_time_zone: TimeZone | None = Field(
+        None, description="Of people whose column time_zone names none; with time_zone: query, and only there"
+    )
+    date: Day | None = Field(
+        None, description="Default the day that the period ends; with time_zone: query, the first such moment"
+    )
+
+    @model_validator(mode="after")
+    def _has_a_zone_for_all(self) -> Self:
+        if (self.time_zone == QUERY_ZONE) != (self.default_time_zone is not None):
+            found = (
+                "no default_time_zone"
+                if self.default_time_zone is None
+                else f"default_time_zone with time_zone: {self.time_zone}"
+            )
+            raise problem(found, "default_time_zone with time_zone: query, and only there")
+        return self
+
+    def in_zone(self, zone: str, period_end: datetime) -> Once:
+        """Give what people of one zone get, resolved: on ``date``, else at the first such time in the period's wake.
+
+        Raises ValueError where ``date`` is over in that zone when the period ends.
+        """
+        there = self.model_copy(update={"time_zone": zone, "default_time_zone": None})
+        if self.date is None:
+            day = day_of(period_end, zone)
+            if moment(day, self.time, zone) < period_end:
+                day += timedelta(days=1)
+            there = there.model_copy(update={"date": day})
+        return there.resolved(period_end)
 
     def resolved(self, period_end: datetime) -> Self:
         """Give it with its date; a time that the clocks skip on that day becomes the one an hour later.
 
-        Raises ValueError where that moment lies before the end of the period.
+        That of each person's column stays without, for :meth:`in_zone` to give. Raises ValueError where that moment
+        lies before the end of the period.
         """
+        if self.time_zone == QUERY_ZONE:
+            return self
         day = self.date or day_of(period_end, self.time_zone)
         if self.time_zone == OWN_ZONE:
             return self.model_copy(update={"date": day})

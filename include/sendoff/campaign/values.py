@@ -27,6 +27,9 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 OWN_ZONE = "user"
 """Instead of a time zone: each person's own, as the service knows it."""
 
+QUERY_ZONE = "query"
+"""Instead of a time zone: that of each person's column ``time_zone`` in the audience query."""
+
 NEVER = "never"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -99,6 +102,14 @@ def _time_zone_or_own(name: str) -> str:
     return name if name == OWN_ZONE else _time_zone(name)
 
 
+def _time_zone_or_query(name: str) -> str:
+    return name if name == QUERY_ZONE else _time_zone(name)
+
+
+def _any_time_zone(name: str) -> str:
+    return name if name in (OWN_ZONE, QUERY_ZONE) else _time_zone(name)
+
+
 def _language(code: str) -> str:
     if code not in _LANGUAGES.split():
         raise problem(shown(code), "a language of two letters (ISO 639-1), such as en")
@@ -133,6 +144,8 @@ Day = Annotated[date, _STRICT, BeforeValidator(_day)]
 DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], BeforeValidator(_day_or_never)]
 TimeZone = Annotated[str, _STRICT, AfterValidator(_time_zone), _ZONE_SCHEMA]
 TimeZoneOrOwn = Annotated[str, _STRICT, AfterValidator(_time_zone_or_own), _ZONE_SCHEMA]
+TimeZoneOrQuery = Annotated[str, _STRICT, AfterValidator(_time_zone_or_query), _ZONE_SCHEMA]
+AnyTimeZone = Annotated[str, _STRICT, AfterValidator(_any_time_zone), _ZONE_SCHEMA]
 Language = Annotated[
     str,
     _STRICT,

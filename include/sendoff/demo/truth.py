@@ -101,7 +101,7 @@ def _expected(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> dic
     }
     expected = dict.fromkeys(facts, "sent to without a dispatch")
     for dispatch in ledger.dispatches.of_launch(launch_key):
-        for each in ledger.dispatches.segment(launch_key, dispatch.segment):
+        for each in ledger.dispatches.segment(launch_key, dispatch.segment).identifiers or ():
             device = int(each)
             expected[device] = _verdict(dispatch.state, facts.get(device), platforms.get(device))
     return expected

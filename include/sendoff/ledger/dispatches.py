@@ -12,10 +12,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.identifiers import Identifiers, from_bytes
+from sendoff.campaign import Edition
+from sendoff.identifiers import Identifiers, empty, from_bytes
 from sendoff.ledger.database import Database
-from sendoff.ledger.tables import attempts, audiences, dispatches, outcomes, segments
+from sendoff.ledger.tables import attempts, audiences, dispatches, launches, outcomes, segments
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.segments import Segment
 
 _STATE_AFTER = {
     "accepted": "accepted",
@@ -34,8 +36,7 @@ class Claim:
     launch_key: str
     segment: int
     attempt: int
-    edition: str | None  # the language of its request, where languages are sent apart
-    identifiers: Identifiers
+    content: Segment  # whom it is for, and what they get
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Dispatches:
     def claim(self, launch_key: str, *, worker: str, now: datetime, lease: timedelta) -> Claim | None:
         """Take the next planned dispatch of a launch and commit the intent to send it, or give None.
 
+        None also while the launch is not released, and for waves that are not open yet.
         The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
         """
         with self._database.write() as connection:
@@ -67,10 +69,7 @@ class Dispatches:
             intent = {"number": taken.attempt, "worker": worker, "started_at": now}
             connection.execute(sa.insert(attempts), {"dispatch_key": taken.dispatch_key, **intent})
             segment = connection.execute(_segment(launch_key, taken.segment)).one()
-        identifiers = from_bytes(segment.kind, segment.identifiers)
-        return Claim(
-            taken.dispatch_key, launch_key, taken.segment, taken.attempt, segment.edition, identifiers
-        )
+        return Claim(taken.dispatch_key, launch_key, taken.segment, taken.attempt, _content(segment))
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
         """Append the outcome of an attempt and move its dispatch accordingly.
@@ -159,7 +158,10 @@ class Dispatches:
             return connection.scalar(query)
 
     def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
-        """Yield each dispatch of a launch with the identifiers of its segment, read as they are used."""
+        """Yield each dispatch of a launch with the identifiers of its segment, read as they are used.
+
+        One for whom the service chooses the people has none.
+        """
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
@@ -176,13 +178,12 @@ class Dispatches:
         with self._database.read() as connection:
             streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
             for *dispatch, kind, blob in streamed.execute(query):
-                yield Dispatch(*dispatch), from_bytes(kind, blob)
+                yield Dispatch(*dispatch), empty(kind) if blob is None else from_bytes(kind, blob)
 
-    def segment(self, launch_key: str, number: int) -> Identifiers:
-        """Give the identifiers of one segment."""
+    def segment(self, launch_key: str, number: int) -> Segment:
+        """Give one segment."""
         with self._database.read() as connection:
-            row = connection.execute(_segment(launch_key, number)).one()
-        return from_bytes(row.kind, row.identifiers)
+            return _content(connection.execute(_segment(launch_key, number)).one())
 
 
 _DISPATCH = tuple(
@@ -193,10 +194,24 @@ _DISPATCH = tuple(
 def _take_next(launch_key: str, worker: str, lease_until: datetime) -> Any:
     following = (
         sa.select(dispatches.c.dispatch_key)
-        .where(dispatches.c.launch_key == launch_key, dispatches.c.state == "planned")
+        .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+        .join(
+            segments,
+            sa.and_(
+                segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
+            ),
+        )
+        .where(
+            dispatches.c.launch_key == launch_key,
+            dispatches.c.state == "planned",
+            launches.c.state == "released",
+            segments.c.wave <= launches.c.wave,
+        )
         .order_by(dispatches.c.segment)
         .limit(1)
-        .with_for_update(skip_locked=True)  # PostgreSQL; SQLite lets one writer in at a time anyway
+        .with_for_update(
+            skip_locked=True, of=dispatches
+        )  # PostgreSQL; SQLite lets one writer in at a time anyway
         .scalar_subquery()
     )
     return (
@@ -209,10 +224,16 @@ def _take_next(launch_key: str, worker: str, lease_until: datetime) -> Any:
 
 def _segment(launch_key: str, number: int) -> Any:
     return (
-        sa.select(audiences.c.kind, segments.c.edition, segments.c.identifiers)
+        sa.select(audiences.c.kind, segments)
         .join(audiences, audiences.c.launch_key == segments.c.launch_key)
         .where(segments.c.launch_key == launch_key, segments.c.number == number)
     )
+
+
+def _content(row: sa.Row[Any]) -> Segment:
+    identifiers = None if row.identifiers is None else from_bytes(row.kind, row.identifiers)
+    edition = Edition(row.language, row.variant, row.time_zone)
+    return Segment(identifiers, edition, row.wave, row.parameters)
 
 
 def _outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:

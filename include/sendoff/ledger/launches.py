@@ -12,11 +12,13 @@ from sqlalchemy import exc
 
 from sendoff.audience import Audience
 from sendoff.errors import AudienceError, NotFoundError
-from sendoff.identifiers import Identifiers, Kind, from_bytes
+from sendoff.identifiers import Identifiers, Kind, empty, from_bytes
 from sendoff.ledger.database import Database
 from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.tables import left_out as left_out_table
 from sendoff.ledger.tables import segments as segments_table
 from sendoff.period import Period, dispatch_key
+from sendoff.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Launch:
     definition: str  # the campaign as it was frozen, JSON
     created_at: datetime
     settled_at: datetime | None  # when it was quiet or complete; later post-backs count as late
+    state: str  # held, released, rejected or stopped: only what is released is sent
+    wave: int  # the newest wave that may be sent
+    due_at: datetime | None  # when it was to be made
+    sends_at: datetime | None  # by when the service has sent; None: again and again
+    is_chosen_by_service: bool  # then it has no people that are known beforehand
     identified_by: str  # the column of the query that named people
     kind: Kind
     rows: int  # rows that the query gave
@@ -58,6 +65,17 @@ class Launches:
             raise NotFoundError(f"the ledger holds no launch {launch_key}")
         return found
 
+    def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
+        """Give a campaign's newest launch for a period that ended before this one."""
+        query = _LAUNCH.where(
+            launches.c.connection == connection,
+            launches.c.campaign == campaign,
+            launches.c.period_end < period.end,
+        ).order_by(launches.c.period_end.desc(), launches.c.resend.desc())
+        with self._database.read() as link:
+            row = link.execute(query.limit(1)).first()
+        return _launch(row) if row else None
+
     def search(self, prefix: str = "", *, campaign: str | None = None, limit: int = 100) -> list[Launch]:
         """Give the launches whose key starts with ``prefix``, newest first."""
         query = _LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
@@ -76,13 +94,19 @@ class Launches:
         period: Period,
         resend: int,
         definition: str,
-        audience: Audience,
-        segments: Iterable[tuple[str | None, Identifiers]],
+        audience: Audience | None,
+        segments: Iterable[Segment],
         now: datetime,
+        state: str = "released",
+        due_at: datetime | None = None,
+        sends_at: datetime | None = None,
+        left_out: Mapping[str, Identifiers] | None = None,
     ) -> Launch:
-        """Store a launch with its audience, segments (edition, identifiers) and planned dispatches, all or nothing.
+        """Store a launch with its audience, segments and planned dispatches, all or nothing.
 
-        Where another process froze the same key first, its launch is given and this audience is forgotten.
+        ``audience`` is None where the service chooses the people. ``left_out``: whom the query named and the launch is
+        not sent to, by reason. Where another process froze the same key first, its launch is given and this audience is
+        forgotten.
         """
         row = {
             "launch_key": launch_key,
@@ -93,11 +117,15 @@ class Launches:
             "resend": resend,
             "definition": definition,
             "created_at": now,
+            "state": state,
+            "due_at": due_at,
+            "sends_at": sends_at,
         }
         try:
             with self._database.write() as link:
                 link.execute(sa.insert(launches), row)
                 _insert_audience(link, launch_key, audience)
+                _insert_left_out(link, launch_key, left_out or {})
                 _insert_segments(link, launch_key, segments)
         except exc.IntegrityError:
             if self.find(launch_key) is None:
@@ -144,6 +172,7 @@ _LAUNCH = sa.select(
     audiences.c.rows,
     audiences.c.size.label("audience"),
     audiences.c.dropped,
+    audiences.c.is_chosen_by_service,
     _SEGMENTS.label("segments"),
 ).join(audiences, audiences.c.launch_key == launches.c.launch_key)
 
@@ -167,48 +196,61 @@ def _stored(identifiers: Identifiers) -> bytes:
     return blob
 
 
-def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audience) -> None:
+def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audience | None) -> None:
+    identifiers = audience.identifiers if audience else empty("integer")
     connection.execute(
         sa.insert(audiences),
         {
             "launch_key": launch_key,
-            "identified_by": audience.identified_by,
-            "kind": audience.identifiers.kind,
-            "rows": audience.rows,
-            "size": len(audience.identifiers),
-            "dropped": dict(audience.dropped),
-            "fingerprint": audience.fingerprint,
-            "identifiers": _stored(audience.identifiers),
+            "identified_by": audience.identified_by if audience else "device_id",
+            "kind": identifiers.kind,
+            "is_chosen_by_service": audience is None,
+            "rows": audience.rows if audience else 0,
+            "size": len(identifiers),
+            "dropped": dict(audience.dropped) if audience else {},
+            "fingerprint": audience.fingerprint if audience else "",
+            "identifiers": _stored(identifiers),
         },
     )
-    for name, values in audience.groups.items():
-        for value, identifiers in values.items():
-            connection.execute(
-                sa.insert(audience_groups),
-                {
-                    "launch_key": launch_key,
-                    "name": name,
-                    "value": value,
-                    "size": len(identifiers),
-                    "identifiers": identifiers.to_bytes(),
-                },
-            )
+    rows = [
+        {"launch_key": launch_key, "name": name, "value": value, **_set(members)}
+        for name, values in (audience.groups if audience else {}).items()
+        for value, members in values.items()
+    ]
+    if rows:
+        connection.execute(sa.insert(audience_groups), rows)
 
 
-def _insert_segments(
-    connection: sa.Connection, launch_key: str, slices: Iterable[tuple[str | None, Identifiers]]
-) -> None:
-    for number, (edition, identifiers) in enumerate(slices, start=1):
-        fingerprint = identifiers.fingerprint()
+def _insert_left_out(connection: sa.Connection, launch_key: str, left_out: Mapping[str, Identifiers]) -> None:
+    rows = [
+        {"launch_key": launch_key, "reason": reason, **_set(members)}
+        for reason, members in left_out.items()
+        if len(members)
+    ]
+    if rows:
+        connection.execute(sa.insert(left_out_table), rows)
+
+
+def _set(members: Identifiers) -> dict[str, Any]:
+    return {"size": len(members), "identifiers": _stored(members)}
+
+
+def _insert_segments(connection: sa.Connection, launch_key: str, segments: Iterable[Segment]) -> None:
+    for number, segment in enumerate(segments, start=1):
+        fingerprint = segment.fingerprint()
         connection.execute(
             sa.insert(segments_table),
             {
                 "launch_key": launch_key,
                 "number": number,
-                "edition": edition,
-                "size": len(identifiers),
+                "language": segment.edition.language,
+                "variant": segment.edition.variant,
+                "time_zone": segment.edition.time_zone,
+                "wave": segment.wave,
+                "size": len(segment),
                 "fingerprint": fingerprint,
-                "identifiers": identifiers.to_bytes(),
+                "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
+                "parameters": segment.parameters,
             },
         )
         connection.execute(

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.identifiers import Identifiers, from_bytes
+from sendoff.identifiers import Identifiers, empty, from_bytes
 from sendoff.ledger.database import Database
 from sendoff.ledger.tables import (
     audiences,
@@ -160,7 +160,9 @@ class PostBacks:
                     campaign_id=row.campaign_id,
                     identified_by=row.identified_by,
                     settled_at=row.settled_at,
-                    identifiers=from_bytes(row.kind, row.identifiers),
+                    identifiers=empty(row.kind)
+                    if row.identifiers is None
+                    else from_bytes(row.kind, row.identifiers),
                 )
                 for row in connection.execute(query)
             }

@@ -24,6 +24,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -39,6 +40,7 @@ metadata = MetaData(
     }
 )
 
+LAUNCH_STATES = ("held", "released", "rejected", "stopped")
 DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
 
 
@@ -79,7 +81,19 @@ launches = Table(
     Column("definition", Text, nullable=False, comment="the campaign as it was frozen, JSON"),
     Column("created_at", Moment, nullable=False),
     Column("settled_at", Moment, comment="when quiet or complete; later post-backs count as late"),
+    Column(
+        "state",
+        String(16),
+        nullable=False,
+        server_default="released",
+        comment="held until somebody agrees; only what is released is sent",
+    ),
+    Column("wave", Integer, nullable=False, server_default="1", comment="the newest wave that may be sent"),
+    Column("due_at", Moment, comment="when it was to be made; lateness counts from here"),
+    Column("sends_at", Moment, comment="by when the service has sent; null: again and again"),
+    CheckConstraint(f"state IN {LAUNCH_STATES}", name="state"),
     Index(None, "campaign", "period_end"),
+    Index(None, "sends_at"),
 )
 
 audiences = Table(
@@ -88,6 +102,13 @@ audiences = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("identified_by", Text, nullable=False),
     Column("kind", String(7), nullable=False, comment="integer or string"),
+    Column(
+        "is_chosen_by_service",
+        Boolean,
+        nullable=False,
+        server_default=false(),
+        comment="then there is no query, and nobody knows how many they are",
+    ),
     Column("rows", BigInteger, nullable=False, comment="rows that the query gave"),
     Column("size", BigInteger, nullable=False),
     Column("dropped", JSON, nullable=False, comment="reason -> rows"),
@@ -105,15 +126,58 @@ audience_groups = Table(
     Column("identifiers", LargeBinary, nullable=False),
 )
 
+left_out = Table(
+    "left_out",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"),
+    Column("size", BigInteger, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+    comment="whom the query named and is not sent to; of these, only the holdout is part of the audience",
+)
+
 segments = Table(
     "segments",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("edition", Text, comment="the language of its request, where languages are sent apart"),
+    Column("language", Text, comment="of its request, where languages are sent apart"),
+    Column("variant", Text, comment="of its request, where there are variants"),
+    Column("time_zone", Text, comment="of its people, where zones are sent apart"),
+    Column("wave", Integer, nullable=False, server_default="1", comment="1 is sent first"),
     Column("size", BigInteger, nullable=False),
     Column("fingerprint", Text, nullable=False),
+    Column("identifiers", LargeBinary, comment="null: the service chooses the people"),
+    Column("parameters", LargeBinary, comment="each person's own values for the variables of a template"),
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("launch_key", String(32), comment="null: every launch"),
+    Column(
+        "kind", String(16), nullable=False, comment="gates, approved, rejected, held, released, stopped, ..."
+    ),
+    Column("who", Text, nullable=False, comment="a person, or what decided by itself"),
+    Column("why", Text),
+    Column("detail", JSON, comment="what it was decided on; counts, never identifiers"),
+    Column("decided_at", Moment, nullable=False),
+    Index(None, "launch_key", "id"),
+    comment="appended, never changed",
+)
+
+lists = Table(
+    "lists",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("identified_by", Text, nullable=False),
+    Column("kind", String(7), nullable=False, comment="integer or string"),
+    Column("size", BigInteger, nullable=False),
     Column("identifiers", LargeBinary, nullable=False),
+    Column("uploaded_by", Text, nullable=False),
+    Column("uploaded_at", Moment, nullable=False),
+    comment="people to leave out, uploaded for campaigns to name",
 )
 
 dispatches = Table(

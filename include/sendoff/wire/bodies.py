@@ -39,10 +39,14 @@ _TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class Targeting:
-    """The people of one dispatch, and which kind of identifier names them (a column of the audience query)."""
+    """The people of one dispatch, and which kind of identifier names them (a column of the audience query).
+
+    ``parameters``: each person's own values, as ``Segment`` has them.
+    """
 
     identified_by: str
     identifiers: Identifiers = field(repr=False)
+    parameters: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.identifiers):
@@ -68,10 +72,8 @@ def create_body(
     names = names or FieldNames()
     if campaign.template:
         raise CampaignError("a campaign with a template is executed, not created")
-    if campaign.editions():
-        raise CampaignError(
-            "the service cannot choose between languages of an email or text: send each edition apart"
-        )
+    if not campaign.is_one_edition:
+        raise CampaignError("one request cannot say what differs between people: send each edition apart")
     return _encoded(
         _opening(app_token, title),
         channel_flags(campaign, names),
