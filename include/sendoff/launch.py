@@ -68,8 +68,8 @@ def prepare_launch(
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises GateError where a gate
-    of the campaign is closed, and what :func:`plan_launch` raises; then nothing is frozen.
+    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises GateError where a
+    gate of the campaign is closed, and what :func:`plan_launch` raises; then nothing is frozen.
     """
     moment = now or datetime.now(UTC)
     connection = folder.campaign.connection
@@ -117,7 +117,7 @@ def plan_launch(
     these people cannot be written.
     """
     campaign = folder.campaign.resolved(period.end)
-    previous = ledger and ledger.launches.previous(campaign.connection, folder.name, period)
+    previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     audience = _read_audience(folder, period=period, warehouses=warehouses)
     segments = tuple(segments_of(campaign, audience)) if audience else (Segment(None),)
     identified_by = audience.identified_by if audience else "device_id"
