@@ -180,6 +180,15 @@ class Dispatches:
             for *dispatch, kind, blob in streamed.execute(query):
                 yield Dispatch(*dispatch), empty(kind) if blob is None else from_bytes(kind, blob)
 
+    def variants(self, launch_key: str) -> dict[int, str]:
+        """Give the variant of each segment of a launch, by its number; those without one are left out."""
+        query = sa.select(segments.c.number, segments.c.variant)
+        with self._database.read() as connection:
+            rows = connection.execute(
+                query.where(segments.c.launch_key == launch_key, segments.c.variant.is_not(None))
+            )
+            return {row.number: row.variant for row in rows}
+
     def segment(self, launch_key: str, number: int) -> Segment:
         """Give one segment."""
         with self._database.read() as connection:

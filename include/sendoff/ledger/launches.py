@@ -148,6 +148,16 @@ class Launches:
             row = connection.execute(query.where(audiences.c.launch_key == launch_key)).one()
         return from_bytes(row.kind, row.identifiers)
 
+    def left_out(self, launch_key: str) -> dict[str, Identifiers]:
+        """Give whom the query named and a launch is not sent to: reason -> identifiers."""
+        query = (
+            sa.select(left_out_table.c.reason, audiences.c.kind, left_out_table.c.identifiers)
+            .join(audiences, audiences.c.launch_key == left_out_table.c.launch_key)
+            .where(left_out_table.c.launch_key == launch_key)
+        )
+        with self._database.read() as connection:
+            return {row.reason: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
+
     def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
         """Give the groups that one column of the query made, such as ``platform``: value -> identifiers."""
         query = (
