@@ -64,7 +64,12 @@ def load_campaign(folder: Path) -> CampaignFolder:
 
 def campaign_schema() -> dict[str, Any]:
     """Give the JSON Schema of ``campaign.yaml``, by which editors complete and check it."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Campaign.model_json_schema()}
+    schema = Campaign.model_json_schema()
+    for node in schema["$defs"].values():
+        if "const" in node.get("properties", {}).get("kind", ()):  # has a default in Python, none in the file
+            del node["properties"]["kind"]["default"]
+            node["required"] = ["kind", *node.get("required", ())]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _checked(document: Document) -> Campaign | None:

@@ -1,0 +1,3 @@
+SELECT d.device_id, d.platform, d.language
+FROM devices AS d
+WHERE d.platform = 'email'

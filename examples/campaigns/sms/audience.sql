@@ -1,0 +1,5 @@
+-- Orders that became ready in the period: each run asks for the time since the run before.
+SELECT d.device_id, d.platform
+FROM orders AS o
+JOIN devices AS d ON d.customer_id = o.customer_id AND d.platform = 'sms'
+WHERE o.state = 'ready' AND o.changed_at >= :period_start AND o.changed_at < :period_end
