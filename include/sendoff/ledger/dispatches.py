@@ -189,6 +189,17 @@ class Dispatches:
             )
             return {row.number: row.variant for row in rows}
 
+    def parts(self, launch_key: str) -> list[tuple[Edition, int, int]]:
+        """Give edition, wave and number of people of each segment of a launch, in order, without reading the people."""
+        query = sa.select(
+            *(segments.c[name] for name in ("language", "variant", "time_zone", "wave", "size"))
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(
+                query.where(segments.c.launch_key == launch_key).order_by(segments.c.number)
+            )
+            return [(Edition(row.language, row.variant, row.time_zone), row.wave, row.size) for row in rows]
+
     def segment(self, launch_key: str, number: int) -> Segment:
         """Give one segment."""
         with self._database.read() as connection:
