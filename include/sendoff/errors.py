@@ -15,6 +15,7 @@
     │   └── RefusedError         the service said no, and will again
     ├── RetryableError       nothing happened: try again later
     │   ├── UnreachableError     no connection was opened
+    │   ├── WarehouseUnavailableError
     │   ├── RateLimitedError     the service asked for patience
     │   ├── NotYetError          nothing is wrong, it is only too early
     │   └── LedgerUnavailableError
@@ -98,6 +99,10 @@ class NotYetError(RetryableError):
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
         self.until = until
+
+
+class WarehouseUnavailableError(RetryableError):
+    """Nothing answers where the warehouse should be."""
 
 
 class LedgerUnavailableError(RetryableError):

@@ -7,6 +7,7 @@ transaction is UTC.
 from __future__ import annotations
 
 import importlib
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -21,12 +22,13 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from sendoff.errors import AudienceError, QueryError
+from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
 from sendoff.query import Parameter, Query, what_the_database_said
 
 _ADBC_DRIVERS = {"postgresql": "adbc_driver_postgresql.dbapi", "sqlite": "adbc_driver_sqlite.dbapi"}
 _BYTES_A_ROW = 16  # an identifier and the frame that COPY puts around it
 _CONNECT_SECONDS = "10"
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
 _FAILURES = (adbc_driver_manager.Error, sa.exc.SQLAlchemyError, pa.ArrowException, OSError, ImportError)
 
 _Result = TypeVar("_Result")
@@ -48,8 +50,9 @@ def read(
     The query may name ``parameters`` as ``:name``; a colon that is meant as such is written ``\:``. Datetimes must be
     aware; SQLite gets them as the text ``YYYY-MM-DD HH:MM:SS`` in UTC, others with their time zone.
 
-    Raises QueryError with what the database said, less any word that may be data. Raises AudienceError for a column
-    that holds values of two types, as SQLite allows, with its name and the row.
+    Raises QueryError with what the database said, less any word that may be data, and WarehouseUnavailableError where
+    nothing answers at its address. Raises AudienceError for a column that holds values of two types, as SQLite allows,
+    with its name and the row.
     """
     url = _url(source)
     query = Query(sql, parameters, batch_rows, url)
@@ -127,7 +130,7 @@ def _adbc_driver(backend: str) -> Any | None:
 
 
 def _adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> Any:
-    connection = stack.enter_context(_attempt(connect, query))
+    connection = stack.enter_context(_connected(connect, query))
     return stack.enter_context(connection.cursor())
 
 
@@ -143,7 +146,7 @@ def _with_columns(reader: pa.RecordBatchReader, query: Query) -> Iterator[pa.Rec
 
 
 def _through_sqlalchemy(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    connection = stack.enter_context(_attempt(engine.connect, query))
+    connection = stack.enter_context(_connected(engine.connect, query))
     result = _attempt(lambda: _execute(query, connection, stack), query)
     return _partitions(result, query)
 
@@ -248,6 +251,26 @@ def _is_sqlite_file(url: sa.URL) -> bool:
 
 def _read_only(url: sa.URL) -> str:
     return f"file:{quote(url.database or '')}?mode=ro"
+
+
+def _connected(connect: Callable[[], _Result], query: Query) -> _Result:
+    try:
+        return _attempt(connect, query)
+    except QueryError as error:
+        problem = str(error)
+    raise (WarehouseUnavailableError if _is_silent(query.url) else QueryError)(problem)
+
+
+def _is_silent(url: sa.URL) -> bool:
+    """Say whether nothing answers at a database's address; what refuses to let us in does answer."""
+    port = url.port or _PORTS.get(url.get_backend_name())
+    if not url.host or port is None or url.host.startswith("/"):
+        return False
+    try:
+        socket.create_connection((url.host, port), timeout=float(_CONNECT_SECONDS)).close()
+    except OSError:
+        return True
+    return False
 
 
 def _attempt(step: Callable[[], _Result], query: Query) -> _Result:
