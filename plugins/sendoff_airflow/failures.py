@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from airflow.sdk import Context, RetryDecision, RetryPolicy
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from sendoff.errors import RetryableError, SendoffError
+from sendoff.errors import LateError, NotYetError, RetryableError, SendoffError
 from sendoff.transport import LONGEST_PATIENCE
 
 P = ParamSpec("P")
@@ -45,8 +45,13 @@ class PatientRetry(RetryPolicy):
 def as_airflow_error(error: SendoffError) -> AirflowException:
     """Give what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
 
-    The result carries the message alone: neither cause nor context, whose texts are not ours to vouch for.
+    What is too late is skipped. The result carries the message alone: neither cause nor context, whose texts are not
+    ours to vouch for.
     """
+    if isinstance(error, LateError):
+        return AirflowSkipException(str(error))
+    if isinstance(error, NotYetError):
+        return TryAgainError(str(error), (error.until - datetime.now(UTC)).total_seconds())
     if isinstance(error, RetryableError):
         return TryAgainError(str(error), getattr(error, "retry_after", None))
     return AirflowFailException(str(error))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import traceback
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff import errors
 from sendoff_airflow.failures import PatientRetry, TryAgainError, explained
@@ -32,7 +32,10 @@ def fail(error: Exception) -> None:
         (errors.CredentialsError("x"), AirflowFailException),
         (errors.RefusedError("x"), AirflowFailException),
         (errors.AmbiguousError("x"), AirflowFailException),
+        (errors.GateError("x"), AirflowFailException),
+        (errors.LateError("x"), AirflowSkipException),
         (errors.UnreachableError("x"), TryAgainError),
+        (errors.WarehouseUnavailableError("x"), TryAgainError),
         (errors.LedgerUnavailableError("x"), TryAgainError),
         (errors.RateLimitedError("x", 7.0), TryAgainError),
     ],
@@ -49,6 +52,12 @@ def test_the_wish_of_the_service_to_wait_is_kept() -> None:
     with pytest.raises(TryAgainError) as raised:
         fail(errors.RateLimitedError("x", 7.0))
     assert raised.value.retry_after == 7.0
+
+
+def test_what_is_too_early_is_tried_again_when_it_is_time() -> None:
+    with pytest.raises(TryAgainError) as raised:
+        fail(errors.NotYetError("x", datetime.now(UTC) + timedelta(hours=1)))
+    assert raised.value.retry_after == pytest.approx(3600, abs=60)
 
 
 @pytest.mark.parametrize(
