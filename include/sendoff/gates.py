@@ -1,13 +1,33 @@
-"""What must hold before the first request of a launch: each gate says what it saw and what it allows."""
+"""What must hold before the first request of a launch: each gate says what it saw and what it allows.
+
+.. code-block:: text
+
+    least, most .. the people who are sent to
+    change ....... the audience, whole with its holdout, against that of the campaign's last launch
+    unusable ..... rows without an identifier that can be used; one that came twice can be
+    lateness ..... the time since the launch was due; closed, the launch is skipped
+    window ....... the times at which people are reached; what is sent at once waits for it instead
+    spread ....... the waves; never closed here, each is judged before the next (sendoff.spread)
+    send ......... set by no campaign, and always there: a moment of sending is not over
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.gates import Duration, SendWindow, Spread
+from sendoff.campaign.schedule import Now, Once, Schedule, Triggered
+from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE, moment
+from sendoff.errors import GateError, LateError
+from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +39,222 @@ class GateResult:
     saw: str
     allowed: str
 
+    def __str__(self) -> str:
+        path = self.name if self.name == "send" else f"gates.{self.name}"
+        return f"{path}: found {self.saw}; allowed: {self.allowed}"
+
 
 def gates_of(
     campaign: Campaign,
     *,
     audience: Audience | None,
-    people: int | None,
+    segments: Sequence[Segment],
     previous: Launch | None,
     due_at: datetime | None,
-    sends_at: datetime | None,
+    period_end: datetime,
     now: datetime,
 ) -> tuple[GateResult, ...]:
-    """Hold a launch against every gate that its campaign sets.
+    """Hold a launch against every gate that its campaign sets, and against the clock.
 
-    ``people``: how many are sent to; None: the service chooses them. ``previous``: the campaign's last launch.
+    ``campaign`` is resolved for the period. ``audience``: None where the service chooses the people, of whom no number
+    can be promised. ``segments``: who is sent to. ``previous``: the campaign's last launch. ``due_at``: when the
+    launch was to be made; None for one that somebody made by hand.
     """
-    return ()
+    return tuple(_results(campaign, audience, segments, previous, due_at, period_end, now))
+
+
+def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
+    """Raise LateError where a launch is too late, else GateError where a gate is closed; both name all that are."""
+    closed = [result for result in results if not result.is_open]
+    if closed:
+        kind = LateError if any(result.name == "lateness" for result in closed) else GateError
+        raise kind(f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}")
+
+
+def record_gates(ledger: Ledger, launch_key: str, results: Sequence[GateResult], *, now: datetime) -> None:
+    """Keep in the ledger what the gates of a launch said when it was frozen."""
+    detail = {"gates": [asdict(result) for result in results]}
+    ledger.decisions.record(launch_key, "gates", "sendoff", None, detail, now=now)
+
+
+def opens_at(window: SendWindow, zone: str, now: datetime) -> datetime | None:
+    """Give when a window opens next in a time zone, or None while it is open."""
+    there = now.astimezone(ZoneInfo(zone))
+    if _within(window, f"{there:%H:%M}"):
+        return None
+    openings = (moment(there.date() + timedelta(days=n), window.earliest, zone) for n in (0, 1, 2))
+    return next(at for at in openings if at > now)
+
+
+def zone_of(window: SendWindow, campaign: Campaign, people: str | None) -> str:
+    """Give the time zone that a window has for people of one zone; without one they follow the campaign's schedule."""
+    if window.time_zone != QUERY_ZONE:
+        return window.time_zone
+    return people or campaign.schedule_time_zone
+
+
+def is_over(campaign: Campaign, zone: str | None, period_end: datetime, now: datetime) -> bool:
+    """Say whether the one moment at which the service sends to people of a zone has passed."""
+    send = campaign.edition(Edition(time_zone=zone), period_end).send
+    return isinstance(send, Once) and now > send.sends_at()
+
+
+def due_by(campaign: Campaign, due_at: datetime | None) -> datetime | None:
+    """Give the moment after which a launch is too late, or None where it never is."""
+    lateness = campaign.gates.lateness
+    return due_at + lateness.timedelta() if due_at and lateness else None
+
+
+def _results(
+    campaign: Campaign,
+    audience: Audience | None,
+    segments: Sequence[Segment],
+    previous: Launch | None,
+    due_at: datetime | None,
+    period_end: datetime,
+    now: datetime,
+) -> Iterator[GateResult]:
+    gates = campaign.gates
+    people = sum(map(len, segments)) if audience else None
+    yield _least(gates.least, people)
+    if gates.most is not None:
+        yield _most(gates.most, people)
+    if gates.change is not None:
+        yield _change(gates.change, audience, previous)
+    if gates.unusable is not None:
+        yield _unusable(gates.unusable, audience)
+    if gates.lateness:
+        yield _lateness(gates.lateness, due_at, now)
+    zones = sorted({segment.edition.time_zone or "" for segment in segments})
+    sends = [
+        (zone or None, campaign.edition(Edition(time_zone=zone or None), period_end).send) for zone in zones
+    ]
+    if gates.window and campaign.send.kind == "now":
+        yield _waits(gates.window, [zone_of(gates.window, campaign, zone) for zone, _ in sends], now)
+    elif gates.window:
+        yield _reached_within(gates.window, sends)
+    if gates.spread:
+        yield _spread(gates.spread, segments)
+    if isinstance(campaign.send, Once):
+        yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
+
+
+_SOMEBODY = "people whom the service chooses, and nobody knows how many"
+
+
+def _count(people: int | None) -> str:
+    return _SOMEBODY if people is None else f"{people:,} people"
+
+
+def _least(least: int, people: int | None) -> GateResult:
+    # Nobody can be promised of people whom the service chooses; only a number that somebody wrote is held against that.
+    is_open = least <= 1 if people is None else people >= least
+    return GateResult("least", is_open, _count(people), f"at least {least:,}")
+
+
+def _most(most: int, people: int | None) -> GateResult:
+    return GateResult("most", people is not None and people <= most, _count(people), f"at most {most:,}")
+
+
+def _change(most: float, audience: Audience | None, previous: Launch | None) -> GateResult:
+    allowed = f"at most {most:g} % more or fewer than in the last launch"
+    if audience is None:
+        return GateResult("change", False, _SOMEBODY, allowed)
+    size = len(audience.identifiers)
+    if previous is None or not previous.audience:
+        return GateResult("change", True, f"{size:,} people, and no launch before", allowed)
+    change = 100 * (size - previous.audience) / previous.audience
+    direction = "more" if change >= 0 else "fewer"
+    saw = f"an audience of {size:,}, {abs(change):.1f} % {direction} than the {previous.audience:,} of the last launch"
+    return GateResult("change", abs(change) <= most, saw, allowed)
+
+
+def _unusable(most: float, audience: Audience | None) -> GateResult:
+    allowed = f"at most {most:g} % of the rows"
+    if audience is None or not audience.rows:
+        return GateResult("unusable", True, "no rows", allowed)
+    rows = audience.dropped.get("null", 0) + audience.dropped.get("invalid", 0)
+    share = 100 * rows / audience.rows
+    saw = f"{rows:,} of {audience.rows:,} rows ({share:.1f} %) null or invalid"
+    return GateResult("unusable", share <= most, saw, allowed)
+
+
+def _lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
+    allowed = f"at most {most.length:,} {most.unit}"
+    if due_at is None:
+        return GateResult("lateness", True, "no due time", allowed)
+    late = max(now - due_at, timedelta())
+    saw = f"{timedelta(seconds=round(late.total_seconds()))} h after it was due"
+    return GateResult("lateness", late <= most.timedelta(), saw, allowed)
+
+
+def _window_text(window: SendWindow) -> str:
+    zone = "each person's time zone" if window.time_zone == QUERY_ZONE else window.time_zone
+    return f"{window.earliest} to {window.latest} in {zone}"
+
+
+def _within(window: SendWindow, hour_minute: str) -> bool:
+    return window.earliest <= hour_minute <= window.latest
+
+
+def _waits(window: SendWindow, zones: Sequence[str], now: datetime) -> GateResult:
+    openings = [(at, zone) for zone in set(zones) if (at := opens_at(window, zone, now))]
+    saw = "open now"
+    if openings:
+        last, zone = max(openings)
+        who = (
+            "all" if len(openings) == len(set(zones)) else f"{len(openings)} of {len(set(zones))} time zones"
+        )
+        saw = f"closed now, and {who} waits until {last:%Y-%m-%d %H:%M} in {zone} at the latest"
+    return GateResult("window", True, saw, _window_text(window))
+
+
+def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedule]]) -> GateResult:
+    times = {time for zone, send in sends for time in _times_of_day(send, window, zone)}
+    outside = sorted(time for time in times if not _within(window, time))
+    saw = f"sending at {', '.join((outside or sorted(times))[:3])}"
+    return GateResult("window", not outside, saw, _window_text(window))
+
+
+def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:
+    """Yield the first and last time of day at which the service sends, as the window's clock shows it."""
+    if isinstance(send, Now):
+        return
+    first_day = send.date if isinstance(send, Once) else send.start
+    times = (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,)
+    there = window.time_zone if window.time_zone != QUERY_ZONE else people or send.time_zone
+    for time in times:
+        yield (
+            time
+            if OWN_ZONE in (send.time_zone, there)
+            else _seen_from(there, first_day, time, send.time_zone)
+        )
+
+
+def _seen_from(there: str, day: date | None, time: str, zone: str) -> str:
+    if day is None:
+        raise ValueError("resolve the campaign first: it has no date yet")
+    return f"{moment(day, time, zone).astimezone(ZoneInfo(there)):%H:%M}"
+
+
+def _spread(spread: Spread, segments: Sequence[Segment]) -> GateResult:
+    waves: Counter[int] = Counter()
+    for segment in segments:
+        waves[segment.wave] += len(segment)
+    saw = f"waves of {', '.join(f'{waves[wave]:,}' for wave in sorted(waves))} people"
+    shares = ", ".join(f"{share:g} %" for share in spread.shares)
+    missing = "" if spread.missing is None else f" and {spread.missing:g} % of people missing"
+    allowed = (
+        f"{shares}, then the rest, {spread.wait.length:,} {spread.wait.unit} apart, "
+        f"with at most {spread.refused:g} % of requests refused{missing}"
+    )
+    return GateResult("spread", True, saw, allowed)
+
+
+def _not_over(sends: Sequence[Once], now: datetime) -> GateResult:
+    first = min(sends, key=Once.sends_at)
+    over = sum(now > send.sends_at() for send in sends)
+    saw = f"{first.date} {first.time} in {first.time_zone}"
+    if over:
+        saw += " as the first moment of sending, which is over"
+    return GateResult("send", not over, saw, f"a moment after {now:%Y-%m-%d %H:%M} UTC")

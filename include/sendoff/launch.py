@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from sendoff import warehouse
 from sendoff.audience import Audience, build_audience
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.errors import AudienceError, GateError
-from sendoff.gates import GateResult, gates_of
+from sendoff.errors import AudienceError
+from sendoff.gates import GateResult, gates_of, raise_if_closed, record_gates
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
@@ -68,8 +68,8 @@ def prepare_launch(
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises GateError where a
-    gate of the campaign is closed, and what :func:`plan_launch` raises; then nothing is frozen.
+    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises LateError where it
+    is too late, GateError where another gate is closed, and what :func:`plan_launch` raises; then nothing is frozen.
     """
     moment = now or datetime.now(UTC)
     connection = folder.campaign.connection
@@ -79,10 +79,8 @@ def prepare_launch(
     plan = plan_launch(
         ledger, folder, period=period, warehouses=warehouses, size_limit=size_limit, due_at=due_at, now=moment
     )
-    if closed := [gate for gate in plan.gates if not gate.is_open]:
-        said = "; ".join(f"gates.{gate.name}: found {gate.saw}; allowed: {gate.allowed}" for gate in closed)
-        raise GateError(f"campaign {folder.name}: nothing was sent: {said}")
-    return ledger.launches.freeze(
+    raise_if_closed(folder.name, plan.gates)
+    launch = ledger.launches.freeze(
         key,
         connection=connection,
         campaign=folder.name,
@@ -97,6 +95,8 @@ def prepare_launch(
         sends_at=plan.sends_at,
         left_out=plan.left_out,
     )
+    record_gates(ledger, key, plan.gates, now=moment)
+    return launch
 
 
 def plan_launch(
@@ -134,10 +134,10 @@ def plan_launch(
         gates=gates_of(
             campaign,
             audience=audience,
-            people=sum(map(len, segments)) if audience else None,
+            segments=segments,
             previous=previous,
             due_at=due_at,
-            sends_at=sends_at,
+            period_end=period.end,
             now=now,
         ),
     )
