@@ -76,7 +76,7 @@ class Client:
             if _is_unauthorised(exchange):
                 exchange = self._post(path, body, self._tokens.renew(token))
         except RateLimitedError as error:
-            return NotProcessed(str(error), retry_after=error.retry_after)
+            return NotProcessed(str(error), retry_after=error.retry_after, asks_patience=True)
         except SendoffError as error:
             return NotProcessed(str(error), permanent=isinstance(error, PermanentError))
         return outcome_of(exchange)
@@ -122,7 +122,9 @@ def _judged_by_reply(answer: Answer) -> Outcome:
 
 def _judged_by_status(status: int, answer: Answer) -> Outcome:
     if status == requests.codes.too_many_requests:
-        return NotProcessed("the service asks for patience (429)", retry_after=answer.retry_after)
+        return NotProcessed(
+            "the service asks for patience (429)", retry_after=answer.retry_after, asks_patience=True
+        )
     if status == requests.codes.unauthorized:
         return NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
     if status not in _REFUSALS:

@@ -28,13 +28,14 @@ class Refused:
 class NotProcessed:
     """Certainly nothing happened, and the same request may be made again.
 
-    ``retry_after`` is the service's wish in seconds. ``permanent`` says that it will not work before a person changes
-    something, such as a secret.
+    ``asks_patience``: the service wants to be called less often; ``retry_after``: its wish in seconds, where it named
+    one. ``permanent``: it will not work before a person changes something, such as a secret.
     """
 
     kind: ClassVar[Literal["not_processed"]] = "not_processed"
     reason: str
     retry_after: float | None = None
+    asks_patience: bool = False
     permanent: bool = False
 
 

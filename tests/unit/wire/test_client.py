@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BODY = b'{"title": "A campaign", "device_ids": [1, 2, 3]}'
 YES = {"success": True, "code": 200, "model": {"id": 701}}
 CREDENTIALS = ClientSecret("client-1", "a-client-secret")
+PATIENCE = NotProcessed("the service asks for patience (429)", asks_patience=True)
 SILENCE = 0.3  # seconds that the client waits for an answer
 
 
@@ -101,7 +103,7 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         (200, {"success": False, "message": "Bad"}, Refused(200, "Bad")),
         (200, {"success": False, "code": 400, "message": "Bad"}, Refused(400, "Bad")),
         (200, {"success": False, "code": 500, "message": "Oops"}, InDoubt("HTTP 500")),
-        (200, {"success": False, "code": 429}, NotProcessed("the service asks for patience (429)")),
+        (200, {"success": False, "code": 429}, PATIENCE),
         # a no that will be one again
         (400, {"success": False, "code": 400, "message": "Bad"}, Refused(400, "Bad")),
         (400, {"success": False, "message": "Bad", "errors": {"title": ["no"]}}, Refused(400, "Bad; title: no")),
@@ -113,7 +115,7 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         (413, b"", Refused(413, "")),
         (422, b"", Refused(422, "")),
         # patience
-        (429, b"", NotProcessed("the service asks for patience (429)")),
+        (429, b"", PATIENCE),
         # nobody knows what was done before these
         (408, b"", InDoubt("HTTP 408")),
         (409, b"", InDoubt("HTTP 409")),
@@ -166,7 +168,7 @@ def test_patience_is_as_long_as_the_service_says(
     script: Any, client: Client, header: str, seconds: float | None
 ) -> None:
     told = outcome(script, client, script.answer(429, b"", Retry_After=header))
-    assert told == NotProcessed("the service asks for patience (429)", retry_after=seconds)
+    assert told == replace(PATIENCE, retry_after=seconds)
 
 
 # A token that is refused
@@ -206,7 +208,7 @@ def test_without_a_token_nothing_is_sent(script: Any, client: Client) -> None:
     script.tell(script.answer(401), script.answer(429, b"", Retry_After="9"), script.close_at_once)
     assert isinstance(client.create_campaign(BODY), NotProcessed)
     assert client.create_campaign(BODY) == NotProcessed(
-        "no token: the service asks for patience (429)", retry_after=9.0
+        "no token: the service asks for patience (429)", retry_after=9.0, asks_patience=True
     )
     assert isinstance(client.create_campaign(BODY), NotProcessed)
     assert all("/api/oauth/token" in each.line for each in script.requests)
