@@ -186,3 +186,10 @@ def _anomalies(launch: Launch, returned: Iterable[Returned]) -> dict[str, int]:
                 part.deliveries + part.opens - undecided - len(part.delivered) - len(part.engaged)
             )
     return dict(counts)
+
+
+def whose_silence_tells(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
+    """Give those of a launch's audience for whom silence means that nothing was delivered."""
+    audience = ledger.launches.audience(launch.launch_key)
+    platforms = ledger.launches.groups(launch.launch_key, "platform")
+    return _reliable(launch, audience, platforms, now)
