@@ -34,7 +34,8 @@ Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 class _Exclusion(Value):
     reason: Reason | None = Field(
-        None, description="What the people it leaves out are counted under; default its own name"
+        None,
+        description="What the people it leaves out are counted under; default its kind and name: list complaints",
     )
 
 
@@ -77,11 +78,17 @@ Exclusion = Annotated[
 ]
 
 
+def counted_as(exclusion: Exclusion) -> str:
+    """Give the reason under which the people that it leaves out are counted."""
+    name = exclusion.file if isinstance(exclusion, QueryExclusion | FileExclusion) else exclusion.name
+    return exclusion.reason or f"{exclusion.kind} {name}"
+
+
 class Cap(Value):
     """The most messages that anybody gets in some days, counted over all campaigns of the connection."""
 
     messages: Int32 = Field(description="Most messages, this launch's included")
-    days: Int32 = Field(description="In how many days, up to the moment of this launch")
+    days: Int32 = Field(description="In how many days, wherever this launch falls among them")
 
 
 class Priority(Value):
@@ -108,3 +115,10 @@ class AudienceRules(Value):
     priority: Priority | None = Field(None, description="Rank among the campaigns of one day")
     cap: Cap | None = Field(None, description="Most messages for a person in some days")
     holdout: Holdout | None = Field(None, description="Share that is left alone, to measure against")
+
+    @property
+    def depend_on_launches(self) -> bool:
+        """Say whether it matters whom other launches are sent to."""
+        return bool(
+            self.cap or self.priority or any(isinstance(each, CampaignExclusion) for each in self.exclude)
+        )

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from sendoff.campaign.audience import FileExclusion, QueryExclusion
 from sendoff.campaign.document import Document, Place, Problem, read_document
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.values import shown
@@ -33,12 +34,16 @@ _ALLOWED = {
 
 @dataclass(frozen=True, slots=True)
 class CampaignFolder:
-    """A campaign with its name (the folder's), its query (None: the service chooses the people) and its folder."""
+    """A campaign with its name (the folder's), its query (None: the service chooses the people) and its folder.
+
+    ``exclusion_sql``: the queries whose people are left out, by the name of their file.
+    """
 
     name: str
     campaign: Campaign
     audience_sql: str | None = field(repr=False)
     path: Path
+    exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def load_campaign(folder: Path) -> CampaignFolder:
@@ -53,13 +58,14 @@ def load_campaign(folder: Path) -> CampaignFolder:
         _line(file, problem) for problem in sorted(document.problems, key=lambda each: each.line or 0)
     ]
     audience_sql = _audience_sql(folder, campaign, problems)
+    exclusion_sql = _exclusion_sql(folder, campaign, problems)
     if not _NAME.fullmatch(folder.name):
         problems.append(
             f"{folder}: found a folder {folder.name!r}; allowed: letters, digits, _, - and . (at most 100)"
         )
     if problems or campaign is None:
         raise CampaignError("\n".join(problems))
-    return CampaignFolder(folder.name, campaign, audience_sql, folder)
+    return CampaignFolder(folder.name, campaign, audience_sql, folder, exclusion_sql)
 
 
 def campaign_schema() -> dict[str, Any]:
@@ -212,14 +218,32 @@ def _audience_sql(folder: Path, campaign: Campaign | None, problems: list[str]) 
                 f"{file}: found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
             )
         return None
+    return _sql(file, "the query that gives the people", problems)
+
+
+def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str]) -> dict[str, str]:
+    """Read the queries whose people are left out, and see that the files of such people are there."""
+    queries: dict[str, str] = {}
+    for exclusion in campaign.audience.exclude if campaign else ():
+        if isinstance(exclusion, QueryExclusion):
+            sql = _sql(folder / exclusion.file, "the query of the people who are left out", problems)
+            queries[exclusion.file] = sql or ""
+        elif isinstance(exclusion, FileExclusion) and not (folder / exclusion.file).is_file():
+            problems.append(
+                f"{folder / exclusion.file}: found no such file; allowed: the people who are left out, as CSV"
+            )
+    return queries
+
+
+def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
     try:
         sql = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        problems.append(f"{file}: found no such file; allowed: the query that gives the people")
+        problems.append(f"{file}: found no such file; allowed: {meant}")
     except (OSError, UnicodeDecodeError):
         problems.append(f"{file}: found a file that cannot be read; allowed: SQL in UTF-8")
     else:
         if not sql.strip():
-            problems.append(f"{file}: found an empty file; allowed: the query that gives the people")
+            problems.append(f"{file}: found an empty file; allowed: {meant}")
         return sql
     return None
