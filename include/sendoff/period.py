@@ -7,29 +7,51 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The logical time that a launch is for: a data interval, a day, an hour; never the wall clock."""
+    """The logical time that a launch is for: a data interval, a day, an hour; never the wall clock.
+
+    ``partition``: the part of that time's data that it is for, where Airflow cuts it into partitions.
+    """
 
     start: datetime
     end: datetime
+    partition: str | None = None
 
     def __post_init__(self) -> None:
         if self.start.tzinfo is None or self.end.tzinfo is None:
             raise ValueError("a period needs aware datetimes")
         if self.end < self.start:
             raise ValueError("a period cannot end before it starts")
+        if self.partition == "":
+            raise ValueError("a partition has a name")
+
+    @classmethod
+    def of_campaign(cls, start: date, end: date | Literal["never"]) -> Period:
+        """Give the whole life of a campaign that the service repeats, from its first day (UTC) to its last.
+
+        One that never ends has a period without length. Every run of its DAG is for this period, and so for one launch.
+        """
+        first, last = (
+            datetime.combine(day, time(), UTC) for day in (start, start if end == "never" else end)
+        )
+        return cls(first, last)
 
     @property
     def key(self) -> str:
-        """The period as text, the same in every time zone: ``2026-03-01T00:00:00Z/2026-03-02T00:00:00Z``."""
-        return "/".join(
+        """The period as text, the same in every time zone: ``2026-03-01T00:00:00Z/2026-03-02T00:00:00Z``.
+
+        Of a partition, its name stands behind.
+        """
+        moments = [
             moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             for moment in (self.start, self.end)
-        )
+        ]
+        return "/".join(moments if self.partition is None else [*moments, self.partition])
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:

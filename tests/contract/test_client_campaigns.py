@@ -32,6 +32,7 @@ WEBHOOK = {
     "body": {"kind": "json", "content": '{"a": 1}'},
 }
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
+FROM_TODAY = {"start": f"{datetime.now(UTC):%Y-%m-%d}", "end": "never"}
 NOBODY = PostBackAddresses(None, None)
 
 
@@ -145,7 +146,7 @@ def test_people_are_reached_by_saved_segments_and_by_conditions(service_process:
 
 @pytest.mark.rule("2.11/recurring", side="client")
 def test_a_recurring_campaign_is_understood(service_process: Any, client: Client) -> None:
-    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "days": ["monday"], "end": "never"}
+    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "days": ["monday"], **FROM_TODAY}
     outcome = created(
         client, campaign(channels={"email": EMAIL}, send=send), Targeting("device_id", integers([2]))
     )
@@ -156,7 +157,7 @@ def test_a_recurring_campaign_is_understood(service_process: Any, client: Client
 def test_a_campaign_waits_at_a_location_that_was_created_before(service_process: Any, client: Client) -> None:
     shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
     trigger = {"kind": "location", "locations": [shop], "when": "dwell", "dwell_minutes": 5}
-    send = {"kind": "triggered", "time_zone": "UTC", "days": ["monday"], "end": "never", "trigger": trigger}
+    send = {"kind": "triggered", "time_zone": "UTC", "days": ["monday"], **FROM_TODAY, "trigger": trigger}
     made = campaign(channels={"email": EMAIL}, send=send)
     outcome = created(client, made, Targeting("device_id", integers([2])))
     assert record(service_process, outcome)["send_type"] == 2
@@ -191,8 +192,7 @@ def test_post_backs_come_to_the_addresses_of_the_request(
 def test_a_template_is_executed_for_people_with_addresses_of_their_own(
     service_process: Any, client: Client, service_listener: Any
 ) -> None:
-    running = {"time_zone": "UTC", "start": f"{datetime.now(UTC):%Y-%m-%d}", "end": "never"}
-    send = {"kind": "triggered", **running, "trigger": {"kind": "api"}}
+    send = {"kind": "triggered", "time_zone": "UTC", **FROM_TODAY, "trigger": {"kind": "api"}}
     template = created(
         client, campaign(channels={"email": EMAIL}, send=send), Targeting("device_id", integers([2]))
     )

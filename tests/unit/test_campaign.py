@@ -24,7 +24,9 @@ message: {title: It is back, text: The thing you liked is back., url: https://sh
 channels:
   android_push:
 """
-DAILY = {"kind": "recurring", "time": "08:00", "time_zone": "UTC"}
+ENDLESS = {"time_zone": "UTC", "start": "2026-11-20", "end": "never"}
+TONIGHT = {"kind": "once", "time": "20:00", "time_zone": "UTC"}
+DAILY = {"kind": "recurring", "time": "08:00", **ENDLESS}
 SMS = {"sender": "Shop", "text": "Words"}
 EMAIL = {"from_address": 7, "subject": "Hello", "text": "Words"}
 SECRET_WORDS = "Dear Ms Example, your medicine is ready"
@@ -355,7 +357,7 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
             {
                 "channels": {"email": EMAIL},
                 "schedule": "@daily",
-                "send": {**DAILY, "end": "never"},
+                "send": DAILY,
             },
             "schedule: found '@daily' with send.kind: recurring; allowed: no schedule",
         ),
@@ -370,7 +372,7 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
             {
                 "channels": {"email": EMAIL},
                 "send": {
-                    "kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"},
+                    "kind": "triggered", **ENDLESS, "trigger": {"kind": "api"},
                     "window": {"earliest": "20:00", "latest": "08:00"},
                 },
             },
@@ -380,7 +382,7 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
             {
                 "channels": {"email": EMAIL},
                 "send": {
-                    "kind": "triggered", "time_zone": "UTC", "end": "never",
+                    "kind": "triggered", **ENDLESS,
                     "trigger": {"kind": "location", "locations": [4], "when": "dwell"},
                 },
             },
@@ -406,7 +408,7 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
             "targeting: found kind: broadcast with a template",
         ),
         (
-            {"template": {"id": 4, "channels": ["email"]}, "send": {**DAILY, "kind": "once"}},
+            {"template": {"id": 4, "channels": ["email"]}, "send": TONIGHT},
             "send: found kind: once with a template",
         ),
     ],
@@ -419,7 +421,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
 def test_dwell_time_is_1_to_30_minutes() -> None:
     def staying(minutes: int) -> dict[str, Any]:
         trigger = {"kind": "location", "locations": [4], "when": "dwell", "dwell_minutes": minutes}
-        send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
+        send = {"kind": "triggered", **ENDLESS, "trigger": trigger}
         return {"channels": {"email": EMAIL}, "send": send}
 
     assert "greater than or equal to 1" in broken(**staying(0))
@@ -576,17 +578,14 @@ def test_resolving_twice_changes_nothing() -> None:
 
 
 @pytest.mark.rule("2.11/start_date", side="client")
-def test_recurring_and_triggered_campaigns_start_on_the_day_that_the_period_ends() -> None:
-    running = {"time_zone": "UTC", "end": "2026-12-24", "days": ["monday", "friday"]}
-    recurring = campaign(channels={"email": EMAIL}, send={"kind": "recurring", "time": "08:00", **running})
-    triggered = campaign(
-        channels={"email": EMAIL}, send={"kind": "triggered", "trigger": {"kind": "api"}, **running}
-    )
-    for send in (recurring.resolved(EVENING).send, triggered.resolved(EVENING).send):
-        assert isinstance(send, Recurring | Triggered)
-        assert send.start == date(2026, 11, 20)
-    with pytest.raises(CampaignError, match="ends on 2026-12-24, before it would start on 2027-01-01"):
-        recurring.resolved(datetime(2027, 1, 1, 12, tzinfo=UTC))
+@pytest.mark.parametrize("kind", [{"time": "08:00"}, {"kind": "triggered", "trigger": {"kind": "api"}}])
+def test_recurring_and_triggered_campaigns_start_on_a_day_of_their_own(kind: dict[str, Any]) -> None:
+    send = {"kind": "recurring", "time_zone": "UTC", "end": "2026-12-24", **kind}
+    assert "send." in broken(channels={"email": EMAIL}, send=send)
+    running = campaign(channels={"email": EMAIL}, send={**send, "start": "2026-11-20"})
+    assert isinstance(running.send, Recurring | Triggered)
+    assert running.send.start == date(2026, 11, 20)
+    assert running.resolved(EVENING) == running
 
 
 def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:

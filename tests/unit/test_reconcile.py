@@ -345,7 +345,7 @@ def test_before_the_service_sends_silence_says_nothing(ledger: Ledger, zone: str
 
 
 def test_what_is_sent_again_and_again_is_never_missing_and_never_late(ledger: Ledger) -> None:
-    send = {"kind": "recurring", "time": "18:00", "time_zone": "UTC", "end": "never"}
+    send = {"kind": "recurring", "time": "18:00", "time_zone": "UTC", "start": "2026-03-02", "end": "never"}
     campaign = Campaign.model_validate(EMAIL.model_dump(exclude_none=True) | {"send": send})
     launch(ledger, platforms={}, campaign=campaign.resolved(PERIOD.end))
     assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)

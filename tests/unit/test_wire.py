@@ -30,6 +30,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/unknowns.md"
 PERIOD_END = datetime(2026, 11, 20, 6, tzinfo=UTC)
 ADDRESSES = PostBackAddresses("https://events.example.com/d", "https://events.example.com/o")
 MESSAGE = {"title": "Title", "text": "Text", "url": "https://shop.example.com"}
+ENDLESS = {"time_zone": "UTC", "start": "2026-11-20", "end": "never"}
 EMAIL = {"from_address": 7, "subject": "Hello", "html": "<p>Words</p>"}
 
 
@@ -401,7 +402,7 @@ def test_a_recurring_campaign_has_days_dates_and_a_time() -> None:
 
 @pytest.mark.rule("2.11/send_days", "2.11/end_date", "3/until_stopped", side="client")
 def test_a_campaign_on_all_days_that_never_ends_names_neither_days_nor_end() -> None:
-    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "end": "never"}
+    send = {"kind": "recurring", "time": "08:00", **ENDLESS}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert not {"send_days", "end_date"} & body.keys()
 
@@ -416,7 +417,7 @@ def test_a_location_campaign_has_a_window_locations_and_limits() -> None:
         "per_user": 2, "per_user_period": "campaign", "nth_hit": 1,
     }  # fmt: skip
     send = {
-        "kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger,
+        "kind": "triggered", **ENDLESS, "trigger": trigger,
         "window": {"earliest": "08:00", "latest": "21:00"},
     }  # fmt: skip
     body = written(campaign(channels={"email": EMAIL}, send=send))
@@ -437,7 +438,7 @@ def test_a_location_campaign_has_a_window_locations_and_limits() -> None:
 )  # fmt: skip
 def test_limits_of_a_location_that_a_campaign_leaves_open_are_the_documents_defaults() -> None:
     trigger = {"kind": "location", "locations": [4], "when": "enter"}
-    send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
+    send = {"kind": "triggered", **ENDLESS, "trigger": trigger}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert {name: value for name, value in body.items() if "limit" in name} == {
         "location_limit_per_user": 1,
@@ -471,7 +472,7 @@ def test_a_triggered_campaign_has_days_dates_and_a_window() -> None:
 @pytest.mark.parametrize(("when", "number"), [("enter", 1), ("exit", 2)])
 def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -> None:
     trigger = {"kind": "location", "locations": [4], "when": when}
-    send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": trigger}
+    send = {"kind": "triggered", **ENDLESS, "trigger": trigger}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert body["location_trigger"] == number
     assert "dwell_time" not in body
@@ -479,7 +480,7 @@ def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -
 
 @pytest.mark.rule("2.11/start_time", "2.11/end_time", side="client")
 def test_an_api_triggered_campaign_says_so() -> None:
-    send = {"kind": "triggered", "time_zone": "UTC", "end": "never", "trigger": {"kind": "api"}}
+    send = {"kind": "triggered", **ENDLESS, "trigger": {"kind": "api"}}
     body = written(campaign(channels={"email": EMAIL}, send=send))
     assert (body["trigger"], body["start_time"], body["end_time"]) == (3, "00:00", "23:59")
 

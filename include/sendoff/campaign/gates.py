@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
 from sendoff.campaign.audience import Percent
 from sendoff.campaign.schedule import Unit
-from sendoff.campaign.values import QUERY_ZONE, HourMinute, Int32, Text, TimeZoneOrQuery, Value, problem
+from sendoff.campaign.values import (
+    QUERY_ZONE,
+    HourMinute,
+    Int32,
+    Text,
+    TimeZone,
+    TimeZoneOrQuery,
+    Value,
+    check_default_zone,
+    moment,
+    problem,
+)
+
+_SOON = range(4)  # days in which a window opens, though one may be past and clocks skip it on another
 
 
 class Duration(Value):
@@ -31,6 +45,9 @@ class SendWindow(Value):
     time_zone: TimeZoneOrQuery = Field(
         description=f"IANA time zone, or {QUERY_ZONE}: that of each person's column time_zone"
     )
+    default_time_zone: TimeZone | None = Field(
+        None, description="Of people whose column time_zone names none; with time_zone: query, and only there"
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -38,7 +55,25 @@ class SendWindow(Value):
             raise problem(
                 f"{self.earliest} to {self.latest}", "a window that starts before it ends, on one day"
             )
+        check_default_zone(self.time_zone, self.default_time_zone)
         return self
+
+    def is_open(self, at: datetime, zone: str | None = None) -> bool:
+        """Say whether requests may be made at a moment for people of a zone; None: of the window's own."""
+        return self.earliest <= f"{at.astimezone(self._zone(zone)):%H:%M}" <= self.latest
+
+    def opens_at(self, at: datetime, zone: str | None = None) -> datetime:
+        """Give ``at`` where requests may be made then for people of a zone, else when the window opens next."""
+        if self.is_open(at, zone):
+            return at
+        there = self._zone(zone)
+        today = at.astimezone(there).date()
+        openings = (moment(today + timedelta(days=day), self.earliest, there.key) for day in _SOON)
+        return next(opening for opening in openings if opening >= at and self.is_open(opening, zone))
+
+    def _zone(self, zone: str | None) -> ZoneInfo:
+        named = zone if self.time_zone == QUERY_ZONE else self.time_zone
+        return ZoneInfo(named or self.default_time_zone or "UTC")
 
 
 class Spread(Value):

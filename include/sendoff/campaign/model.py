@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -15,7 +15,7 @@ from sendoff.campaign.audience import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
 from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
 from sendoff.campaign.rules import broken_rules
-from sendoff.campaign.schedule import Keeping, Now, Once, Schedule
+from sendoff.campaign.schedule import Keeping, Now, Once, Recurring, Schedule, Triggered
 from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.campaign.values import (
     QUERY_ZONE,
@@ -29,6 +29,7 @@ from sendoff.campaign.values import (
     shown,
 )
 from sendoff.errors import CampaignError
+from sendoff.period import Period
 
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
@@ -176,10 +177,7 @@ class Campaign(Value):
 
         A channel with a title or text of its own takes no translations from what is shared.
         """
-        own = self.channels.own_words(channel)
-        if "title" in own or "text" in own:
-            own.setdefault("translations", {})
-        return (self.message or Message()).model_copy(update=own)
+        return _with_parts(self.message, self.channels.own_words(channel))
 
     def languages(self) -> tuple[Language, ...]:
         """Give the campaign's language and those of its translations, sorted behind it; () where it names none."""
@@ -207,8 +205,22 @@ class Campaign(Value):
 
     @property
     def zones_apart(self) -> bool:
-        """Say whether each time zone of the query needs a request of its own."""
-        return isinstance(self.send, Once) and self.send.time_zone == QUERY_ZONE
+        """Say whether each time zone of the query needs requests of its own: for what they say, or for when."""
+        return self.default_zone is not None
+
+    @property
+    def default_zone(self) -> str | None:
+        """The time zone of people whose column ``time_zone`` names none, where zones are sent apart."""
+        if isinstance(self.send, Once) and self.send.default_time_zone:
+            return self.send.default_time_zone
+        return self.gates.window.default_time_zone if self.gates.window else None
+
+    @property
+    def life(self) -> Period | None:
+        """The period of a campaign that the service repeats and that is created once; None: each run has its own."""
+        if not isinstance(self.send, Recurring | Triggered):
+            return None
+        return Period.of_campaign(self.send.start, self.send.end)
 
     @property
     def is_one_edition(self) -> bool:
@@ -217,10 +229,10 @@ class Campaign(Value):
 
     def edition(self, edition: Edition, period_end: datetime) -> Campaign:
         """Give the campaign as the people of one edition get it: one variant, one language, one time zone."""
-        made = self._variant(edition.variant) if edition.variant else self
+        made = self.as_variant(edition.variant) if edition.variant else self
         if edition.language:
             made = made._in_language(edition.language)
-        if edition.time_zone and isinstance(made.send, Once):
+        if edition.time_zone and isinstance(made.send, Once) and made.send.time_zone == QUERY_ZONE:
             try:
                 send = made.send.in_zone(edition.time_zone, period_end)
             except ValueError as error:
@@ -228,19 +240,17 @@ class Campaign(Value):
             made = made.model_copy(update={"send": send})
         return made
 
-    def _variant(self, name: str) -> Campaign:
+    def as_variant(self, name: str) -> Campaign:
+        """Give the campaign as the people of one variant get it: without variants."""
         try:
             variant = self.variants[name]
         except KeyError:
             raise CampaignError(f"the campaign has no variant {name!r}") from None
-        said = variant.message.model_dump(exclude_unset=True) if variant.message else {}
-        message = (self.message or Message()).model_copy(
-            update={name: getattr(variant.message, name) for name in said}
-        )
+        said = {part: own for part in Message.model_fields if (own := getattr(variant.message, part, None))}
         replaced = {channel.value: getattr(variant.channels, channel) for channel in variant.channels.used()}
         return self.model_copy(
             update={
-                "message": message if said else self.message,
+                "message": _with_parts(self.message, said) if said else self.message,
                 "channels": self.channels.model_copy(update=replaced),
                 "template": variant.template or self.template,
                 "variants": {},
@@ -278,6 +288,31 @@ class Campaign(Value):
                 update={"inbox": inbox.model_copy(update={"keep": keep})}
             )
         return self.model_copy(update=found)
+
+    def check_not_over(self, now: datetime) -> None:
+        """Raise CampaignError where a moment that it names is past; it must be resolved, and one edition."""
+        keep = self.channels.inbox and self.channels.inbox.keep
+        ends = {
+            "send": self.send.ends_at(),
+            "push_expiry.until": self.push_expiry and self.push_expiry.ends_at(),
+            "channels.inbox.keep.until": keep and keep.ends_at(),
+        }
+        for path, end in ends.items():
+            if end and end < now:
+                raise CampaignError(
+                    f"{path}: found {_utc(end)}, which is over: it is {_utc(now)} now; nothing was sent. "
+                    "Give a later date or time, or make the launch earlier"
+                )
+
+
+def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
+    """Give a message with parts of it replaced; another title or text has no translations but its own."""
+    untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
+    return (message or Message()).model_copy(update={**untranslated, **parts})
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _in_language(content: Any, language: str) -> Any:

@@ -23,6 +23,7 @@ from sendoff.campaign.values import (
     TimeZoneOrOwn,
     Value,
     Weekday,
+    check_default_zone,
     moment,
     problem,
 )
@@ -43,6 +44,9 @@ class Now(Value):
         """Give a moment before any request: what is sent at once is sent as soon as it is accepted."""
         return datetime.min.replace(tzinfo=UTC)
 
+    def ends_at(self) -> None:
+        """Give None: it is never too late."""
+
 
 class Once(Value):
     """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
@@ -62,13 +66,7 @@ class Once(Value):
 
     @model_validator(mode="after")
     def _has_a_zone_for_all(self) -> Self:
-        if (self.time_zone == QUERY_ZONE) != (self.default_time_zone is not None):
-            found = (
-                "no default_time_zone"
-                if self.default_time_zone is None
-                else f"default_time_zone with time_zone: {self.time_zone}"
-            )
-            raise problem(found, "default_time_zone with time_zone: query, and only there")
+        check_default_zone(self.time_zone, self.default_time_zone)
         return self
 
     def in_zone(self, zone: str, period_end: datetime) -> Once:
@@ -85,7 +83,7 @@ class Once(Value):
         return there.resolved(period_end)
 
     def resolved(self, period_end: datetime) -> Self:
-        """Give it with its date; a time that the clocks skip on that day becomes the one an hour later.
+        """Give it with its date; a time that the clocks skip on that day comes as much later as they are put forward.
 
         That of each person's column stays without, for :meth:`in_zone` to give. Raises ValueError where that moment
         lies before the end of the period.
@@ -112,6 +110,10 @@ class Once(Value):
             return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE)
         return moment(self.date, self.time, self.time_zone)
 
+    def ends_at(self) -> datetime:
+        """Give the moment after which it would send to nobody; it must be resolved."""
+        return self.sends_at()
+
 
 class Window(Value):
     """The part of each day in which a triggered campaign may send."""
@@ -137,12 +139,14 @@ class _Running(Value):
     days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = Field(
         None, description="Default every day"
     )
-    start: Day | None = Field(None, description="Default the day that the period ends")
-    end: DayOrNever = Field(description="Last day; never runs until somebody stops it")
+    start: Day = Field(description="First day; the launch is for the time from here to end")
+    end: DayOrNever = Field(
+        description="Last day, on which the service stops it; never: until a person stops it in the service"
+    )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        if self.start and isinstance(self.end, date) and self.end < self.start:
+        if isinstance(self.end, date) and self.end < self.start:
             raise problem(
                 f"an end ({self.end}) before the start ({self.start})", "an end on or after the start"
             )
@@ -151,12 +155,16 @@ class _Running(Value):
     def sends_at(self) -> None:
         """Give None: it is sent again and again, or when something happens, and silence proves nothing."""
 
-    def resolved(self, period_end: datetime) -> Self:
-        """Give it with its first day; raises ValueError where its last day is earlier."""
-        start = self.start or day_of(period_end, self.time_zone)
-        if isinstance(self.end, date) and self.end < start:
-            raise ValueError(f"it ends on {self.end}, before it would start on {start}")
-        return self.model_copy(update={"start": start})
+    def ends_at(self) -> datetime | None:
+        """Give the end of its last day, for each person's own zone where that comes last; None: it has none."""
+        if not isinstance(self.end, date):
+            return None
+        zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
+        return datetime.combine(self.end + timedelta(days=1), time(), zone)
+
+    def resolved(self, _period_end: datetime) -> Self:
+        """Give itself: its days stand in the file."""
+        return self
 
 
 class Recurring(_Running):
@@ -234,11 +242,15 @@ class Until(Value):
             raise ValueError(f"{self.time} on {day} in {self.time_zone} is over when the period ends")
         return self.model_copy(update={"date": day})
 
-    def timestamp(self) -> int:
-        """Give it in Unix seconds; it must be resolved."""
+    def moment(self) -> datetime:
+        """Give the moment itself; it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: this moment has no date yet")
-        return int(moment(self.date, self.time, self.time_zone).timestamp())
+        return moment(self.date, self.time, self.time_zone)
+
+    def timestamp(self) -> int:
+        """Give it in Unix seconds; it must be resolved."""
+        return int(self.moment().timestamp())
 
 
 class Keeping(Value):
@@ -255,6 +267,10 @@ class Keeping(Value):
         if self.length is None and self.until is None:
             raise problem("nothing", "length and unit, or until, or both")
         return self
+
+    def ends_at(self) -> datetime | None:
+        """Give its last moment, resolved; None: it names none."""
+        return self.until.moment() if self.until else None
 
     def resolved(self, period_end: datetime) -> Self:
         """Give it with the date of its last moment."""

@@ -32,6 +32,7 @@ QUERY_ZONE = "query"
 
 NEVER = "never"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files beside those of IANA's zones
 
 
 class Value(BaseModel):
@@ -88,13 +89,20 @@ def _iso_day(text: str) -> date:
     return date.fromisoformat(text)
 
 
-def _time_zone(name: str) -> str:
+def is_time_zone(name: str) -> bool:
+    """Say whether there is an IANA time zone of that name."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
+        return False
+    return not name.startswith(_NO_ZONES)
+
+
+def _time_zone(name: str) -> str:
+    if not is_time_zone(name):
         near = get_close_matches(name, available_timezones(), n=1)
         example = near[0] if near else "Europe/Dublin"
-        raise problem(shown(name), f"an IANA time zone, such as {example}") from None
+        raise problem(shown(name), f"an IANA time zone, such as {example}")
     return name
 
 
@@ -108,6 +116,14 @@ def _time_zone_or_query(name: str) -> str:
 
 def _any_time_zone(name: str) -> str:
     return name if name in (OWN_ZONE, QUERY_ZONE) else _time_zone(name)
+
+
+def check_default_zone(time_zone: str, default: str | None) -> None:
+    """Raise an error unless there is a default zone where each person's comes from the query, and only there."""
+    if (time_zone == QUERY_ZONE) == (default is not None):
+        return
+    found = f"default_time_zone with time_zone: {time_zone}" if default else "no default_time_zone"
+    raise problem(found, "default_time_zone with time_zone: query, and only there")
 
 
 def _language(code: str) -> str:
@@ -165,9 +181,9 @@ WEEKDAYS: tuple[Weekday, ...] = (
 
 
 def moment(day: date, hour_minute: str, zone: str) -> datetime:
-    """Give the moment of a local time; where clocks go forward, the skipped time is read with the offset from before.
+    """Give the moment of a local time; one that the clocks skip comes as much later as they are put forward.
 
-    Where clocks go back and a time comes twice, the first is meant.
+    Where clocks are put back and a time comes twice, the first is meant.
     """
     local = datetime.combine(day, time.fromisoformat(hour_minute), ZoneInfo(zone))
     return datetime.fromtimestamp(local.timestamp(), ZoneInfo(zone))

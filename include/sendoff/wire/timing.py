@@ -29,7 +29,7 @@ def schedule(campaign: Campaign, names: FieldNames) -> Members:
 
 def _running(send: Recurring | Triggered, names: FieldNames) -> Members:
     yield "send_type", 2
-    yield "start_date", _dated(send.start)
+    yield "start_date", send.start
     if send.end != NEVER:
         yield "end_date", send.end
     if send.days:
