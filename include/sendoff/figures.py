@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Self
 
 VERDICTS = ("engaged", "delivered", "missing", "unknowable", "in_doubt", "not_sent")
 """What can be said of one identifier of a launch, from the most to the least that is known."""
+
+HEARD_OF = ("engaged", "delivered")
+"""The verdicts of those whom a post-back named."""
 
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 """Post-backs that decide no verdict: counted, never dropped."""
@@ -18,9 +21,13 @@ ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 class Figures:
     """Count one launch, from the rows of the query to one verdict for each identifier.
 
-    Two sums hold wherever the ledger is sound: ``rows`` is ``audience`` and all of ``dropped``; ``audience``
-    is all of ``verdicts``. ``by_platform`` is empty where the query gave no platform; an identifier that came
-    with two platforms is counted under both, one that came with none under neither.
+    Three sums hold wherever the ledger is sound: ``rows`` is ``audience`` and all of ``dropped``; ``audience``
+    is all of ``verdicts``; ``verdicts["not_sent"]`` is all of ``not_sent_because``. ``by_platform`` is empty where
+    the query gave no platform; an identifier that came with two platforms is counted under both, one that came with
+    none under neither. ``by_variant`` is empty without variants; who is held out is counted under none.
+
+    Where the service chose the people there are no rows, nobody knows how many there are, and ``audience`` counts
+    those who were heard of.
     """
 
     launch_key: str
@@ -29,7 +36,7 @@ class Figures:
     as_of: datetime  # when the ledger was read
     rows: int  # rows that the audience query gave
     dropped: Mapping[str, int]  # rows left out, by reason
-    audience: int  # identifiers that were left
+    audience: int  # identifiers that were left; those heard of, where the service chose the people
     segments: int
     dispatches: Mapping[str, int]  # by state
     verdicts: Mapping[str, int]  # identifiers by verdict
@@ -37,6 +44,12 @@ class Figures:
     anomalies: Mapping[str, int]  # post-backs by anomaly
     post_backs: Mapping[str, int]  # post-backs by kind
     timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
+    # What reports of before do not hold has a default.
+    state: str = "released"  # of the launch: held, released, rejected or stopped
+    is_chosen_by_service: bool = False  # the people; then nobody is counted who was not heard of
+    is_sent_again: bool = False  # again and again, or whenever something happens
+    not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
+    by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
 
     def __post_init__(self) -> None:
         for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
@@ -46,6 +59,8 @@ class Figures:
     @property
     def unaccounted_rows(self) -> int:
         """Rows that were neither kept nor dropped: anything but 0 is a defect."""
+        if self.is_chosen_by_service:
+            return self.rows
         return self.rows - self.audience - sum(self.dropped.values())
 
     @property
@@ -54,9 +69,14 @@ class Figures:
         return self.audience - sum(self.verdicts.values())
 
     @property
-    def reached(self) -> tuple[int, int]:
-        """How many the launch reached: at least, as post-backs prove, and at most, if every doubt is a reach."""
+    def reached(self) -> tuple[int, int | None]:
+        """How many the launch reached: at least, as post-backs prove, and at most, if every doubt is a reach.
+
+        At most is None where the service chose the people: it is not known.
+        """
         at_least = self.verdicts.get("engaged", 0) + self.verdicts.get("delivered", 0)
+        if self.is_chosen_by_service:
+            return at_least, None
         return at_least, at_least + self.verdicts.get("unknowable", 0) + self.verdicts.get("in_doubt", 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -68,8 +88,15 @@ class Figures:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` gave; other members are passed over, a missing one is a KeyError."""
-        known = {field.name: values[field.name] for field in fields(cls)}
+        """Read what ``to_json`` gave, now or before this version; other members are passed over.
+
+        A missing one without a default is a KeyError.
+        """
+        known = {
+            field.name: values[field.name]
+            for field in fields(cls)
+            if field.name in values or (field.default is MISSING and field.default_factory is MISSING)
+        }
         return cls(
             **known
             | {

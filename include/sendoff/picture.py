@@ -21,7 +21,7 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from sendoff.figures import VERDICTS, Figures, share
+from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
 
 _WIDTH, _DPI = 12.0, 160
 _INK, _PALE, _RULE = "#1F2328", "#656D76", "#D0D7DE"
@@ -69,7 +69,8 @@ def draw(figures: Figures, path: Path) -> Path:
 
     _head(figure, figures)
     _tiles(figure, figures)
-    _bars(panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"]), rows)
+    bars = panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"])
+    _bars(bars, rows, shows_shares=not figures.is_chosen_by_service)
     _timeline(panel(inches["foot"], inches["timeline"]), figures)
     _foot(figure, figures)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,12 +85,14 @@ def _rows(figures: Figures) -> list[tuple[str, Mapping[str, int]]]:
     if len(rest) > 1:
         together = {verdict: sum(counts.get(verdict, 0) for _, counts in rest) for verdict in VERDICTS}
         shown = [*platforms[:_MOST_PLATFORMS], (f"{len(rest)} others", together)]
-    return [("audience", figures.verdicts), *shown]
+    return [("heard of" if figures.is_chosen_by_service else "audience", figures.verdicts), *shown]
 
 
 def _head(figure: Figure, figures: Figures) -> None:
     what = f"{figures.period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
     source = f"audience, of {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
+    if figures.is_chosen_by_service:
+        source = "heard of; the service chose the people"
     title = _shortened(figures.campaign, 44)
     for x, side, large, small in (
         (_EDGE, "left", title, what),
@@ -106,10 +109,13 @@ def _write(figure: Figure, x: float, below_top: float, words: str, **style: Any)
 
 
 def _tiles(figure: Figure, figures: Figures) -> None:
-    """Show each verdict's share and count; their swatches are the legend of the bars."""
+    """Show each verdict's share and count; their swatches are the legend of the bars.
+
+    Where the service chose the people only those heard of are shown, and shares of nobody knows whom are not.
+    """
     tall = figure.get_figheight()
     step = (_RIGHT_EDGE - _EDGE) / len(VERDICTS)
-    for place, verdict in enumerate(VERDICTS):
+    for place, verdict in enumerate(HEARD_OF if figures.is_chosen_by_service else VERDICTS):
         count, x = figures.verdicts.get(verdict, 0), _EDGE + place * step
         look = _LOOKS[verdict]
         swatch = Rectangle(
@@ -124,15 +130,17 @@ def _tiles(figure: Figure, figures: Figures) -> None:
         figure.add_artist(swatch)
         word = verdict.replace("_", " ")
         _write(figure, x + 0.25 / _WIDTH, 1.38, word, va="center")
-        big = share(count, figures.audience)
+        big, small = share(count, figures.audience), f"{count:,}"
+        if figures.is_chosen_by_service:
+            big, small = small, ""
         _write(figure, x, 1.55, big, size=17, weight="bold", color=_INK if count else _PALE)
-        _write(figure, x, 1.89, f"{count:,}", color=_PALE)
+        _write(figure, x, 1.89, small, color=_PALE)
 
 
-def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, int]]]) -> None:
+def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, int]]], *, shows_shares: bool) -> None:
     for place, (name, counts) in enumerate(rows):
         y = -place - (0.25 if place else 0)  # the audience stands apart
-        _bar(axes, y, counts)
+        _bar(axes, y, counts, shows_shares=shows_shares)
         weight = "normal" if place else "bold"
         style: dict[str, Any] = {"va": "center", "size": 10.5, "color": _INK, "weight": weight}
         axes.text(-0.012, y, _shortened(name, 12), ha="right", parse_math=False, **style)
@@ -143,7 +151,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, int]]]) -> None:
     axes.spines["bottom"].set_visible(False)
 
 
-def _bar(axes: Axes, y: float, counts: Mapping[str, int]) -> None:
+def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool) -> None:
     total, left = sum(counts.values()), 0.0
     if not total:
         axes.add_patch(Rectangle((0, y - 0.36), 1, 0.72, facecolor="none", edgecolor=_RULE, linestyle=":"))
@@ -167,7 +175,7 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int]) -> None:
             axes.text(
                 left + width / 2,
                 y,
-                share(counts[verdict], total),
+                share(counts[verdict], total) if shows_shares else f"{counts[verdict]:,}",
                 ha="center",
                 va="center",
                 size=10,
@@ -246,15 +254,25 @@ def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[
 
 
 def _foot(figure: Figure, figures: Figures) -> None:
-    low, high = (share(count, figures.audience) for count in figures.reached)
-    words, colour = f"Reached: at least {low}, at most {high}. " if figures.audience else "", _PALE
-    words += (
-        "Unknowable: accepted, then silent where silence proves nothing."
-        " In doubt: processed or not, nobody knows."
-    )
+    words, colour = _remark(figures), _PALE
     if figures.unaccounted_rows or figures.unaccounted_identifiers:
         words, colour = "THESE FIGURES DO NOT ADD UP: please report this defect.", "#B00020"
     _write(figure, _EDGE, figure.get_figheight() - 0.22, words, size=9.5, color=colour, va="bottom")
+
+
+def _remark(figures: Figures) -> str:
+    low, high = figures.reached
+    if high is None:
+        words = "The service chose the people: how many it sent to is not known."
+        again = " Sent again and again." if figures.is_sent_again else ""
+        return f"{words} Reached: at least {low:,}; at most is not known.{again}"
+    shares = [share(count, figures.audience) for count in (low, high)]
+    words = f"Reached: at least {shares[0]}, at most {shares[1]}. " if figures.audience else ""
+    if figures.is_sent_again:
+        words += "Sent again and again: silence proves nothing."
+    else:
+        words += "Unknowable: accepted, then silent where silence proves nothing."
+    return f"{words} In doubt: processed or not, nobody knows."
 
 
 def _span(step: int) -> str:

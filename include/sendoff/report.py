@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sendoff.figures import VERDICTS, Figures, share
+from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
 
 if TYPE_CHECKING:
     from sendoff.preview import Preview
@@ -33,9 +33,23 @@ _COLOURS = {
     "in_doubt": "yellow",
     "not_sent": "",
 }
+_SENT_AGAIN = "Sent again and again: one person may get many messages, and counts once here."
+_REQUESTS = {
+    "in_doubt": "in doubt: no clear answer came, and no post-back has shown since that it was processed. Sending "
+    "again might reach people twice.",
+    "refused": "refused by the service: it reached nobody.",
+}
+"""What is said of requests of which nobody knows for how many people they were."""
+
+_NOT_MADE = {
+    "released": "not made.",
+    "held": "not made: the launch is held.",
+    "rejected": "not made: the launch was rejected.",
+    "stopped": "not made: the launch was stopped.",
+}
 _BAR = 24
 _MOST_VALUES = 12
-_LARGE = 1_000_000  # by platform, columns move together from this sum on, to fit 80 columns
+_LARGE = 1_000_000  # by group, columns move together from this sum on, to fit 80 columns
 _WIDE = 10_000_000  # and numbers are rounded
 
 
@@ -93,23 +107,55 @@ def _group(column: str, sizes: Mapping[str, int]) -> RenderableType:
 def _sections(figures: Figures) -> Iterator[RenderableType]:
     yield Text.assemble((figures.campaign, "bold"), f"  {figures.period}")
     yield Text(f"launch {figures.launch_key}, as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}", style="dim")
+    if figures.is_sent_again:
+        yield Text(_SENT_AGAIN)
+    yield from _heard_of(figures) if figures.is_chosen_by_service else _audience(figures)
+    if figures.by_platform:
+        yield _heading("By platform")
+        yield _by_group(figures.by_platform)
+        yield from _platform_remark(figures)
+    if figures.by_variant:
+        yield _heading("By variant")
+        yield _by_group(figures.by_variant)
+        yield from _variant_remark(figures)
+    yield _heading("Requests and post-backs")
+    yield _plain(_requests_and_post_backs(figures))
+
+
+def _audience(figures: Figures) -> Iterator[RenderableType]:
     yield _heading("From rows to audience")
     yield _rows_to_audience(figures.rows, figures.dropped, figures.audience, figures.segments)
     yield from _alarm(figures.unaccounted_rows, "row", "neither kept nor dropped")
     yield _heading("What became of the audience")
     yield _verdicts(figures)
     yield from _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
-    if figures.audience:
-        low, high = figures.reached
+    low, high = figures.reached
+    if figures.audience and high is not None:
         shares = [share(count, figures.audience) for count in (low, high)]
         yield _prose(f"Reached: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]}).")
     yield from _what_cannot_be_known(figures)
-    if figures.by_platform:
-        yield _heading("By platform")
-        yield _platforms(figures)
-        yield from _platform_remark(figures)
-    yield _heading("Requests and post-backs")
-    yield _plain(_requests_and_post_backs(figures))
+
+
+def _heard_of(figures: Figures) -> Iterator[RenderableType]:
+    """Show a launch whose people the service chose, without a share of nobody knows whom."""
+    heard = f"{figures.audience:,} {'was' if figures.audience == 1 else 'were'} heard of"
+    yield Text(f"The service chose the people: how many it sent to is not known. {heard}.")
+    yield _heading("Who was heard of")
+    table = _sum_table()
+    for sign, verdict in zip(("", "+"), HEARD_OF, strict=True):
+        words = Text(VERDICT_WORDS[verdict], style=_COLOURS[verdict])
+        table.add_row(sign, f"{figures.verdicts.get(verdict, 0):,}", "", words)
+    table.add_row("=", f"{figures.audience:,}", "", "heard of", style="bold")
+    yield table
+    yield from _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
+    yield _prose(f"Reached: at least {figures.reached[0]:,}; at most is not known.")
+    yield from map(_prose, _without_people(figures))
+
+
+def _without_people(figures: Figures) -> Iterator[str]:
+    for state, what in (*_REQUESTS.items(), ("planned", _NOT_MADE[figures.state])):
+        if count := figures.dispatches.get(state):
+            yield f"{_count(count, 'request')} {what}"
 
 
 def _rows_to_audience(rows: int, dropped: Mapping[str, int], audience: int, segments: int) -> Table:
@@ -131,6 +177,8 @@ def _verdicts(figures: Figures) -> Table:
         words = Text(VERDICT_WORDS[verdict], style=_COLOURS[verdict])
         table.add_row(sign, f"{count:,}", share(count, figures.audience), words, bar)
         sign = "+"
+    for reason, count in figures.not_sent_because.items():
+        table.add_row("", "", "", Text(f"  {reason} {count:,}"))
     total = sum(figures.verdicts.values())
     table.add_row("=", f"{total:,}", share(total, figures.audience), "audience", style="bold")
     return table
@@ -150,6 +198,8 @@ def _what_cannot_be_known(figures: Figures) -> Iterator[RenderableType]:
 
 
 def _silence(figures: Figures) -> str:
+    if figures.is_sent_again:
+        return "silence proves nothing: what is sent again and again may still come"
     where = [
         f"{platform} {counts['unknowable']:,}"
         for platform, counts in figures.by_platform.items()
@@ -166,19 +216,18 @@ def _silence(figures: Figures) -> str:
     )
 
 
-def _platforms(figures: Figures) -> Table:
-    rows = dict(figures.by_platform)
-    shown = [verdict for verdict in VERDICTS if any(row.get(verdict) for row in rows.values())]
-    rows["sum"] = {verdict: sum(row.get(verdict, 0) for row in rows.values()) for verdict in shown}
-    gap = 2 if sum(rows["sum"].values()) < _LARGE else 1
+def _by_group(groups: Mapping[str, Mapping[str, int]]) -> Table:
+    shown = [verdict for verdict in VERDICTS if any(row.get(verdict) for row in groups.values())]
+    rows = [(name, [row.get(verdict, 0) for verdict in shown]) for name, row in groups.items()]
+    sums = [sum(column) for column in zip(*(counts for _, counts in rows), strict=True)]
+    gap = 2 if sum(sums) < _LARGE else 1
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*(VERDICT_WORDS[verdict] for verdict in shown), "total"):
         table.add_column(name, justify="right", no_wrap=True)
-    for platform, row in rows.items():
-        counts = [row.get(verdict, 0) for verdict in shown]
-        style = "bold" if platform == "sum" else ""
-        table.add_row(platform, *map(_narrow, counts), _narrow(sum(counts)), style=style)
+    for name, counts in rows:
+        table.add_row(Text(name), *map(_narrow, counts), _narrow(sum(counts)))
+    table.add_row("sum", *map(_narrow, sums), _narrow(sum(sums)), style="bold")
     return table
 
 
@@ -190,6 +239,14 @@ def _platform_remark(figures: Figures) -> Iterator[RenderableType]:
         yield _prose(
             f"The platforms sum to {total:,}, not to {figures.audience:,}: an identifier that came with two"
             " platforms counts under both, one that came with none under neither."
+        )
+
+
+def _variant_remark(figures: Figures) -> Iterator[RenderableType]:
+    total = sum(sum(row.values()) for row in figures.by_variant.values())
+    if total != figures.audience:
+        yield _prose(
+            f"The variants sum to {total:,}, not to {figures.audience:,}: who is held out gets none of them."
         )
 
 

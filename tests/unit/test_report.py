@@ -56,6 +56,15 @@ def test_figures_survive_json() -> None:
     assert Figures.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
+def test_figures_of_before_are_still_read() -> None:
+    new = ("state", "is_chosen_by_service", "is_sent_again", "not_sent_because", "by_variant")
+    stored = {name: value for name, value in figures().to_json().items() if name not in new}
+    assert Figures.from_json(stored) == figures()
+    del stored["audience"]
+    with pytest.raises(KeyError, match="audience"):
+        Figures.from_json(stored)
+
+
 def test_figures_say_what_is_unaccounted_for() -> None:
     assert (figures().unaccounted_rows, figures().unaccounted_identifiers) == (0, 0)
     assert figures(rows=1_033).unaccounted_rows == 3
@@ -80,6 +89,29 @@ def test_the_text_shows_a_sum_from_rows_to_audience() -> None:
     rows, *dropped, audience = (numbers(line)[0] for line in lines)
     assert rows - sum(dropped) == audience == 1_000
     assert [line.split()[0] for line in lines[1:]] == ["-", "-", "="]
+
+
+def test_the_text_shows_every_reason_of_dropping_in_the_order_of_the_audience() -> None:
+    reasons = {"null": 3, "gave it back": 5, "cap": 7, "priority": 11, "size_limit": 4}
+    lines = section(as_text(figures(dropped=reasons)), "From rows to audience")
+    assert [line.split(maxsplit=2)[1:] for line in lines[1:-1]] == [
+        [str(count), reason] for reason, count in reasons.items()
+    ]
+
+
+def test_the_text_shows_why_people_were_not_sent_to() -> None:
+    verdicts = {"engaged": 900, "not_sent": 100}
+    reasons = {"held out": 60, "refused": 30, "launch stopped": 10}
+    lines = section(
+        as_text(figures(verdicts=verdicts, not_sent_because=reasons)), "What became of the audience"
+    )
+    under = next(number for number, line in enumerate(lines, start=1) if "not sent" in line)
+    assert [line.split() for line in lines[under : under + 3]] == [
+        ["held", "out", "60"],
+        ["refused", "30"],
+        ["launch", "stopped", "10"],
+    ]
+    assert lines[under + 3].split()[:2] == ["=", "1,000"]
 
 
 def test_the_text_shows_a_sum_of_verdicts() -> None:
@@ -115,6 +147,93 @@ def test_platforms_that_do_not_sum_to_the_audience_are_explained() -> None:
     assert "two" not in as_text(figures())
     overlapping = figures(by_platform={"android": {"engaged": 900}, "chrome": {"engaged": 200}})
     assert "The platforms sum to 1,100, not to 1,000" in as_text(overlapping)
+
+
+def test_variants_sum_up_under_each_other() -> None:
+    variants = {"[red]": {"engaged": 150, "missing": 350}, "sum": {"engaged": 50, "missing": 450}}
+    text = as_text(figures(by_variant=variants))
+    assert [line.split() for line in section(text, "By variant")] == [
+        ["engaged", "missing", "total"],
+        ["[red]", "150", "350", "500"],
+        ["sum", "50", "450", "500"],
+        ["sum", "200", "800", "1,000"],
+    ]
+    assert "By variant" not in as_text(figures())
+
+
+def test_who_is_held_out_of_all_variants_is_explained() -> None:
+    variants = {"a": {"engaged": 500}, "b": {"engaged": 400}}
+    text = as_text(figures(by_variant=variants))
+    assert "The variants sum to 900, not to 1,000: who is held out gets none of them." in text
+
+
+def chosen_by_service(**changes: Any) -> Figures:
+    """What is known of a broadcast: 60 engaged, and 240 more had a delivery."""
+    known: dict[str, Any] = {
+        "rows": 0,
+        "dropped": {},
+        "audience": 300,
+        "segments": 1,
+        "dispatches": {"accepted": 1},
+        "verdicts": dict.fromkeys(VERDICTS, 0) | {"engaged": 60, "delivered": 240},
+        "by_platform": {},
+        "is_chosen_by_service": True,
+    }
+    return figures(**known | changes)
+
+
+def test_of_people_whom_the_service_chose_only_those_heard_of_are_counted() -> None:
+    text = as_text(chosen_by_service())
+    assert "The service chose the people: how many it sent to is not known. 300 were heard of." in " ".join(
+        text.split()
+    )
+    assert "Reached: at least 300; at most is not known." in text
+    heard = section(text, "Who was heard of")[:3]
+    assert [line.split(maxsplit=2) for line in (f". {heard[0].strip()}", *heard[1:])] == [
+        [".", "60", "engaged"],
+        ["+", "240", "delivered"],
+        ["=", "300", "heard of"],
+    ]
+
+
+@pytest.mark.parametrize("words", ["%", "missing", "unknowable", "not sent", "rows", "audience", "ADD UP"])
+def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path) -> None:
+    assert words in as_text(figures(rows=5))
+    assert words not in as_text(chosen_by_service())
+    assert words not in shown(chosen_by_service(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dispatches": {"in_doubt": 1}}, "1 request in doubt: no clear answer came"),
+        ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached nobody."),
+        ({"dispatches": {"planned": 1}}, "1 request not made."),
+        ({"dispatches": {"planned": 1}, "state": "held"}, "1 request not made: the launch is held."),
+        ({"dispatches": {"planned": 1}, "state": "rejected"}, "1 request not made: the launch was rejected."),
+        ({"dispatches": {"planned": 1}, "state": "stopped"}, "1 request not made: the launch was stopped."),
+    ],
+)
+def test_requests_stand_for_people_whom_nobody_knows(changes: dict[str, Any], words: str) -> None:
+    nobody = {"audience": 0, "verdicts": dict.fromkeys(VERDICTS, 0)}
+    text = as_text(chosen_by_service(**nobody, **changes))
+    assert words in text
+    assert "0 were heard of." in text
+
+
+def test_json_says_that_the_most_reached_are_not_known() -> None:
+    values = json.loads(json.dumps(as_json(chosen_by_service())))
+    assert values["reached"] == {"at_least": 300, "at_most": None}
+    assert values["is_chosen_by_service"]
+    assert values["adds_up"]
+    assert not as_json(chosen_by_service(rows=1))["adds_up"]
+
+
+def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
+    text = as_text(figures(is_sent_again=True))
+    assert "Sent again and again: one person may get many messages" in text
+    assert "silence proves nothing: what is sent again and again may still come" in " ".join(text.split())
+    assert "again and again" not in as_text(figures())
 
 
 @pytest.mark.parametrize(
@@ -200,6 +319,8 @@ def pictures() -> dict[str, Figures]:
         "nobody": figures(**nothing, by_platform={}, timeline=()),
         "words that look like formulas": figures(campaign="$\\frac{", by_platform={"$_{": {"missing": 1}}),
         "sums that do not add up": figures(rows=5),
+        "people whom the service chose": chosen_by_service(),
+        "nobody heard of": chosen_by_service(audience=0, verdicts={}, timeline=()),
     }
 
 
@@ -229,6 +350,18 @@ def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path
         assert verdict.replace("_", " ") in words
     for share_and_count in ("20.0 % 200", "30.0 % 300", "5.0 % 50", "20.0 % 200", "25.0 % 250", "0.0 % 0"):
         assert share_and_count in words
+
+
+def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tmp_path: Path) -> None:
+    words = shown(chosen_by_service(), tmp_path)
+    assert "300 heard of; the service chose the people engaged 60 delivered 240" in words
+    assert "how many it sent to is not known. Reached: at least 300; at most is not known." in words
+
+
+@pytest.mark.parametrize("whole", [figures(is_sent_again=True), chosen_by_service(is_sent_again=True)])
+def test_the_picture_says_what_is_sent_again_and_again(whole: Figures, tmp_path: Path) -> None:
+    assert "Sent again and again" in shown(whole, tmp_path)
+    assert "Sent again and again" not in shown(replace(whole, is_sent_again=False), tmp_path)
 
 
 def test_the_smallest_of_many_platforms_are_one_bar(tmp_path: Path) -> None:
