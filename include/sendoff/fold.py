@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sendoff.identifiers import Collector, Identifiers, empty
+from sendoff.identifiers import Collector, Identifiers, Kind, empty
 from sendoff.ledger import Ledger, Origin, Returned
 from sendoff.ledger.post_backs import Fold
 
@@ -81,19 +81,24 @@ def _by_dispatch(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _is_expected(part: pa.Table, origin: Origin) -> pa.ChunkedArray:
-    """Mark the post-backs that can be read, name this dispatch's campaign and somebody it was sent to."""
+    """Mark the post-backs that can be read, name this dispatch's campaign and somebody it was sent to.
+
+    Where the service chose the people, it was sent to everybody who is named.
+    """
     sound = pc.and_(part["readable"], pc.invert(_is_forged(part, origin)))
     column = MATCHED_BY.get(origin.identified_by)
     if column is None:
         return sound
-    known = _set_of(part[column], origin.identifiers) & origin.identifiers
+    if origin.identifiers is None:
+        return pc.and_(sound, pc.is_valid(part[column]))
+    known = _set_of(part[column], origin.kind) & origin.identifiers
     return pc.and_(sound, pc.is_in(part[column], value_set=pa.array(known.values(), part[column].type)))
 
 
-def _set_of(named: pa.ChunkedArray, like: Identifiers) -> Identifiers:
-    collector = Collector(like.kind)
+def _set_of(named: pa.ChunkedArray, kind: Kind) -> Identifiers:
+    collector = Collector(kind)
     column = pc.drop_null(named).combine_chunks()
-    collector.add(column.cast(pa.uint64() if like.kind == "integer" else pa.large_string(), safe=False))
+    collector.add(column.cast(pa.uint64() if kind == "integer" else pa.large_string(), safe=False))
     return collector.identifiers()
 
 
@@ -120,8 +125,8 @@ def _returned(part: pa.Table, expected: pa.Table, origin: Origin) -> Returned:
 def _who(expected: pa.Table, kind: str, origin: Origin) -> Identifiers:
     column = MATCHED_BY.get(origin.identified_by)
     if column is None:
-        return empty(origin.identifiers.kind)
-    return _set_of(expected.filter(pc.equal(expected["kind"], kind))[column], origin.identifiers)
+        return empty(origin.kind)
+    return _set_of(expected.filter(pc.equal(expected["kind"], kind))[column], origin.kind)
 
 
 def _anomalies(part: pa.Table, expected: pa.Table, origin: Origin) -> dict[str, int]:

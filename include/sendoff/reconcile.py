@@ -11,16 +11,19 @@ exactly one verdict, by set algebra. Neither the order of post-backs nor their r
     silent, nobody knows whether the request was processed ..... in doubt
     silent, accepted, sent, its deliveries reported reliably ... missing
     silent, accepted, otherwise ................................ unknowable
+
+Where the service chooses the people, only those heard of are known, and nobody is silent.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sendoff.campaign import Campaign, Channel
+from sendoff.campaign import Campaign, Channel, Edition
 from sendoff.figures import ANOMALIES, VERDICTS, Figures
 from sendoff.fold import MATCHED_BY, fold
 from sendoff.identifiers import Identifiers, empty, union
@@ -33,7 +36,26 @@ RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "i
 """Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
 
 _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
-_NEVER_MADE = frozenset({"planned", "refused"})
+_NOT_REQUESTED = {
+    "released": "not requested",
+    "held": "launch held",
+    "rejected": "launch rejected",
+    "stopped": "launch stopped",
+}
+"""Why somebody is not sent to whose request was not made, by the state of the launch."""
+
+_OVER = frozenset({"rejected", "stopped"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """Whom the requests of a launch are for, by what became of them."""
+
+    accepted: Identifiers
+    refused: Identifiers
+    in_doubt: Identifiers
+    misread: Identifiers  # of whose requests a post-back may hide a delivery
+    by_variant: Mapping[str, Identifiers]
 
 
 def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
@@ -44,7 +66,9 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
     launch = ledger.launches.get(launch_key)
     returned = ledger.post_backs.returned(launch_key)
     platforms = ledger.launches.groups(launch_key, "platform")
-    sets = _judge(ledger, launch, returned, platforms, moment)
+    requested = _requested(ledger, launch, returned)
+    sets = _judge(ledger, launch, requested, returned, platforms, moment)
+    verdicts = {verdict: len(sets[verdict]) for verdict in VERDICTS}
     figures = Figures(
         launch_key=launch_key,
         campaign=launch.campaign,
@@ -52,20 +76,22 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
         as_of=moment,
         rows=launch.rows,
         dropped=launch.dropped,
-        audience=launch.audience,
+        audience=sum(verdicts.values()) if launch.is_chosen_by_service else launch.audience,
         segments=launch.segments,
         dispatches=ledger.dispatches.states(launch_key),
-        verdicts={verdict: len(sets[verdict]) for verdict in VERDICTS},
-        by_platform={
-            platform: {verdict: len(sets[verdict] & members) for verdict in VERDICTS}
-            for platform, members in sorted(platforms.items())
-        },
+        verdicts=verdicts,
+        by_platform=_by_group(sets, platforms),
         anomalies=_anomalies(launch, returned.values()),
         post_backs={
             "delivery": sum(part.deliveries for part in returned.values()),
             "open": sum(part.opens for part in returned.values()),
         },
         timeline=ledger.post_backs.timeline(launch_key),
+        state=launch.state,
+        is_chosen_by_service=launch.is_chosen_by_service,
+        is_sent_again=launch.sends_at is None,
+        not_sent_because=_not_sent_because(ledger, launch, requested, sets["not_sent"]),
+        by_variant=_by_group(sets, requested.by_variant),
     )
     ledger.verdicts.store(figures, sets)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
@@ -76,14 +102,16 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     """Say whether a launch is complete (everybody engaged) or has been quiet for a while, and note it once it is.
 
     Quiet: no dispatch is waiting or in flight, and neither an outcome nor a post-back came within ``quiet_for``, nor
-    did the moment at which the service sends. What the service sends again and again is quiet, but never settled.
+    did the moment at which the service sends. What the service sends again and again is quiet, but never settled; what
+    goes to people of its choice is never complete. In a launch that is rejected or stopped nothing waits.
     """
     moment = now or datetime.now(UTC)
     ledger.dispatches.expire_leases(launch_key, moment)
     fold(ledger)
-    if ledger.dispatches.states(launch_key).keys() & {"planned", "in_flight"}:
-        return False
     launch = ledger.launches.get(launch_key)
+    ahead = {"in_flight"} if launch.state in _OVER else {"planned", "in_flight"}
+    if ledger.dispatches.states(launch_key).keys() & ahead:
+        return False
     sends_at = launch.sends_at
     post_back_at, opens = ledger.post_backs.newest(launch_key)
     known = [at for at in (post_back_at, ledger.dispatches.newest_outcome(launch_key), sends_at) if at]
@@ -96,7 +124,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
 
 
 def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
-    if opens < launch.audience:
+    if launch.is_chosen_by_service or opens < launch.audience:
         return False
     returned = ledger.post_backs.returned(launch.launch_key).values()
     return sum(len(part.engaged) for part in returned) == launch.audience
@@ -106,26 +134,39 @@ def _campaign(launch: Launch) -> Campaign:
     return Campaign.model_validate_json(launch.definition)
 
 
+def _requested(ledger: Ledger, launch: Launch, returned: Mapping[str, Returned]) -> _Requested:
+    variants = ledger.dispatches.variants(launch.launch_key)
+    found: defaultdict[str, list[Identifiers]] = defaultdict(list)
+    by_variant: defaultdict[str, list[Identifiers]] = defaultdict(list)
+    for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
+        found[_certainty(dispatch.state)].append(segment)
+        if _may_hide_deliveries(returned.get(dispatch.dispatch_key)):
+            found["misread"].append(segment)
+        if dispatch.segment in variants:
+            by_variant[variants[dispatch.segment]].append(segment)
+    return _Requested(
+        accepted=union(launch.kind, found["accepted"]),
+        refused=union(launch.kind, found["refused"]),
+        in_doubt=union(launch.kind, found["in_doubt"]),
+        misread=union(launch.kind, found["misread"]),
+        by_variant={name: union(launch.kind, parts) for name, parts in by_variant.items()},
+    )
+
+
 def _judge(
     ledger: Ledger,
     launch: Launch,
+    requested: _Requested,
     returned: Mapping[str, Returned],
     platforms: Mapping[str, Identifiers],
     now: datetime,
 ) -> dict[str, Identifiers]:
     audience = ledger.launches.audience(launch.launch_key)
-    requested: dict[str, list[Identifiers]] = {"accepted": [], "not_sent": [], "in_doubt": []}
-    misread: list[Identifiers] = []
-    for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
-        requested[_certainty(dispatch.state)].append(segment)
-        if _may_hide_deliveries(returned.get(dispatch.dispatch_key)):
-            misread.append(segment)
     engaged = union(launch.kind, (part.engaged for part in returned.values()))
     delivered = union(launch.kind, (part.delivered for part in returned.values())) - engaged
     heard = engaged | delivered
-    accepted = union(launch.kind, requested["accepted"]) - heard
-    in_doubt = union(launch.kind, requested["in_doubt"]) - heard
-    missing = accepted & _reliable(launch, audience, platforms, now) - union(launch.kind, misread)
+    accepted, in_doubt = requested.accepted - heard, requested.in_doubt - heard
+    missing = accepted & _reliable(launch, audience, platforms, now) - requested.misread
     return {
         "engaged": engaged,
         "delivered": delivered,
@@ -142,9 +183,30 @@ def _may_hide_deliveries(part: Returned | None) -> bool:
 
 
 def _certainty(state: str) -> str:
-    if state == "accepted":
-        return "accepted"
-    return "not_sent" if state in _NEVER_MADE else "in_doubt"
+    return state if state in {"accepted", "refused", "planned"} else "in_doubt"
+
+
+def _not_sent_because(
+    ledger: Ledger, launch: Launch, requested: _Requested, not_sent: Identifiers
+) -> dict[str, int]:
+    """Count those who were not sent to by reason, in the order in which it is decided."""
+    held_out = not_sent & ledger.launches.left_out(launch.launch_key).get("holdout", empty(launch.kind))
+    refused = not_sent & requested.refused
+    counts = {
+        "held out": len(held_out),
+        "refused": len(refused),
+        _NOT_REQUESTED[launch.state]: len(not_sent - held_out - refused),
+    }
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _by_group(
+    sets: Mapping[str, Identifiers], groups: Mapping[str, Identifiers]
+) -> dict[str, dict[str, int]]:
+    return {
+        name: {verdict: len(sets[verdict] & members) for verdict in VERDICTS}
+        for name, members in sorted(groups.items())
+    }
 
 
 def _reliable(
@@ -156,7 +218,8 @@ def _reliable(
         return empty(launch.kind)
     if launch.identified_by not in MATCHED_BY or "delivery" not in campaign.post_backs.kinds:
         return empty(launch.kind)
-    if _every_channel_reliable(campaign):
+    editions = [Edition(variant=name) for name in campaign.variants] or [Edition()]
+    if all(_every_channel_reliable(campaign.edition(each, launch.period.end)) for each in editions):
         return audience
     reliable = union(launch.kind, (who for name, who in platforms.items() if name in RELIABLE_PLATFORMS))
     # Whoever came with two platforms may have been sent to on the one that reports nothing.
@@ -176,10 +239,11 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
 
 
 def _anomalies(launch: Launch, returned: Iterable[Returned]) -> dict[str, int]:
+    repeats = launch.sends_at is None  # then many messages to one person are meant
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
     for part in returned:
         counts.update(part.anomalies)
-        if launch.identified_by in MATCHED_BY:
+        if launch.identified_by in MATCHED_BY and not repeats:
             undecided = sum(part.anomalies.get(kind, 0) for kind in ("unexpected", "forged", "unreadable"))
             # The service gives no event id, so a second click of one person counts here as well.
             counts["duplicate"] += (

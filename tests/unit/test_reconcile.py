@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sendoff.audience import Audience
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Edition
 from sendoff.figures import VERDICTS, Figures
 from sendoff.fold import fold
 from sendoff.identifiers import Identifiers, integers, strings
@@ -41,6 +42,13 @@ EMAIL = Campaign.model_validate(
         "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
     }
 )
+RECURRING = {
+    "kind": "recurring",
+    "time": "18:00",
+    "time_zone": "UTC",
+    "start": "2026-03-02",
+    "end": "never",
+}
 # 1 to 4 are on Chrome, 5 to 8 on Android, 9 and 10 came without a platform; 4 came with both.
 PLATFORMS = {"chrome": [1, 2, 3, 4], "android": [4, 5, 6, 7, 8]}
 
@@ -53,7 +61,9 @@ def launch(
     identified_by: str = "device_id",
     platforms: dict[str, list[int]] | None = None,
     segment_size: int = 100,
+    segments: Sequence[Segment] | None = None,
     outcomes: Sequence[Outcome] = (Accepted(200, 17),),
+    **more: Any,
 ) -> list[str]:
     """Freeze a launch of the ten, give its dispatches these outcomes, and give their keys."""
     identifiers = members or integers(range(1, 11))
@@ -79,10 +89,35 @@ def launch(
             else {},
             fingerprint=identifiers.fingerprint(),
         ),
-        segments=(Segment(segment) for segment in identifiers.slices(segment_size)),
+        segments=segments or [Segment(segment) for segment in identifiers.slices(segment_size)],
+        now=NOW,
+        sends_at=_sends_at(campaign),
+        **more,
+    )
+    return sent(ledger, outcomes)
+
+
+def broadcast(
+    ledger: Ledger, *, campaign: Campaign = EMAIL, outcomes: Sequence[Outcome] = (Accepted(200, 17),)
+) -> str:
+    """Freeze a launch whose people the service chooses, give its dispatch this outcome, and give its key."""
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=None,
+        segments=[Segment(None)],
         now=NOW,
         sends_at=_sends_at(campaign),
     )
+    (key,) = sent(ledger, outcomes)
+    return key
+
+
+def sent(ledger: Ledger, outcomes: Sequence[Outcome]) -> list[str]:
     for outcome in outcomes:
         claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
         assert claim is not None
@@ -345,12 +380,175 @@ def test_before_the_service_sends_silence_says_nothing(ledger: Ledger, zone: str
 
 
 def test_what_is_sent_again_and_again_is_never_missing_and_never_late(ledger: Ledger) -> None:
-    send = {"kind": "recurring", "time": "18:00", "time_zone": "UTC", "start": "2026-03-02", "end": "never"}
-    campaign = Campaign.model_validate(EMAIL.model_dump(exclude_none=True) | {"send": send})
-    launch(ledger, platforms={}, campaign=campaign.resolved(PERIOD.end))
+    launch(ledger, platforms={}, campaign=again_and_again(EMAIL))
     assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
     assert ledger.launches.get(KEY).settled_at is None
-    assert reconcile(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert figures.verdicts["unknowable"] == 10
+    assert figures.is_sent_again
+
+
+def again_and_again(campaign: Campaign) -> Campaign:
+    made = Campaign.model_validate(campaign.model_dump(exclude_none=True) | {"send": RECURRING})
+    return made.resolved(PERIOD.end)
+
+
+@pytest.mark.parametrize(("campaign", "duplicates"), [(EMAIL, 2), (again_and_again(EMAIL), 0)])
+def test_what_comes_again_is_a_duplicate_only_where_it_is_sent_once(
+    ledger: Ledger, campaign: Campaign, duplicates: int
+) -> None:
+    (key,) = launch(ledger, platforms={}, campaign=campaign)
+    store(ledger, [event(key, "delivery", 1, second=day) for day in range(3)])
+    figures = reconcile(ledger, KEY)
+    assert figures.anomalies["duplicate"] == duplicates
+    assert figures.verdicts["delivered"] == 1
+    assert figures.post_backs == {"delivery": 3, "open": 0}
+
+
+def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledger: Ledger) -> None:
+    key = broadcast(ledger)
+    anonymous = b'{"time": 1, "profile": {"user_id": "ann"}, "campaign": {"id": 17}}'
+    store(
+        ledger,
+        [
+            event(key, "delivery", 1),
+            event(key, "delivery", 2),
+            event(key, "open", 2),
+            event(key, "open", 2**62),
+            event(key, "delivery", 1),  # duplicate
+            event(key, "delivery", 3, campaign=18),  # forged
+            PostBack.received("open", key, NOW, b"{"),  # unreadable
+            PostBack.received("open", key, NOW, anonymous),  # unexpected: it names no device
+        ],
+    )
+    figures = reconcile(ledger, KEY)
+    assert figures.is_chosen_by_service
+    assert (figures.rows, figures.audience) == (0, 3)
+    assert figures.verdicts == dict.fromkeys(VERDICTS, 0) | {"engaged": 2, "delivered": 1}
+    assert (figures.unaccounted_rows, figures.unaccounted_identifiers) == (0, 0)
+    assert figures.reached == (3, None)
+    assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
+    sets = ledger.verdicts.sets(KEY)
+    assert sets["engaged"] == integers([2, 2**62])
+    assert sets["delivered"] == integers([1])
+    assert ledger.verdicts.figures(KEY).to_json() == figures.to_json()
+
+
+@pytest.mark.parametrize("outcome", [Refused(400, "no"), NotProcessed("no connection"), InDoubt("reset")])
+def test_of_people_whom_the_service_chose_a_request_says_nothing(ledger: Ledger, outcome: Outcome) -> None:
+    broadcast(ledger, outcomes=[outcome])
+    figures = reconcile(ledger, KEY)
+    assert figures.audience == sum(figures.verdicts.values()) == 0
+    assert figures.not_sent_because == {}
+    assert sum(figures.dispatches.values()) == 1
+
+
+def test_somebody_whom_the_service_chose_is_evidence(ledger: Ledger) -> None:
+    key = broadcast(ledger, outcomes=[InDoubt("no answer")])
+    store(ledger, [event(key, "open", 5)])
+    assert reconcile(ledger, KEY).dispatches == {"accepted": 1}
+
+
+def test_a_launch_to_people_of_the_services_choice_is_never_complete(ledger: Ledger) -> None:
+    key = broadcast(ledger)
+    minute = timedelta(minutes=1)
+    assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW)
+    store(ledger, [event(key, "open", 1)])
+    assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW)
+    assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
+    store(ledger, [event(key, "open", 2, at=NOW + 2 * minute)])
+    figures = reconcile(ledger, KEY)
+    assert (figures.anomalies["late"], figures.verdicts["engaged"]) == (1, 2)
+
+
+def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> None:
+    segments = [Segment(integers(who)) for who in ([1, 2], [3, 4, 5], [6])]
+    left_out = {"holdout": integers([7, 8, 9, 10]), "cap": integers([50])}
+    outcomes = [Accepted(200, 17), Refused(400, "no")]
+    (key, *_) = launch(ledger, segments=segments, left_out=left_out, outcomes=outcomes)
+    store(ledger, [event(key, "open", 1)])
+    figures = reconcile(ledger, KEY)
+    assert figures.verdicts["not_sent"] == 8
+    assert figures.not_sent_because == {"held out": 4, "refused": 3, "not requested": 1}
+    assert figures.unaccounted_identifiers == 0
+    assert verdict_of(ledger, 7) == "not_sent"
+
+
+@pytest.mark.parametrize(
+    ("state", "decision", "reason"),
+    [
+        ("held", None, "launch held"),
+        ("held", "rejected", "launch rejected"),
+        ("released", "stopped", "launch stopped"),
+        ("released", None, "not requested"),
+    ],
+)
+def test_a_launch_that_is_not_released_names_that_as_the_reason(
+    ledger: Ledger, state: str, decision: str | None, reason: str
+) -> None:
+    launch(ledger, outcomes=[], state=state)
+    if decision:
+        ledger.decisions.decide(KEY, decision, "ann", None, now=NOW)
+    figures = reconcile(ledger, KEY)
+    assert figures.state == (decision or state)
+    assert figures.not_sent_because == {reason: 10}
+
+
+@pytest.mark.parametrize(("decision", "is_over"), [("held", False), ("stopped", True)])
+def test_nothing_is_waited_for_of_a_launch_that_was_stopped(
+    ledger: Ledger, decision: str, is_over: bool
+) -> None:
+    launch(ledger, segment_size=5)
+    ledger.decisions.decide(KEY, decision, "ann", None, now=NOW)
+    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW) is is_over
+
+
+def test_verdicts_are_counted_by_variant(ledger: Ledger) -> None:
+    shares = [("new", [1, 2, 3]), ("old", [4, 5]), ("new", [6])]
+    new, old, more = launch(
+        ledger,
+        campaign=EMAIL,
+        platforms={},
+        segments=[Segment(integers(who), Edition(variant=name)) for name, who in shares],
+        left_out={"holdout": integers([7, 8, 9, 10])},
+        outcomes=[Accepted(200, 17)] * 3,
+    )
+    store(ledger, [event(new, "open", 1), event(old, "delivery", 4), event(more, "open", 6)])
+    figures = reconcile(ledger, KEY)
+    nobody = dict.fromkeys(VERDICTS, 0)
+    assert figures.by_variant == {
+        "new": nobody | {"engaged": 2, "missing": 2},
+        "old": nobody | {"delivered": 1, "missing": 1},
+    }
+    assert figures.not_sent_because == {"held out": 4}
+
+
+def test_without_variants_nothing_is_counted_by_them(ledger: Ledger) -> None:
+    launch(ledger)
+    figures = reconcile(ledger, KEY)
+    assert figures.by_variant == {}
+    assert not figures.is_sent_again
+    assert not figures.is_chosen_by_service
+
+
+@pytest.mark.parametrize(("browsers", "verdict"), [(["chrome"], "missing"), (["safari"], "unknowable")])
+def test_silence_is_judged_by_the_channels_of_every_variant(
+    ledger: Ledger, browsers: list[str], verdict: str
+) -> None:
+    push = {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring", "url": "https://a.example"},
+    }
+    other = {"percent": 50, "channels": {"web_push": {"browsers": browsers}}}
+    campaign = Campaign.model_validate(
+        {
+            **push,
+            "channels": {"web_push": {"browsers": ["chrome"]}},
+            "variants": {"a": {"percent": 50}, "b": other},
+        }
+    )
+    launch(ledger, platforms={}, campaign=campaign)
+    assert reconcile(ledger, KEY).verdicts[verdict] == 10
 
 
 @pytest.mark.parametrize("campaign_id", [17, 18])

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.identifiers import Identifiers, empty, from_bytes
+from sendoff.identifiers import Identifiers, Kind, from_bytes
 from sendoff.ledger.database import Database
 from sendoff.ledger.tables import (
     audiences,
@@ -51,7 +51,8 @@ class Origin:
     campaign_id: int | None
     identified_by: str
     settled_at: datetime | None
-    identifiers: Identifiers
+    kind: Kind
+    identifiers: Identifiers | None  # whom it was sent to; None: the service chose them
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +161,8 @@ class PostBacks:
                     campaign_id=row.campaign_id,
                     identified_by=row.identified_by,
                     settled_at=row.settled_at,
-                    identifiers=empty(row.kind)
-                    if row.identifiers is None
-                    else from_bytes(row.kind, row.identifiers),
+                    kind=row.kind,
+                    identifiers=None if row.identifiers is None else from_bytes(row.kind, row.identifiers),
                 )
                 for row in connection.execute(query)
             }
