@@ -3,6 +3,9 @@
 Any number of workers may run the loop for one launch at once, and run it again after any crash. The intent is
 committed before the request and the outcome after it, so a dispatch whose worker died in between is found in flight
 with its lease over: it goes into doubt, and is never sent again by itself.
+
+What the campaign allows is looked up before every request: whether the launch is released, whether it is too late,
+whether the window of its people is open, and which waves may be sent.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,19 +24,23 @@ from functools import partial
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from sendoff.campaign import Campaign
+from sendoff.campaign.gates import Spread
 from sendoff.client import Client
 from sendoff.errors import (
     CampaignError,
+    GateError,
     LedgerUnavailableError,
+    NotYetError,
     PermanentError,
-    RateLimitedError,
     RefusedError,
     RetryableError,
 )
+from sendoff.gates import is_over, lateness, opens_at, zone_of
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.outcome import NotProcessed, Outcome
 from sendoff.postbacks import Addresses
+from sendoff.spread import open_next_wave
 from sendoff.wire import FieldNames, Targeting, create_body, execute_body
 
 _log = logging.getLogger(__name__)
@@ -41,10 +48,10 @@ _log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
 """How long a worker may be silent about a dispatch; well above the client's time-outs."""
 
-_LONGEST_PATIENCE = (
-    60.0  # seconds to wait for the service between two accepted dispatches; beyond, the caller decides
-)
+_LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
+_USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
 _RECORDINGS = 12  # tries to record an outcome, over about two minutes: well within the lease
+_ENDED = frozenset({"rejected", "stopped"})
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 
 
@@ -105,34 +112,119 @@ def work(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
 ) -> Tally:
-    """Send the planned dispatches of a launch, one after the other, until none is left.
+    """Send the planned dispatches of a launch, one after the other, until none is left that may be sent.
 
-    Raises a RetryableError where the service could not be reached or asked for patience: what was planned stays
-    planned, and calling again goes on at the same dispatch. Raises a PermanentError where a person must change
-    something first, such as a secret. Refusals and doubts do not stop the loop; they are in
-    the tally and in the ledger.
+    Raises NotYetError, with the time to call again, where it is too early: outside of the window, between two waves, or
+    where the service asked for patience. Raises another RetryableError where the service could not be reached. In both
+    cases what was planned stays planned, and calling again goes on at the same dispatch. Raises GateError while the
+    launch is held, and another PermanentError where a person must change something first, such as a secret. A launch
+    that has become too late is stopped, not sent. Refusals and doubts do not stop the loop; they are in the tally and
+    in the ledger.
     """
     launch = ledger.launches.get(launch_key)
     campaign = Campaign.model_validate_json(launch.definition)
+    zones = sorted({edition.time_zone for edition, _, _ in ledger.dispatches.parts(launch_key)}, key=str)
     name = worker or worker_name()
     if expired := ledger.dispatches.expire_leases(launch_key, now()):
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
     tally: Counter[str] = Counter()
     waited = 0.0
-    while claim := ledger.dispatches.claim(launch_key, worker=name, now=now(), lease=LEASE):
+    while not _is_too_late(ledger, launch, campaign, now()):
+        moment = now()
+        shut = _shut(campaign, launch, zones, moment)
+        claim = ledger.dispatches.claim(
+            launch_key, worker=name, now=moment, lease=LEASE, closed_zones=shut.keys()
+        )
+        if claim is None:
+            if _goes_on(ledger, launch_key, campaign, shut, moment):
+                continue
+            break
         outcome = _attempt(sender, claim, campaign, launch)
         _record(ledger, claim, outcome, now, sleep)
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
         if isinstance(outcome, NotProcessed):
-            waited += _be_patient(outcome, sleep)
-            if waited > _LONGEST_PATIENCE:
-                raise RateLimitedError(f"nothing was sent for a while: {outcome.reason}", outcome.retry_after)
+            waited += _be_patient(outcome, waited, now, sleep)
         else:
             waited = 0.0
             tally[outcome.kind] += 1
     return Tally(**tally)
+
+
+def _is_too_late(ledger: Ledger, launch: Launch, campaign: Campaign, now: datetime) -> bool:
+    """Say whether a launch is later than its campaign allows, and stop it where something is left of it."""
+    if campaign.gates.lateness is None:
+        return False
+    gate = lateness(campaign.gates.lateness, launch.due_at, now)
+    if not gate.is_open and ledger.dispatches.states(launch.launch_key).get("planned"):
+        _stop(ledger, launch.launch_key, str(gate), now)
+    return not gate.is_open
+
+
+def _stop(ledger: Ledger, launch_key: str, why: str, now: datetime) -> None:
+    if ledger.decisions.decide(launch_key, "stopped", "sendoff", f"too late: {why}", now=now):
+        _log.warning("launch %s is stopped, and the rest of it is not sent: %s", launch_key, why)
+
+
+def _shut(
+    campaign: Campaign, launch: Launch, zones: Iterable[str | None], now: datetime
+) -> dict[str | None, datetime | None]:
+    """Give the time zones whose people must not be sent to now, with the time from which they may; None: never.
+
+    The window is for what is sent at once; another moment of sending was held against it before the launch was frozen.
+    """
+    window = campaign.gates.window if campaign.send.kind == "now" else None
+    shut: dict[str | None, datetime | None] = {}
+    for zone in zones:
+        if is_over(campaign, zone, launch.period.end, now):
+            shut[zone] = None
+        elif window and (until := opens_at(window, zone_of(window, campaign, zone), now)):
+            shut[zone] = until
+    return shut
+
+
+def _goes_on(
+    ledger: Ledger,
+    launch_key: str,
+    campaign: Campaign,
+    shut: Mapping[str | None, datetime | None],
+    now: datetime,
+) -> bool:
+    """Say whether there is more to send where nothing could be claimed, once the next wave is open.
+
+    Raises GateError where a person must decide, NotYetError where it is too early.
+    """
+    launch = ledger.launches.get(launch_key)
+    progress = ledger.dispatches.progress(launch_key)
+    planned = [part for part in progress if part.state == "planned"]
+    if not planned or launch.state in _ENDED:
+        return False
+    if launch.state == "held":
+        raise GateError(
+            f"launch {launch_key} is held: {_why_held(ledger, launch_key)}; release it or stop it"
+        )
+    ahead = [part for part in planned if shut.get(part.time_zone, now) is not None]
+    if not ahead:
+        over = sum(part.dispatches for part in planned)
+        _stop(ledger, launch_key, f"the moment of sending is over, and {over:,} requests are not made", now)
+        return False
+    if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
+        openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
+        if len(openings) == len(in_open_wave):
+            raise NotYetError(f"launch {launch_key}: the window of gates.window is closed", min(openings))
+        return True  # another worker gave a dispatch back, or a launch was released, a moment ago
+    spread = campaign.gates.spread or Spread()
+    if any(part.state == "in_flight" for part in progress):
+        until = now + spread.wait.timedelta()
+        raise NotYetError(f"launch {launch_key}: wave {launch.wave} is in flight", until)
+    open_next_wave(ledger, launch_key, spread, now=now)
+    return True
+
+
+def _why_held(ledger: Ledger, launch_key: str) -> str:
+    held = [each for each in ledger.decisions.of_launch(launch_key) if each.kind == "held"]
+    return held[-1].why or "" if held else "somebody must agree first"
 
 
 def _attempt(sender: Sender, claim: Claim, campaign: Campaign, launch: Launch) -> Outcome:
@@ -163,10 +255,14 @@ def _record(
 
 
 def check_all_made(ledger: Ledger, launch_key: str) -> None:
-    """Raise RetryableError while a dispatch of a launch waits or is in flight, its worker dead or alive."""
+    """Raise RetryableError while a dispatch of a launch waits or is in flight, its worker dead or alive.
+
+    In a launch that is rejected or stopped nothing waits.
+    """
     ledger.dispatches.expire_leases(launch_key, datetime.now(UTC))
     states = ledger.dispatches.states(launch_key)
-    waiting = states.get("planned", 0) + states.get("in_flight", 0)
+    planned = 0 if ledger.launches.get(launch_key).state in _ENDED else states.get("planned", 0)
+    waiting = planned + states.get("in_flight", 0)
     if waiting:
         raise RetryableError(f"launch {launch_key}: {waiting} dispatches are not made yet")
 
@@ -184,14 +280,17 @@ def worker_name() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"
 
 
-def _be_patient(outcome: NotProcessed, sleep: Callable[[float], None]) -> float:
+def _be_patient(
+    outcome: NotProcessed, waited: float, now: Callable[[], datetime], sleep: Callable[[float], None]
+) -> float:
     """Wait as the service asked and give the seconds; raise where it asked for too much, or waiting is of no use."""
+    said = f"nothing was sent: {outcome.reason}"
     if outcome.permanent:
-        raise PermanentError(f"nothing was sent: {outcome.reason}")
-    if outcome.retry_after is None:
-        raise RetryableError(f"nothing was sent: {outcome.reason}")
-    if outcome.retry_after > _LONGEST_PATIENCE:
-        raise RateLimitedError(f"nothing was sent: {outcome.reason}", outcome.retry_after)
-    wait = max(_SHORTEST_PAUSE, outcome.retry_after)
-    sleep(wait)
-    return wait
+        raise PermanentError(said)
+    if not outcome.asks_patience:
+        raise RetryableError(said)
+    wish = _USUAL_PATIENCE if outcome.retry_after is None else max(_SHORTEST_PAUSE, outcome.retry_after)
+    if outcome.retry_after is None or waited + wish > _LONGEST_PATIENCE:
+        raise NotYetError(said, now() + timedelta(seconds=wish))
+    sleep(wish)
+    return wish

@@ -99,10 +99,14 @@ def is_over(campaign: Campaign, zone: str | None, period_end: datetime, now: dat
     return isinstance(send, Once) and now > send.sends_at()
 
 
-def due_by(campaign: Campaign, due_at: datetime | None) -> datetime | None:
-    """Give the moment after which a launch is too late, or None where it never is."""
-    lateness = campaign.gates.lateness
-    return due_at + lateness.timedelta() if due_at and lateness else None
+def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
+    """Say how late a launch is; one that was not due at any time is never late."""
+    allowed = f"at most {most.length:,} {most.unit}"
+    if due_at is None:
+        return GateResult("lateness", True, "no due time", allowed)
+    late = max(now - due_at, timedelta())
+    saw = f"{timedelta(seconds=round(late.total_seconds()))} h after it was due"
+    return GateResult("lateness", late <= most.timedelta(), saw, allowed)
 
 
 def _results(
@@ -124,7 +128,7 @@ def _results(
     if gates.unusable is not None:
         yield _unusable(gates.unusable, audience)
     if gates.lateness:
-        yield _lateness(gates.lateness, due_at, now)
+        yield lateness(gates.lateness, due_at, now)
     zones = sorted({segment.edition.time_zone or "" for segment in segments})
     sends = [
         (zone or None, campaign.edition(Edition(time_zone=zone or None), period_end).send) for zone in zones
@@ -177,15 +181,6 @@ def _unusable(most: float, audience: Audience | None) -> GateResult:
     share = 100 * rows / audience.rows
     saw = f"{rows:,} of {audience.rows:,} rows ({share:.1f} %) null or invalid"
     return GateResult("unusable", share <= most, saw, allowed)
-
-
-def _lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
-    allowed = f"at most {most.length:,} {most.unit}"
-    if due_at is None:
-        return GateResult("lateness", True, "no due time", allowed)
-    late = max(now - due_at, timedelta())
-    saw = f"{timedelta(seconds=round(late.total_seconds()))} h after it was due"
-    return GateResult("lateness", late <= most.timedelta(), saw, allowed)
 
 
 def _window_text(window: SendWindow) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,11 +19,13 @@ from sendoff.audience import Audience
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
 from sendoff.client import Client
+from sendoff.control import reject, release, stop
 from sendoff.dispatch import LEASE, Sender, Tally, check_all_made, check_refusals, work
 from sendoff.errors import (
+    GateError,
     LedgerUnavailableError,
+    NotYetError,
     PermanentError,
-    RateLimitedError,
     RefusedError,
     RetryableError,
 )
@@ -64,6 +66,7 @@ def freeze(
     size: int = 2,
     campaign: Campaign = PUSH,
     identified_by: str = "device_id",
+    state: str = "released",
 ) -> None:
     identifiers = integers(range(1, count + 1))
     audience = Audience(identified_by, identifiers, count, {}, {}, identifiers.fingerprint())
@@ -77,6 +80,7 @@ def freeze(
         audience=audience,
         segments=(Segment(segment) for segment in identifiers.slices(size)),
         now=NOW,
+        state=state,
         sends_at=NOW,
     )
 
@@ -231,16 +235,20 @@ def test_what_a_dead_worker_holds_is_not_yet_made(ledger: Ledger) -> None:
         check_all_made(ledger, KEY)
 
 
+def nobody_waits(seconds: float) -> None:
+    raise AssertionError(f"a worker slept for {seconds} s")
+
+
 class Patient:
     """A client that asks for patience so often, and then takes what comes."""
 
-    def __init__(self, client: Client, *waits: float) -> None:
+    def __init__(self, client: Client, *waits: float | None) -> None:
         self._client = client
         self._waits = list(waits)
 
     def create_campaign(self, body: bytes) -> Outcome:
         if self._waits:
-            return NotProcessed("the service asked for patience", retry_after=self._waits.pop(0))
+            return NotProcessed("patience", retry_after=self._waits.pop(0), asks_patience=True)
         return self._client.create_campaign(body)
 
 
@@ -256,24 +264,85 @@ def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(ledger: Ledge
     freeze(ledger, count=2)
     slept: list[float] = []
     hasty = replace(sender, client=Patient(sender.client, *[0.0] * 1000))  # type: ignore[arg-type]
-    with pytest.raises(RateLimitedError):
-        work(ledger, KEY, hasty, sleep=slept.append)
+    with pytest.raises(NotYetError) as caught:
+        work(ledger, KEY, hasty, sleep=slept.append, now=lambda: NOW)
+    assert caught.value.until == NOW + timedelta(seconds=1)
     assert set(slept) == {1.0}
     assert len(slept) < 100
     assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+@pytest.mark.parametrize("state", ["rejected", "stopped"])
+def test_what_is_rejected_or_stopped_is_not_sent_and_counts_as_made(
+    ledger: Ledger, sender: Sender, state: str
+) -> None:
+    freeze(ledger, state="held")
+    assert ledger.decisions.decide(KEY, state, "ann", "wrong picture", now=NOW)
+    assert work(ledger, KEY, sender) == Tally()
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
+    check_all_made(ledger, KEY)
+
+
+def test_what_is_held_is_sent_once_somebody_releases_it(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, state="held")
+    with pytest.raises(GateError, match="is held: somebody must agree first"):
+        work(ledger, KEY, sender)
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
+    release(ledger, KEY, "ann", "looks right")
+    assert work(ledger, KEY, sender) == Tally(accepted=3)
+    assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
+
+
+def test_what_somebody_stops_in_between_is_sent_no_further(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger)
+
+    class Stopping(Patient):
+        def create_campaign(self, body: bytes) -> Outcome:
+            stop(ledger, KEY, "ann", "wrong picture")
+            return super().create_campaign(body)
+
+    stopping = replace(sender, client=Stopping(sender.client))  # type: ignore[arg-type]
+    assert work(ledger, KEY, stopping) == Tally(accepted=1)
+    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 2}
+
+
+@pytest.mark.parametrize("act", [release, reject])
+def test_only_what_is_held_is_released_or_rejected(ledger: Ledger, act: Callable[..., None]) -> None:
+    freeze(ledger)
+    with pytest.raises(GateError, match="is released, so it cannot be"):
+        act(ledger, KEY, "ann", "to be sure")
+    assert ledger.decisions.of_launch(KEY) == []
 
 
 def test_a_sender_does_not_print_its_app_token(sender: Sender) -> None:
     assert "APP-TOKEN" not in repr(replace(sender, app_token="APP-TOKEN"))
 
 
-def test_a_wish_for_too_much_patience_is_handed_on(ledger: Ledger, sender: Sender) -> None:
+@pytest.mark.parametrize(("wish", "seconds"), [(3600.0, 3600), (None, 30)])
+def test_a_wish_for_much_patience_is_no_failure(
+    ledger: Ledger, sender: Sender, wish: float | None, seconds: int
+) -> None:
     freeze(ledger, count=2)
-    impatient = replace(sender, client=Patient(sender.client, 3600.0))  # type: ignore[arg-type]
-    with pytest.raises(RateLimitedError) as caught:
-        work(ledger, KEY, impatient)
-    assert caught.value.retry_after == 3600
+    impatient = replace(sender, client=Patient(sender.client, wish))  # type: ignore[arg-type]
+    with pytest.raises(NotYetError, match="nothing was sent") as caught:
+        work(ledger, KEY, impatient, now=lambda: NOW, sleep=nobody_waits)
+    assert caught.value.until == NOW + timedelta(seconds=seconds)
     assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+def test_a_429_of_the_service_is_no_failure(service_start: Callable[..., Any], ledger: Ledger) -> None:
+    service = service_start()
+    freeze(ledger)
+    fault = {"kind": "429", "at": ["create"], "count": 1, "retry_after": 90}
+    assert service.post("/admin/faults", json=fault).status_code == 201
+    made = sender_to(service.base_url, service.client_id, service.client_secret)
+    with pytest.raises(NotYetError) as caught:
+        work(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
+    assert caught.value.until == NOW + timedelta(seconds=90)
+    assert work(ledger, KEY, made) == Tally(accepted=3)
+    assert targeted(service, ledger) == [1, 2, 3, 4, 5]
 
 
 def test_an_unreachable_service_leaves_everything_planned(ledger: Ledger, free_port: int) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,20 +50,39 @@ class Dispatch:
     campaign_id: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many dispatches of one wave and one time zone of a launch are in one state."""
+
+    wave: int
+    time_zone: str | None
+    state: str
+    dispatches: int
+
+
 class Dispatches:
     """The dispatches of a ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def claim(self, launch_key: str, *, worker: str, now: datetime, lease: timedelta) -> Claim | None:
+    def claim(
+        self,
+        launch_key: str,
+        *,
+        worker: str,
+        now: datetime,
+        lease: timedelta,
+        closed_zones: Collection[str | None] = (),
+    ) -> Claim | None:
         """Take the next planned dispatch of a launch and commit the intent to send it, or give None.
 
-        None also while the launch is not released, and for waves that are not open yet.
-        The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
+        None also while the launch is not released. Waves that are not open yet are passed over, and the time zones in
+        ``closed_zones``, where None stands for people without one. The move to ``in_flight`` is a compare-and-set: of
+        any number of workers, one wins each dispatch.
         """
         with self._database.write() as connection:
-            taken = connection.execute(_take_next(launch_key, worker, now + lease)).first()
+            taken = connection.execute(_take_next(launch_key, worker, now + lease, closed_zones)).first()
             if taken is None:
                 return None
             intent = {"number": taken.attempt, "worker": worker, "started_at": now}
@@ -133,6 +152,36 @@ class Dispatches:
         with self._database.read() as connection:
             return {row.state: row.size for row in connection.execute(query)}
 
+    def progress(self, launch_key: str) -> list[Progress]:
+        """Count the dispatches of a launch by wave, time zone and state; what is empty is left out."""
+        columns = (segments.c.wave, segments.c.time_zone, dispatches.c.state)
+        query = (
+            sa.select(*columns, sa.func.count())
+            .join(segments, _OF_SEGMENT)
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(*columns)
+        )
+        with self._database.read() as connection:
+            return [Progress(*row) for row in connection.execute(query)]
+
+    def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
+        """Yield the identifiers of each accepted dispatch of some waves of a launch, read as they are used."""
+        query = (
+            sa.select(audiences.c.kind, segments.c.identifiers)
+            .join(audiences, audiences.c.launch_key == segments.c.launch_key)
+            .join(dispatches, _OF_SEGMENT)
+            .where(
+                segments.c.launch_key == launch_key,
+                segments.c.wave.in_(waves),
+                segments.c.identifiers.is_not(None),
+                dispatches.c.state == "accepted",
+            )
+        )
+        with self._database.read() as connection:
+            streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
+            for kind, blob in streamed.execute(query):
+                yield from_bytes(kind, blob)
+
     def reasons(self, launch_key: str, kind: str) -> list[str]:
         """Give the reasons recorded with one kind of outcome, such as ``refused``, each text once."""
         query = (
@@ -165,13 +214,7 @@ class Dispatches:
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-            .join(
-                segments,
-                sa.and_(
-                    segments.c.launch_key == dispatches.c.launch_key,
-                    segments.c.number == dispatches.c.segment,
-                ),
-            )
+            .join(segments, _OF_SEGMENT)
             .where(dispatches.c.launch_key == launch_key)
             .order_by(dispatches.c.segment)
         )
@@ -206,26 +249,27 @@ class Dispatches:
             return _content(connection.execute(_segment(launch_key, number)).one())
 
 
+_OF_SEGMENT = sa.and_(
+    segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
+)
 _DISPATCH = tuple(
     dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
 )
 
 
-def _take_next(launch_key: str, worker: str, lease_until: datetime) -> Any:
+def _take_next(
+    launch_key: str, worker: str, lease_until: datetime, closed_zones: Collection[str | None]
+) -> Any:
     following = (
         sa.select(dispatches.c.dispatch_key)
         .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-        .join(
-            segments,
-            sa.and_(
-                segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
-            ),
-        )
+        .join(segments, _OF_SEGMENT)
         .where(
             dispatches.c.launch_key == launch_key,
             dispatches.c.state == "planned",
             launches.c.state == "released",
             segments.c.wave <= launches.c.wave,
+            sa.func.coalesce(segments.c.time_zone, "").not_in([zone or "" for zone in closed_zones]),
         )
         .order_by(dispatches.c.segment)
         .limit(1)
