@@ -1,15 +1,15 @@
 """Batches of a query become an audience: deduplicated identifiers, less exclusions, with every row accounted for.
 
 A query names its people by exactly one of the columns of section 2.9 of the service's document, and may give groups
-beside it. Names of columns are compared without regard to case. Every other column is ignored; its name is kept, so
-that a preview can say so.
+and each person's own values for a template beside it. Names of columns are compared without regard to case. Every
+other column is ignored; its name is kept, so that a preview can say so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,8 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sendoff.columns import checked_text, is_text, spoken, value_type
 from sendoff.errors import AudienceError
 from sendoff.identifiers import Collector, Gathering, Identifiers, Kind, gathering
+from sendoff.parameters import ParameterGathering, Parameters
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
 GROUP_COLUMNS = ("platform", "time_zone", "language")
@@ -27,7 +29,6 @@ MOST_GROUPS = 1_000
 # Section 2.9 calls tokens and UUIDs integers. They follow the type that the warehouse gives: elsewhere they are text.
 _KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
 _CASTS: Mapping[Kind, str] = {"integer": "BIGINT", "string": "TEXT"}
-_OWN_REASONS = ("null", "invalid", "duplicate")
 
 _log = logging.getLogger(__name__)
 
@@ -37,10 +38,12 @@ class Audience:
     """Whom a launch reaches, and why others of the query are not among them.
 
     ``identified_by``: the identifier column. ``rows``: what the query gave; always ``len(identifiers)`` plus the sum of
-    ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and people taken out by each
-    exclusion, under its name. ``groups``: column to value to the members with that value; one who came with two values
-    is in both, one who came with none is in no group. ``fingerprint``: depends on ``identified_by`` and ``identifiers``
-    alone. ``ignored_columns``: columns that are neither identifier nor group.
+    ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and people taken out for each other
+    reason. ``groups``: column to value to the members with that value; one who came with two values is in both, one who
+    came with none is in no group. ``fingerprint``: depends on ``identified_by`` and ``identifiers`` alone.
+    ``ignored_columns``: columns that nothing was made of. ``parameters``: each person's own values, also of those who
+    were taken out since; None where none were asked for. ``ambiguous``: how many people the query gave in several rows
+    whose values differ.
     """
 
     identified_by: str
@@ -50,6 +53,8 @@ class Audience:
     groups: Mapping[str, Mapping[str, Identifiers]]
     fingerprint: str
     ignored_columns: tuple[str, ...] = ()
+    parameters: Parameters | None = None
+    ambiguous: int = 0
 
     def without(self, reason: str, people: Identifiers) -> Audience:
         """Give it less some people, who are counted as dropped for a reason; others than its own are passed over."""
@@ -73,23 +78,23 @@ class Audience:
         )
 
 
-def build_audience(
-    batches: Iterable[pa.RecordBatch], *, exclusions: Iterable[tuple[str, Identifiers]] = ()
-) -> Audience:
+def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = ()) -> Audience:
     """Gather the rows of a query into an audience; the same rows in any order and any batches give the same one.
 
-    ``batches`` is what ``warehouse.read`` gives: at least one, so that the columns are known. ``exclusions`` are names
-    with those to leave out; who is in two of them counts for the first. An empty audience is allowed.
+    ``batches`` is what ``warehouse.read`` gives: at least one, so that the columns are known. ``columns`` hold each
+    person's own values for the variables of a template; of several rows of one person that differ the smallest counts.
+    An empty audience is allowed.
 
-    Raises AudienceError when no column or more than one identifies people, or when a column has the wrong type.
+    Raises AudienceError when no column or more than one identifies people, when one of ``columns`` is missing, or when
+    a column has the wrong type.
     """
     intake: _Intake | None = None
     for batch in batches:
-        intake = intake or _Intake([name.lower() for name in batch.schema.names])
+        intake = intake or _Intake([name.lower() for name in batch.schema.names], columns)
         intake.add(batch)
     if intake is None:
         raise AudienceError("the query gave no columns")
-    audience = intake.audience(exclusions)
+    audience = intake.audience()
     _log.info(
         "audience of %d from %d rows, dropped %s", len(audience.identifiers), audience.rows, audience.dropped
     )
@@ -99,12 +104,14 @@ def build_audience(
 class _Intake:
     """The rows taken so far, of a query with these columns."""
 
-    def __init__(self, names: list[str]) -> None:
+    def __init__(self, names: list[str], columns: Sequence[str]) -> None:
         self._names = names
         self._identified_by = _the_identifier(names)
         self._rows = self._before_kind = 0
         self._collector: Collector | None = None
         self._groups: dict[str, _Groups] = {}
+        self._parameters = ParameterGathering(columns, names) if columns else None
+        self._used = {self._identified_by, *GROUP_COLUMNS, *(column.lower() for column in columns)}
 
     def add(self, batch: pa.RecordBatch) -> None:
         column = batch.column(self._names.index(self._identified_by))
@@ -113,31 +120,30 @@ class _Intake:
         else:
             collector = self._collector or self._begin(column)
             identifiers = _typed(column, collector.kind, self._identified_by, self._rows)
-            self._add_groups(batch, identifiers, collector.add(identifiers))
+            usable = collector.add(identifiers)
+            self._add_groups(batch, identifiers, usable)
+            if self._parameters:
+                self._parameters.add(batch, identifiers, usable)
         self._rows += len(column)
 
-    def audience(self, exclusions: Iterable[tuple[str, Identifiers]]) -> Audience:
+    def audience(self) -> Audience:
         collector = self._collector or Collector(_KINDS.get(self._identified_by, "integer"))
         identifiers = collector.identifiers()
-        dropped = {
-            "null": collector.null + self._before_kind,
-            "invalid": collector.invalid,
-            "duplicate": collector.duplicate,
-        }
-        for name, excluded in exclusions:
-            left = _less(identifiers, excluded, name)
-            dropped[name] = dropped.get(name, 0) + len(identifiers) - len(left)
-            identifiers = left
+        parameters, ambiguous = self._parameters.parameters(collector.kind) if self._parameters else (None, 0)
         return Audience(
             identified_by=self._identified_by,
             identifiers=identifiers,
             rows=self._rows,
-            dropped=dropped,
+            dropped={
+                "null": collector.null + self._before_kind,
+                "invalid": collector.invalid,
+                "duplicate": collector.duplicate,
+            },
             groups={name: groups.among(identifiers) for name, groups in self._groups.items()},
             fingerprint=_fingerprint(self._identified_by, identifiers),
-            ignored_columns=tuple(
-                name for name in self._names if name != self._identified_by and name not in GROUP_COLUMNS
-            ),
+            ignored_columns=tuple(name for name in self._names if name not in self._used),
+            parameters=parameters,
+            ambiguous=ambiguous,
         )
 
     def _begin(self, column: pa.Array) -> Collector:
@@ -213,20 +219,6 @@ def _the_identifier(names: list[str]) -> str:
     )
 
 
-def _less(identifiers: Identifiers, excluded: Identifiers, name: str) -> Identifiers:
-    if name in _OWN_REASONS:
-        raise AudienceError(
-            f"an exclusion cannot be named {name}, for rows are dropped under that name already"
-        )
-    if not len(excluded) or not len(identifiers):
-        return identifiers
-    if excluded.kind != identifiers.kind:
-        raise AudienceError(
-            f"exclusion {name} has {excluded.kind} identifiers, the audience {identifiers.kind} ones"
-        )
-    return identifiers - excluded
-
-
 def _fingerprint(identified_by: str, identifiers: Identifiers) -> str:
     named = f"{identified_by} {identifiers.fingerprint()}"
     return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
@@ -234,14 +226,14 @@ def _fingerprint(identified_by: str, identifiers: Identifiers) -> str:
 
 def _typed(column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
     """Give a column the one Arrow type that sets of its kind are gathered from."""
-    type_ = _value_type(column)
+    type_ = value_type(column)
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
     if kind == "integer" and pa.types.is_integer(type_):
         # Through 64 bits with a sign, a negative number becomes one above 2**63, as unusable as it was.
         return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
-    if kind == "string" and (_is_text(type_) or pa.types.is_integer(type_)):
-        return _checked_text(column.cast(pa.large_string()), name)
+    if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
+        return checked_text(column.cast(pa.large_string()), name)
     raise AudienceError(_wrong_type(column, kind, name, rows_before))
 
 
@@ -249,44 +241,10 @@ def _wrong_type(column: pa.Array, kind: Kind, name: str, rows_before: int) -> st
     row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
     wanted = "whole numbers" if kind == "integer" else "text"
     return (
-        f"column {name} must hold {wanted}, but row {row} of the result holds {_spoken(_value_type(column))}; "
+        f"column {name} must hold {wanted}, but row {row} of the result holds {spoken(value_type(column))}; "
         f"write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
     )
 
 
-def _checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid:
-        problem = f"column {name} holds text that is not UTF-8"
-    else:
-        return column
-    raise AudienceError(problem)
-
-
 def _kind_of(column: pa.Array) -> Kind:
-    return "integer" if pa.types.is_integer(_value_type(column)) else "string"
-
-
-def _value_type(column: pa.Array) -> pa.DataType:
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
-    )
-
-
-def _spoken(type_: pa.DataType) -> str:
-    if _is_text(type_):
-        return "text"
-    if pa.types.is_floating(type_):
-        return "a number that may have a fraction"
-    for name in (
-        "type_name",
-        "extension_name",
-    ):  # of a database's own type, and of an extension type of Arrow
-        if hasattr(type_, name):
-            return str(getattr(type_, name))
-    return str(type_)
+    return "integer" if pa.types.is_integer(value_type(column)) else "string"

@@ -19,6 +19,7 @@ from sendoff.gates import GateResult, gates_of, raise_if_closed, record_gates
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.parameters import template_columns, with_parameters
 from sendoff.period import Period, launch_key
 from sendoff.sample import sample_request
 from sendoff.segments import Segment, segments_of
@@ -119,7 +120,9 @@ def plan_launch(
     campaign = folder.campaign.resolved(period.end)
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     audience = _read_audience(folder, period=period, warehouses=warehouses)
-    segments = tuple(segments_of(campaign, audience)) if audience else (Segment(None),)
+    segments = (
+        tuple(with_parameters(segments_of(campaign, audience), audience)) if audience else (Segment(None),)
+    )
     identified_by = audience.identified_by if audience else "device_id"
     for segment in _first_of_each_edition(segments):  # what cannot be written is refused before it is frozen
         sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
@@ -157,7 +160,7 @@ def _read_audience(folder: CampaignFolder, *, period: Period, warehouses: Wareho
     parameters = {"period_start": period.start, "period_end": period.end}
     source = warehouses(folder.campaign.warehouse)
     with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
-        audience = build_audience(batches)
+        audience = build_audience(batches, columns=template_columns(folder.campaign))
     if not len(audience.identifiers):
         raise AudienceError(_nobody(folder.name, audience))
     return audience

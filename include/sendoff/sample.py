@@ -10,9 +10,11 @@ import orjson
 from sendoff.campaign import Campaign
 from sendoff.errors import CampaignError
 from sendoff.identifiers import Identifiers
+from sendoff.parameters import first_parameters
 from sendoff.postbacks import PostBackAddresses
 from sendoff.segments import Segment
 from sendoff.wire import FieldNames, Targeting, create_body, execute_body
+from sendoff.wire.bodies import without_own_values
 
 _SHOWN_IDENTIFIERS = 3
 
@@ -24,14 +26,16 @@ def sample_request(
     identified_by: str,
     period_end: datetime,
     names: FieldNames | None = None,
+    reveal: bool = False,
 ) -> dict[str, Any]:
     """Give the request for the first few of a segment, without post-back addresses or credentials.
 
+    Each person's own values for a template are shown by their type, such as ``<text>``; with ``reveal`` as they are.
     Raises CampaignError where a request for these people cannot be written, such as a campaign that would be created
     for people known by ``user_id``.
     """
     made = campaign.edition(segment.edition, period_end)
-    people = Targeting(identified_by, _first_few(segment.identifiers)) if segment.identifiers else None
+    people = _first_few(segment, identified_by)
     nowhere = PostBackAddresses()
     if made.template is None:
         body = create_body(made, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
@@ -40,10 +44,17 @@ def sample_request(
     else:
         body = execute_body(made, targeting=people, post_backs=nowhere, names=names)
     request: dict[str, Any] = orjson.loads(body)
-    return request
+    return request if reveal else without_own_values(request, names)
 
 
-def _first_few(identifiers: Identifiers) -> Identifiers:
+def _first_few(segment: Segment, identified_by: str) -> Targeting | None:
+    if segment.identifiers is None:
+        return None
+    parameters = segment.parameters and first_parameters(segment.parameters, _SHOWN_IDENTIFIERS)
+    return Targeting(identified_by, _first_of(segment.identifiers), parameters)
+
+
+def _first_of(identifiers: Identifiers) -> Identifiers:
     for few in identifiers.slices(_SHOWN_IDENTIFIERS):
         return few
     return identifiers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from sendoff.audience import IDENTIFIER_COLUMNS, Audience, build_audience
 from sendoff.errors import AudienceError
-from sendoff.identifiers import integers, strings
+from sendoff.identifiers import empty, integers, strings
+from sendoff.parameters import read_parameters
 
 Row = tuple[int | None, str | None, str | None]
 
@@ -59,8 +61,8 @@ def test_the_same_rows_in_any_order_and_any_batches_are_the_same_audience(
 def test_every_row_is_kept_or_dropped_for_one_reason(
     people: list[Row], left: set[int], right: set[int], size: int
 ) -> None:
-    exclusions = [("complained", integers(left)), ("bounced", integers(right))]
-    made = build_audience(batches_of(people, size), exclusions=exclusions)
+    made = build_audience(batches_of(people, size))
+    made = made.without("complained", integers(left)).without("bounced", integers(right))
     named = [row[0] for row in people if row[0] is not None]
     good = {value for value in named if value > 0}
     assert set(made.identifiers) == good - left - right
@@ -76,7 +78,7 @@ def test_every_row_is_kept_or_dropped_for_one_reason(
 
 @given(rows, st.sets(st.integers(1, 30)))
 def test_a_group_has_each_member_who_came_with_its_value(people: list[Row], excluded: set[int]) -> None:
-    made = build_audience(batches_of(people, 7), exclusions=[("excluded", integers(excluded))])
+    made = build_audience(batches_of(people, 7)).without("excluded", integers(excluded))
     for place, column in ((1, "platform"), (2, "language")):
         expected: dict[str, set[int]] = {}
         for row in people:
@@ -214,14 +216,23 @@ def test_a_column_with_too_many_values_makes_no_groups() -> None:
         audience(device_id=range(1, 1_002), time_zone=[f"zone {n}" for n in range(1, 1_002)])
 
 
-def test_an_exclusion_of_the_other_kind_is_refused() -> None:
-    with pytest.raises(AudienceError, match="exclusion complained has string identifiers"):
-        build_audience([batch(device_id=[1])], exclusions=[("complained", strings(["1"]))])
+def test_people_of_the_other_kind_cannot_be_taken_out() -> None:
+    with pytest.raises(
+        AudienceError, match="complained has string identifiers, the audience integer ones"
+    ) as caught:
+        audience(device_id=[4711]).without("complained", strings(["4711"]))
+    assert "4711" not in str(caught.value)
 
 
-def test_an_exclusion_cannot_hide_among_the_other_reasons() -> None:
-    with pytest.raises(AudienceError, match="cannot be named duplicate"):
-        build_audience([batch(device_id=[1])], exclusions=[("duplicate", integers([1]))])
+def test_nobody_of_either_kind_can_be_taken_out() -> None:
+    made = audience(device_id=[4711])
+    assert made.without("complained", empty("string")).dropped["complained"] == 0
+    assert made.without("complained", empty("string")).identifiers == made.identifiers
+
+
+def test_people_who_are_taken_out_for_one_reason_twice_are_counted_together() -> None:
+    made = audience(device_id=[1, 2, 3]).without("cap", integers([1])).without("cap", integers([1, 2]))
+    assert (list(made.identifiers), made.dropped["cap"]) == ([3], 2)
 
 
 def test_a_fingerprint_tells_the_column_that_names_the_people() -> None:
@@ -233,3 +244,112 @@ def test_a_fingerprint_tells_the_column_that_names_the_people() -> None:
 
 def test_an_audience_shows_no_identifier() -> None:
     assert "4711" not in repr(audience(device_id=[4711, 4712], platform=["ios", "ios"]))
+
+
+# Each person's own values
+
+
+def test_columns_of_a_template_are_gathered_and_no_longer_ignored() -> None:
+    made = build_audience(
+        [batch(device_id=[2, 1, None, 2], First_Name=["Bo", "Ann", "Nobody", "Bo"], score=[1, 2, 3, 4])],
+        columns=["first_name"],
+    )
+    assert made.ignored_columns == ("score",)
+    assert own_values(made) == {1: {"first_name": "Ann"}, 2: {"first_name": "Bo"}}
+    assert (made.ambiguous, made.rows, made.dropped["duplicate"], made.dropped["null"]) == (0, 4, 1, 1)
+
+
+def test_an_audience_without_columns_has_no_parameters() -> None:
+    made = audience(device_id=[1], first_name=["Ann"])
+    assert (made.parameters, made.ambiguous) == (None, 0)
+
+
+def test_people_who_are_taken_out_leave_the_others_their_values() -> None:
+    made = build_audience([batch(device_id=[1, 2, 3], name=["Ann", "Bo", "Cy"])], columns=["name"])
+    left = made.without("cap", integers([2]))
+    assert own_values(left) == {1: {"name": "Ann"}, 3: {"name": "Cy"}}
+
+
+def test_a_group_may_be_a_value_too() -> None:
+    made = build_audience([batch(device_id=[1], language=["fr"])], columns=["language", "DEVICE_ID"])
+    assert own_values(made) == {1: {"language": "fr", "DEVICE_ID": 1}}
+    assert list(made.groups["language"]) == ["fr"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(-1, 5),
+            st.none() | st.sampled_from(["Ann", "Bo", "", '"quoted"']),
+            st.none() | st.integers(9, 11),
+        ),
+        max_size=30,
+    ),
+    st.randoms(),
+    st.integers(1, 9),
+)
+def test_the_same_values_in_any_order_and_any_batches_are_the_same_parameters(
+    people: list[tuple[int | None, str | None, int | None]], random: Any, size: int
+) -> None:
+    def made(rows: list[tuple[int | None, str | None, int | None]], size: int) -> Audience:
+        parts = [rows[start : start + size] for start in range(0, max(1, len(rows)), size)]
+        return build_audience(
+            [
+                batch(
+                    device_id=pa.array([row[0] for row in part], pa.int64()),
+                    name=pa.array([row[1] for row in part], pa.string()),
+                    points=pa.array([row[2] for row in part], pa.int64()),
+                )
+                for part in parts
+            ],
+            columns=["name", "points"],
+        )
+
+    shuffled = list(people)
+    random.shuffle(shuffled)
+    found = made(shuffled, size)
+    assert found == made(people, 1_000)
+    sets: dict[int, set[tuple[str | None, int | None]]] = {}
+    for person, name, points in people:
+        if person is not None and person > 0:
+            sets.setdefault(person, set()).add((name, points))
+    assert found.ambiguous == sum(len(each) > 1 for each in sets.values())
+    # The smallest by text, column by column; what has no value stands last.
+    smallest = {
+        person: min(rows, key=lambda row: [(value is None, str(value)) for value in row])
+        for person, rows in sets.items()
+    }
+    assert own_values(found) == {
+        person: {
+            name: value for name, value in zip(["name", "points"], row, strict=True) if value is not None
+        }
+        for person, row in smallest.items()
+    }
+
+
+def test_a_missing_column_is_named_beside_those_that_the_query_gives() -> None:
+    with pytest.raises(
+        AudienceError,
+        match=r"template\.columns: found points, gate, which the query does not give; "
+        "allowed: the query's columns device_id, first_name",
+    ):
+        build_audience([batch(device_id=[1], First_Name=["Ann"])], columns=["points", "first_name", "gate"])
+
+
+def test_a_column_that_the_query_gives_twice_is_no_variable() -> None:
+    arrays = [pa.array([1]), pa.array(["Ann"]), pa.array(["Bo"])]
+    twice = pa.RecordBatch.from_arrays(arrays, names=["device_id", "name", "NAME"])
+    with pytest.raises(AudienceError, match="the query gives column name more than once"):
+        build_audience([twice], columns=["name"])
+
+
+def test_an_audience_shows_nobodys_values() -> None:
+    made = build_audience([batch(device_id=[1], name=["Marguerite"])], columns=["name"])
+    assert "Marguerite" not in repr(made)
+    assert "<name of 1 people>" in repr(made)
+
+
+def own_values(made: Audience) -> dict[Any, dict[str, Any]]:
+    assert made.parameters is not None
+    values = orjson.loads(orjson.dumps(read_parameters(made.parameters.of(made.identifiers))))
+    return dict(zip(made.identifiers, values, strict=True))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 
+from sendoff.audience import build_audience
 from sendoff.campaign import Campaign, Edition
 from sendoff.errors import CampaignError, SettingsError
 from sendoff.identifiers import Identifiers, integers, strings
@@ -25,6 +28,7 @@ from sendoff.wire import (
     read_post_back,
     read_reply,
 )
+from sendoff.wire.bodies import without_own_values
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/unknowns.md"
 PERIOD_END = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -564,6 +568,112 @@ def test_an_execution_names_its_template_and_its_people(
         "webhook_delivery": "https://events.example.com/d",
         "webhook_open": "https://events.example.com/o",
     }
+
+
+def executed_with(own: pa.RecordBatch, column: str, **template: Any) -> tuple[bytes, dict[str, Any]]:
+    """Give the request that executes a template for the people of a query with values of their own."""
+    made = campaign(template={"id": 88, "channels": ["email"], **template})
+    audience = build_audience([own], columns=template["columns"])
+    assert audience.parameters is not None
+    people = Targeting(column, audience.identifiers, audience.parameters.of(audience.identifiers))
+    body = execute_body(made, targeting=people, post_backs=ADDRESSES)
+    return body, orjson.loads(body)
+
+
+@pytest.mark.rule("4.3/one_to_one", side="client")
+@pytest.mark.parametrize(
+    ("column", "identifiers", "target_by", "named"),
+    [
+        ("device_id", [3, 1], "id", ["3", "1"]),
+        ("device_id", [2**63 - 1, 1], "id", [str(2**63 - 1), "1"]),
+        ("device_token", ["t", "s"], "token", ["t", "s"]),
+        ("external_id", ["e", "d"], "external_id", ["e", "d"]),
+        ("user_id", ["cust-é", "cust-1"], "user_id", ["cust-é", "cust-1"]),
+    ],
+)
+def test_each_person_is_named_with_their_own_variables(
+    column: str, identifiers: list[Any], target_by: str, named: list[str]
+) -> None:
+    own = pa.record_batch(
+        {
+            column: identifiers,
+            "FIRST_NAME": ['Ann "A"', "Bo"],
+            "points": [12, 7],
+            "born": [date(1990, 1, 2), date(1991, 1, 2)],
+        }
+    )
+    _, body = executed_with(own, column, columns=["first_name", "points", "born"], parameters={"shop": "ie"})
+    assert body == {
+        "id": 88,
+        "target_by": target_by,
+        "target_with_params": {
+            named[0]: {"first_name": 'Ann "A"', "points": 12, "born": "1990-01-02"},
+            named[1]: {"first_name": "Bo", "points": 7, "born": "1991-01-02"},
+        },
+        "params": {"shop": "ie"},
+        "webhook_delivery": "https://events.example.com/d",
+        "webhook_open": "https://events.example.com/o",
+    }
+
+
+def test_each_persons_own_variables_stand_over_those_of_all() -> None:
+    own = pa.record_batch({"device_id": [1, 2], "gate": ["B4", None]})
+    _, body = executed_with(own, "device_id", columns=["gate"], parameters={"gate": "ask", "shop": "ie"})
+    assert body["target_with_params"] == {"1": {"gate": "B4"}, "2": {"gate": "ask"}}
+    assert body["params"] == {"shop": "ie"}
+    _, body = executed_with(own, "device_id", columns=["gate"], parameters={"gate": "ask"})
+    assert "params" not in body
+
+
+def test_a_variable_without_a_value_is_left_out() -> None:
+    own = pa.record_batch({"device_id": [1, 2], "gate": ["B4", None], "seat": ["", None]})
+    _, body = executed_with(own, "device_id", columns=["gate", "seat"])
+    assert body["target_with_params"] == {"1": {"gate": "B4", "seat": ""}, "2": {}}
+
+
+def test_a_decimal_keeps_its_digits() -> None:
+    digits = Decimal("12345678901234567890.10")
+    text, _ = executed_with(
+        pa.record_batch({"device_id": [1], "due": [digits]}), "device_id", columns=["due"]
+    )
+    assert b'{"1":{"due":12345678901234567890.10}}' in text
+
+
+def test_a_template_gets_only_the_columns_that_it_names() -> None:
+    """Another variant may name others, and the values of one segment are those of all of them."""
+    own = build_audience(
+        [pa.record_batch({"device_id": [1], "gate": ["B4"], "seat": ["1A"]})], columns=["gate", "seat"]
+    )
+    assert own.parameters is not None
+    people = Targeting("device_id", own.identifiers, own.parameters.of(own.identifiers))
+    one = campaign(template={"id": 88, "channels": ["email"], "columns": ["seat"]})
+    assert orjson.loads(execute_body(one, targeting=people, post_backs=ADDRESSES))["target_with_params"] == {
+        "1": {"seat": "1A"}
+    }
+    none = campaign(template={"id": 88, "channels": ["email"]})
+    body = orjson.loads(execute_body(none, targeting=people, post_backs=ADDRESSES))
+    assert body["target"] == [1]
+    assert "target_with_params" not in body
+
+
+def test_a_template_that_needs_values_is_not_executed_without_them() -> None:
+    with pytest.raises(CampaignError, match="the template needs each person's own gate, seat") as caught:
+        executed("device_id", ids(4711), columns=["gate", "seat"])
+    assert "4711" not in str(caught.value)
+
+
+def test_a_request_may_be_shown_with_types_in_the_place_of_values() -> None:
+    own = pa.record_batch(
+        {"device_id": [1], "name": ["Ann"], "points": [5], "due": [1.5], "vip": [True], "gate": ["B4"]}
+    )
+    columns = ["name", "points", "due", "vip"]
+    _, body = executed_with(own, "device_id", columns=columns, parameters={"shop": "ie"})
+    shown = without_own_values(body)
+    assert shown["target_with_params"] == {
+        "1": {"name": "<text>", "points": "<number>", "due": "<number>", "vip": "<true or false>"}
+    }
+    assert {**shown, "target_with_params": 0} == {**body, "target_with_params": 0}
+    assert without_own_values({"target": [1]}) == {"target": [1]}
 
 
 def test_a_template_cannot_be_executed_by_device_uuid() -> None:

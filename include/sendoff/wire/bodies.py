@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, Template
 from sendoff.campaign.targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from sendoff.errors import CampaignError
+from sendoff.parameters import read_parameters
 from sendoff.wire.messages import channel_flags, content
 from sendoff.wire.names import FieldNames, Members, assembled
 from sendoff.wire.timing import schedule, timing
@@ -35,6 +36,7 @@ _TARGETS = {
     "external_id": "target_by_external_id",
     "user_id": "target_by_user_id",
 }
+_TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or false>"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +95,29 @@ def execute_body(
     app_token: str | None = None,
     names: FieldNames | None = None,
 ) -> bytes:
-    """Write the request that executes a campaign's template for people (section 4.3)."""
+    """Write the request that executes a campaign's template for people (section 4.3), with each one's own variables.
+
+    Raises CampaignError for people whom no execution can name, or who came without the values that the template needs,
+    SettingsError where ``field_names`` gives two members one name.
+    """
     names = names or FieldNames()
     if campaign.template is None:
         raise CampaignError("only a campaign with a template is executed")
     return _encoded(
         _opening(app_token),
-        _execution(campaign.template.id, campaign.template.parameters, targeting, names),
+        _execution(campaign.template, targeting, names),
         _post_backs(post_backs),
     )
+
+
+def without_own_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:
+    """Give a request with the type of each person's own values in their place, such as ``<text>``."""
+    own = (names or FieldNames())["target_with_params"]
+    people = {
+        person: {name: _TYPES[type(value)] for name, value in variables.items()}
+        for person, variables in request.get(own, {}).items()
+    }
+    return {**request, own: people} if people else dict(request)
 
 
 def _encoded(*parts: Members) -> bytes:
@@ -118,15 +134,29 @@ def _post_backs(addresses: PostBackAddresses) -> Members:
     yield "webhook_open", addresses.open
 
 
-def _execution(
-    template: int, parameters: Mapping[str, str], targeting: Targeting, names: FieldNames
-) -> Members:
+def _execution(template: Template, targeting: Targeting, names: FieldNames) -> Members:
     if targeting.identified_by not in _TARGETS:
         raise CampaignError(f"a template cannot be executed for people known by {targeting.identified_by}")
-    yield names["execute_id"], template
+    yield names["execute_id"], template.id
     yield names["target_by"], names[_TARGETS[targeting.identified_by]]
-    yield names["target"], targeting.identifiers.values()
-    yield names["params"], parameters or None
+    if template.columns:
+        yield names["target_with_params"], _own_variables(template, targeting)
+    else:
+        yield names["target"], targeting.identifiers.values()
+    # How the service combines the two is not shown, so no variable is in both.
+    common = {name: value for name, value in template.parameters.items() if name not in template.columns}
+    yield names["params"], common or None
+
+
+def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[str, Any]]:
+    if targeting.parameters is None:
+        raise CampaignError(
+            f"the template needs each person's own {', '.join(template.columns)}, and these people came without"
+        )
+    instead = {name: value for name, value in template.parameters.items() if name in template.columns}
+    rows = read_parameters(targeting.parameters, template.columns)
+    people = map(str, targeting.identifiers.values())
+    return {person: {**instead, **own} for person, own in zip(people, rows, strict=True)}
 
 
 def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) -> Members:

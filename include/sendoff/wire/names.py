@@ -100,6 +100,13 @@ UNCONFIRMED: Mapping[str, Unconfirmed] = {
     # Execution of a template
     "execute_id": Unconfirmed("id", "id of the template", "4.3", _EXECUTE_PAGE, "quoted"),
     "target": Unconfirmed("target", "array of identifiers to send to", "4.3", _EXECUTE_PAGE, "quoted"),
+    "target_with_params": Unconfirmed(
+        "target_with_params",
+        "object from each identifier, as text, to that person's own variables; in place of target",
+        "4.3",
+        _EXECUTE_PAGE,
+        "quoted",
+    ),
     "target_by": Unconfirmed(
         "target_by", "kind of the identifiers in target", "4.3", _EXECUTE_PAGE, "quoted"
     ),

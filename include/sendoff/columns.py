@@ -1,0 +1,45 @@
+"""What a column of a query holds: its type in words, and text that can be relied upon."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sendoff.errors import AudienceError
+
+
+def value_type(column: pa.Array) -> pa.DataType:
+    """Give the type of a column's values, also where they stand in a dictionary."""
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Say whether a type is one of Arrow's texts."""
+    return bool(
+        pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
+    )
+
+
+def checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
+    """Give a column as it is; AudienceError with its name where a text is not UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        problem = f"column {name} holds text that is not UTF-8"
+    else:
+        return column
+    raise AudienceError(problem)
+
+
+def spoken(type_: pa.DataType) -> str:
+    """Give the name of a type as the author of a query may know it."""
+    if is_text(type_):
+        return "text"
+    if pa.types.is_floating(type_):
+        return "a number that may have a fraction"
+    for name in (
+        "type_name",
+        "extension_name",
+    ):  # of a database's own type, and of an extension type of Arrow
+        if hasattr(type_, name):
+            return str(getattr(type_, name))
+    return str(type_)
