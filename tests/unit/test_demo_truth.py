@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from sendoff.audience import Audience
-from sendoff.demo.truth import Comparison, compare, facts_of
+from sendoff.demo.truth import Comparison, Fact, compare, facts_of
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period
+from sendoff.postbacks import PostBack
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 
@@ -116,6 +117,99 @@ def test_a_device_with_two_verdicts_is_a_difference(ledger: Ledger) -> None:
     found = compare(ledger, KEY, facts_of([truth(1, 2), truth(3, 4), truth(5, 6)]))
     assert sum(found.differences.values()) == 1
     assert not found.holds
+
+
+HELD_OUT = "1" * 32
+
+
+@pytest.mark.parametrize(
+    ("facts", "differences"),
+    [
+        ({}, {}),
+        ({1: Fact("ios", delivered=False, opened=False)}, {("sent to without a dispatch", "not_sent"): 1}),
+    ],
+)
+def test_who_is_held_out_is_not_sent(
+    ledger: Ledger, facts: dict[int, Fact], differences: Mapping[tuple[str, str], int]
+) -> None:
+    everybody = integers([1, 2, 3])
+    ledger.launches.freeze(
+        HELD_OUT,
+        connection="service",
+        campaign="another",
+        period=Period(NOW - timedelta(days=1), NOW),
+        resend=0,
+        definition=CAMPAIGN,
+        audience=Audience("device_id", everybody, 3, {}, {}, everybody.fingerprint()),
+        segments=[Segment(integers([3]))],
+        left_out={"holdout": integers([1, 2])},
+        now=NOW,
+        sends_at=NOW,
+    )
+    reconcile(ledger, HELD_OUT, now=NOW)
+    assert compare(ledger, HELD_OUT, facts).differences == differences
+
+
+CHOSEN = "2" * 32
+# The service says that 1 and 2 opened, that 3 and 4 were delivered (4 is an iPhone), and nothing of 5.
+CHOSEN_BY_SERVICE = facts_of([truth(1, 2, 3, 4, 5, delivered=(1, 2, 3, 4), opened=(1, 2))])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "engaged", "delivered", "differences"),
+    [
+        (Accepted(200, 1), (1, 2), (3,), {}),
+        (InDoubt("reset"), (1, 2), (3,), {}),
+        # an opening and a delivery that never came
+        (
+            Accepted(200, 1),
+            (1,),
+            (),
+            {("engaged", "without a verdict"): 1, ("delivered", "without a verdict"): 1},
+        ),
+        # somebody of whom the service reported nothing, and a stranger
+        (
+            Accepted(200, 1),
+            (1, 2, 5),
+            (3, 6),
+            {("not in the audience", "engaged"): 1, ("not in the audience", "delivered"): 1},
+        ),
+        # a campaign that the ledger takes for refused
+        (Refused(400, "no"), (), (), {("sent to without a dispatch", "without a verdict"): 5}),
+    ],
+)
+def test_of_people_whom_the_service_chose_those_reported_are_compared(
+    ledger: Ledger,
+    outcome: Outcome,
+    engaged: tuple[int, ...],
+    delivered: tuple[int, ...],
+    differences: Mapping[tuple[str, str], int],
+) -> None:
+    ledger.launches.freeze(
+        CHOSEN,
+        connection="service",
+        campaign="another",
+        period=Period(NOW - timedelta(days=1), NOW),
+        resend=0,
+        definition=CAMPAIGN,
+        audience=None,
+        segments=[Segment(None)],
+        now=NOW,
+        sends_at=NOW,
+    )
+    claim = ledger.dispatches.claim(CHOSEN, worker="test", now=NOW, lease=timedelta(minutes=1))
+    assert claim is not None
+    ledger.dispatches.record(claim, outcome, NOW)
+    body = '{{"time": 1, "device": {{"id": {}}}, "campaign": {{"id": 1}}}}'
+    events = [("open", device) for device in engaged] + [("delivery", device) for device in delivered]
+    post_backs = [
+        PostBack.received(kind, claim.dispatch_key, NOW, body.format(device).encode())
+        for kind, device in events
+    ]
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    ledger.post_backs.store(receiver, list(enumerate(post_backs, start=1)))
+    reconcile(ledger, CHOSEN, now=NOW)
+    assert compare(ledger, CHOSEN, CHOSEN_BY_SERVICE).differences == differences
 
 
 def test_a_comparison_of_nothing_does_not_hold() -> None:

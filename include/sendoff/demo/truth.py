@@ -16,6 +16,7 @@ from sendoff.ledger import Ledger
 
 DELIVERY_NOT_REPORTED = frozenset({"android", "ios", "safari"})
 _NEVER_REQUESTED = frozenset({"planned", "refused"})
+_SILENT = frozenset({"missing", "unknowable", "in_doubt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ class Comparison:
 def compare(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> Comparison:
     """Compare every verdict of a launch over device ids with ``facts``, by device id.
 
-    A device that has two verdicts, or none, that was sent to twice, or without a dispatch, is a difference.
+    A device that has two verdicts, or none, that was sent to twice, or without a dispatch, is a difference. Where the
+    service chose the people, only those of whom it reported something have a verdict.
     """
     found = _verdicts(ledger.verdicts.sets(launch_key))
     expected = _expected(ledger, launch_key, facts)
@@ -100,11 +102,21 @@ def _expected(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> dic
         for device in devices
     }
     expected = dict.fromkeys(facts, "sent to without a dispatch")
+    for each in ledger.launches.left_out(launch_key).get("holdout", ()):
+        expected.setdefault(int(each), "not_sent")
     for dispatch in ledger.dispatches.of_launch(launch_key):
-        for each in ledger.dispatches.segment(launch_key, dispatch.segment).identifiers or ():
+        segment = ledger.dispatches.segment(launch_key, dispatch.segment)
+        if segment.identifiers is None:
+            return _heard_of(dispatch.state, facts)
+        for each in segment.identifiers:
             device = int(each)
             expected[device] = _verdict(dispatch.state, facts.get(device), platforms.get(device))
     return expected
+
+
+def _heard_of(state: str, facts: Mapping[int, Fact]) -> dict[int, str]:
+    verdicts = {device: _verdict(state, fact, None) for device, fact in facts.items()}
+    return {device: verdict for device, verdict in verdicts.items() if verdict not in _SILENT}
 
 
 def _verdict(state: str, fact: Fact | None, platform: str | None) -> str:
