@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal, Self
-from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
@@ -19,11 +18,8 @@ from sendoff.campaign.values import (
     TimeZoneOrQuery,
     Value,
     check_default_zone,
-    moment,
     problem,
 )
-
-_SOON = range(4)  # days in which a window opens, though one may be past and clocks skip it on another
 
 
 class Duration(Value):
@@ -57,23 +53,6 @@ class SendWindow(Value):
             )
         check_default_zone(self.time_zone, self.default_time_zone)
         return self
-
-    def is_open(self, at: datetime, zone: str | None = None) -> bool:
-        """Say whether requests may be made at a moment for people of a zone; None: of the window's own."""
-        return self.earliest <= f"{at.astimezone(self._zone(zone)):%H:%M}" <= self.latest
-
-    def opens_at(self, at: datetime, zone: str | None = None) -> datetime:
-        """Give ``at`` where requests may be made then for people of a zone, else when the window opens next."""
-        if self.is_open(at, zone):
-            return at
-        there = self._zone(zone)
-        today = at.astimezone(there).date()
-        openings = (moment(today + timedelta(days=day), self.earliest, there.key) for day in _SOON)
-        return next(opening for opening in openings if opening >= at and self.is_open(opening, zone))
-
-    def _zone(self, zone: str | None) -> ZoneInfo:
-        named = zone if self.time_zone == QUERY_ZONE else self.time_zone
-        return ZoneInfo(named or self.default_time_zone or "UTC")
 
 
 class Spread(Value):

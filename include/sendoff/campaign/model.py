@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
@@ -277,31 +277,48 @@ class Campaign(Value):
 
         Raises CampaignError where what it says is over by then.
         """
-        inbox = self.channels.inbox
-        found: dict[str, Any] = {
-            "send": _at(("send",), self.send, period_end),
-            "push_expiry": _at(("push_expiry", "until"), self.push_expiry, period_end),
-        }
-        if inbox and inbox.keep:
-            keep = _at(("channels", "inbox", "keep", "until"), inbox.keep, period_end)
-            found["channels"] = self.channels.model_copy(
-                update={"inbox": inbox.model_copy(update={"keep": keep})}
-            )
-        return self.model_copy(update=found)
+        return self.model_copy(
+            update={
+                "send": _at("send", self.send, period_end),
+                "push_expiry": _at("push_expiry.until", self.push_expiry, period_end),
+                "channels": _channels_at("channels", self.channels, period_end),
+                "variants": {
+                    name: variant.model_copy(
+                        update={
+                            "channels": _channels_at(
+                                f"variants.{name}.channels", variant.channels, period_end
+                            )
+                        }
+                    )
+                    for name, variant in self.variants.items()
+                },
+            }
+        )
+
+    def keepings(self) -> Iterator[tuple[tuple[str, ...], Keeping]]:
+        """Yield all that it says of how long something lasts, with its path in the file."""
+        if self.push_expiry:
+            yield ("push_expiry",), self.push_expiry
+        all_channels: list[tuple[tuple[str, ...], Channels]] = [((), self.channels)]
+        all_channels += [(("variants", name), variant.channels) for name, variant in self.variants.items()]
+        for path, channels in all_channels:
+            if channels.inbox and channels.inbox.keep:
+                yield (*path, "channels", "inbox", "keep"), channels.inbox.keep
 
     def check_not_over(self, now: datetime) -> None:
-        """Raise CampaignError where a moment that it names is past; it must be resolved, and one edition."""
-        keep = self.channels.inbox and self.channels.inbox.keep
-        ends = {
-            "send": self.send.ends_at(),
-            "push_expiry.until": self.push_expiry and self.push_expiry.ends_at(),
-            "channels.inbox.keep.until": keep and keep.ends_at(),
-        }
+        """Raise CampaignError where a day or moment that it lasts until is past; it must be resolved.
+
+        A once-off is not looked at here: the gate *send* is there for it.
+        """
+        ends: dict[tuple[str, ...], datetime | None] = {}
+        if isinstance(self.send, Recurring | Triggered):
+            ends["send", "end"] = self.send.ends_at()
+        ends |= {(*path, "until"): keeping.ends_at() for path, keeping in self.keepings()}
         for path, end in ends.items():
             if end and end < now:
+                found, seen = (f"{each.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for each in (end, now))
                 raise CampaignError(
-                    f"{path}: found {_utc(end)}, which is over: it is {_utc(now)} now; nothing was sent. "
-                    "Give a later date or time, or make the launch earlier"
+                    f"{'.'.join(path)}: found an end at {found}; allowed: one after {seen}, for it is over by now"
                 )
 
 
@@ -309,10 +326,6 @@ def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
     """Give a message with parts of it replaced; another title or text has no translations but its own."""
     untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
     return (message or Message()).model_copy(update={**untranslated, **parts})
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _in_language(content: Any, language: str) -> Any:
@@ -323,8 +336,16 @@ def _in_language(content: Any, language: str) -> Any:
     return content.model_copy(update={**words, "translations": {}})
 
 
-def _at(path: tuple[str, ...], timed: Any, period_end: datetime) -> Any:
+def _channels_at(path: str, channels: Channels, period_end: datetime) -> Channels:
+    inbox = channels.inbox
+    if not inbox or not inbox.keep:
+        return channels
+    keep = _at(f"{path}.inbox.keep.until", inbox.keep, period_end)
+    return channels.model_copy(update={"inbox": inbox.model_copy(update={"keep": keep})})
+
+
+def _at(path: str, timed: Any, period_end: datetime) -> Any:
     try:
         return timed and timed.resolved(period_end)
     except ValueError as error:
-        raise CampaignError(f"{'.'.join(path)}: {error}") from None
+        raise CampaignError(f"{path}: {error}") from None

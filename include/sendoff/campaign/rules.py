@@ -8,7 +8,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from sendoff.campaign.content import PUSH_LIKE, Channel
-from sendoff.campaign.schedule import Keeping, Once, Recurring, Triggered
+from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.values import QUERY_ZONE
 
 if TYPE_CHECKING:
@@ -71,34 +71,30 @@ def _created_once(campaign: Campaign) -> Iterator[BrokenRule]:
     if campaign.schedule is not None:
         found = f"{campaign.schedule!r} with send.kind: {kind}"
         yield _broken("schedule", found, "no schedule: trigger the DAG once, the service repeats it")
-    for path, keeping in _keepings(campaign):
+    for path, keeping in campaign.keepings():
         if keeping.until and keeping.until.date is None:
-            yield _broken(f"{path}.until", f"no date with send.kind: {kind}", "date, or length and unit")
+            text = f"found no date with send.kind: {kind}; allowed: date, or length and unit"
+            yield BrokenRule((*path, "until"), text)
 
 
 def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
     """Nothing is over before the DAG, or what the service repeats, begins."""
     starts: dict[str, date | None] = {"start": campaign.start}
-    ends: dict[str, date] = {}
+    ends: dict[tuple[str, ...], object] = {
+        (*path, "until", "date"): keeping.until and keeping.until.date
+        for path, keeping in campaign.keepings()
+    }
     if isinstance(campaign.send, Recurring | Triggered):
         starts["send.start"] = campaign.send.start
-        if isinstance(campaign.send.end, date):
-            ends["send.end"] = campaign.send.end
-    if isinstance(campaign.send, Once) and campaign.send.date:
-        ends["send.date"] = campaign.send.date
-    for path, keeping in _keepings(campaign):
-        if keeping.until and keeping.until.date:
-            ends[f"{path}.until.date"] = keeping.until.date
+        ends["send", "end"] = campaign.send.end
+    if isinstance(campaign.send, Once):
+        ends["send", "date"] = campaign.send.date
     for path, end in ends.items():
         for name, start in starts.items():
-            if start and end < start:
-                yield _broken(path, f"{end}, before {name} ({start})", f"a date on or after {name}")
-
-
-def _keepings(campaign: Campaign) -> list[tuple[str, Keeping]]:
-    inbox = campaign.channels.inbox
-    named = [("push_expiry", campaign.push_expiry), ("channels.inbox.keep", inbox.keep if inbox else None)]
-    return [(path, keeping) for path, keeping in named if keeping]
+            if start and isinstance(end, date) and end < start:
+                yield BrokenRule(
+                    path, f"found {end}, before {name} ({start}); allowed: a date on or after {name}"
+                )
 
 
 def _waves_can_be_judged(campaign: Campaign) -> Iterator[BrokenRule]:

@@ -44,9 +44,6 @@ class Now(Value):
         """Give a moment before any request: what is sent at once is sent as soon as it is accepted."""
         return datetime.min.replace(tzinfo=UTC)
 
-    def ends_at(self) -> None:
-        """Give None: it is never too late."""
-
 
 class Once(Value):
     """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
@@ -109,10 +106,6 @@ class Once(Value):
         if self.time_zone == OWN_ZONE:
             return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE)
         return moment(self.date, self.time, self.time_zone)
-
-    def ends_at(self) -> datetime:
-        """Give the moment after which it would send to nobody; it must be resolved."""
-        return self.sends_at()
 
 
 class Window(Value):
