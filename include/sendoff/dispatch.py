@@ -179,7 +179,7 @@ def _shut(
     for zone in zones:
         if is_over(campaign, zone, launch.period.end, now):
             shut[zone] = None
-        elif window and (until := opens_at(window, zone_of(window, campaign, zone), now)):
+        elif window and (until := opens_at(window, zone_of(window, zone), now)):
             shut[zone] = until
     return shut
 

@@ -14,9 +14,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience
@@ -56,8 +56,8 @@ def gates_of(
 ) -> tuple[GateResult, ...]:
     """Hold a launch against every gate that its campaign sets, and against the clock.
 
-    ``campaign`` is resolved for the period. ``audience``: None where the service chooses the people, of whom no number
-    can be promised. ``segments``: who is sent to. ``previous``: the campaign's last launch. ``due_at``: when the
+    ``campaign`` is resolved for the period. ``audience``: None where the service chooses the people, and nobody knows
+    how many. ``segments``: who is sent to. ``previous``: the campaign's last launch. ``due_at``: when the
     launch was to be made; None for one that somebody made by hand.
     """
     return tuple(_results(campaign, audience, segments, previous, due_at, period_end, now))
@@ -86,11 +86,9 @@ def opens_at(window: SendWindow, zone: str, now: datetime) -> datetime | None:
     return next(at for at in openings if at > now)
 
 
-def zone_of(window: SendWindow, campaign: Campaign, people: str | None) -> str:
-    """Give the time zone that a window has for people of one zone; without one they follow the campaign's schedule."""
-    if window.time_zone != QUERY_ZONE:
-        return window.time_zone
-    return people or campaign.schedule_time_zone
+def zone_of(window: SendWindow, people: str | None) -> str:
+    """Give the time zone that a window has for people of one zone."""
+    return str(people or window.default_time_zone) if window.time_zone == QUERY_ZONE else window.time_zone
 
 
 def is_over(campaign: Campaign, zone: str | None, period_end: datetime, now: datetime) -> bool:
@@ -119,13 +117,13 @@ def _results(
     now: datetime,
 ) -> Iterator[GateResult]:
     gates = campaign.gates
-    people = sum(map(len, segments)) if audience else None
-    yield _least(gates.least, people)
+    people = sum(map(len, segments))
+    yield _least(gates.least, people if audience else None)
     if gates.most is not None:
-        yield _most(gates.most, people)
-    if gates.change is not None:
-        yield _change(gates.change, audience, previous)
-    if gates.unusable is not None:
+        yield GateResult("most", people <= gates.most, f"{people:,} people", f"at most {gates.most:,}")
+    if gates.change is not None and audience:
+        yield _change(gates.change, len(audience.identifiers), previous)
+    if gates.unusable is not None and audience:
         yield _unusable(gates.unusable, audience)
     if gates.lateness:
         yield lateness(gates.lateness, due_at, now)
@@ -134,53 +132,38 @@ def _results(
         (zone or None, campaign.edition(Edition(time_zone=zone or None), period_end).send) for zone in zones
     ]
     if gates.window and campaign.send.kind == "now":
-        yield _waits(gates.window, [zone_of(gates.window, campaign, zone) for zone, _ in sends], now)
-    elif gates.window:
+        yield _waits(gates.window, {zone_of(gates.window, zone) for zone, _ in sends}, now)
+    elif gates.window and sends:
         yield _reached_within(gates.window, sends)
     if gates.spread:
         yield _spread(gates.spread, segments)
-    if isinstance(campaign.send, Once):
+    if isinstance(campaign.send, Once) and sends:
         yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
 
 
-_SOMEBODY = "people whom the service chooses, and nobody knows how many"
-
-
-def _count(people: int | None) -> str:
-    return _SOMEBODY if people is None else f"{people:,} people"
-
-
 def _least(least: int, people: int | None) -> GateResult:
-    # Nobody can be promised of people whom the service chooses; only a number that somebody wrote is held against that.
-    is_open = least <= 1 if people is None else people >= least
-    return GateResult("least", is_open, _count(people), f"at least {least:,}")
+    allowed = f"at least {least:,}"
+    if people is None:
+        return GateResult("least", True, "people whom the service chooses", allowed)
+    return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 
-def _most(most: int, people: int | None) -> GateResult:
-    return GateResult("most", people is not None and people <= most, _count(people), f"at most {most:,}")
-
-
-def _change(most: float, audience: Audience | None, previous: Launch | None) -> GateResult:
+def _change(most: float, people: int, previous: Launch | None) -> GateResult:
     allowed = f"at most {most:g} % more or fewer than in the last launch"
-    if audience is None:
-        return GateResult("change", False, _SOMEBODY, allowed)
-    size = len(audience.identifiers)
     if previous is None or not previous.audience:
-        return GateResult("change", True, f"{size:,} people, and no launch before", allowed)
-    change = 100 * (size - previous.audience) / previous.audience
+        return GateResult("change", True, f"an audience of {people:,}, and no launch before", allowed)
+    change = 100 * (people - previous.audience) / previous.audience
     direction = "more" if change >= 0 else "fewer"
-    saw = f"an audience of {size:,}, {abs(change):.1f} % {direction} than the {previous.audience:,} of the last launch"
+    than = f"{direction} than the {previous.audience:,} of the last launch"
+    saw = f"an audience of {people:,}, {abs(change):.1f} % {than}"
     return GateResult("change", abs(change) <= most, saw, allowed)
 
 
-def _unusable(most: float, audience: Audience | None) -> GateResult:
-    allowed = f"at most {most:g} % of the rows"
-    if audience is None or not audience.rows:
-        return GateResult("unusable", True, "no rows", allowed)
+def _unusable(most: float, audience: Audience) -> GateResult:
     rows = audience.dropped.get("null", 0) + audience.dropped.get("invalid", 0)
-    share = 100 * rows / audience.rows
+    share = 100 * rows / audience.rows if audience.rows else 0.0
     saw = f"{rows:,} of {audience.rows:,} rows ({share:.1f} %) null or invalid"
-    return GateResult("unusable", share <= most, saw, allowed)
+    return GateResult("unusable", share <= most, saw, f"at most {most:g} % of the rows")
 
 
 def _window_text(window: SendWindow) -> str:
@@ -192,15 +175,14 @@ def _within(window: SendWindow, hour_minute: str) -> bool:
     return window.earliest <= hour_minute <= window.latest
 
 
-def _waits(window: SendWindow, zones: Sequence[str], now: datetime) -> GateResult:
-    openings = [(at, zone) for zone in set(zones) if (at := opens_at(window, zone, now))]
+def _waits(window: SendWindow, zones: Set[str], now: datetime) -> GateResult:
+    shut = [(at, zone) for zone in zones if (at := opens_at(window, zone, now))]
     saw = "open now"
-    if openings:
-        last, zone = max(openings)
-        who = (
-            "all" if len(openings) == len(set(zones)) else f"{len(openings)} of {len(set(zones))} time zones"
-        )
-        saw = f"closed now, and {who} waits until {last:%Y-%m-%d %H:%M} in {zone} at the latest"
+    if shut:
+        last, zone = max(shut)
+        where = f" in {len(shut)} of {len(zones)} time zones" if len(zones) > 1 else ""
+        there = last.astimezone(ZoneInfo(zone))
+        saw = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {zone}"
     return GateResult("window", True, saw, _window_text(window))
 
 
@@ -215,21 +197,16 @@ def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Ite
     """Yield the first and last time of day at which the service sends, as the window's clock shows it."""
     if isinstance(send, Now):
         return
-    first_day = send.date if isinstance(send, Once) else send.start
-    times = (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,)
+    day = send.date if isinstance(send, Once) else send.start
     there = window.time_zone if window.time_zone != QUERY_ZONE else people or send.time_zone
-    for time in times:
-        yield (
-            time
-            if OWN_ZONE in (send.time_zone, there)
-            else _seen_from(there, first_day, time, send.time_zone)
-        )
-
-
-def _seen_from(there: str, day: date | None, time: str, zone: str) -> str:
-    if day is None:
-        raise ValueError("resolve the campaign first: it has no date yet")
-    return f"{moment(day, time, zone).astimezone(ZoneInfo(there)):%H:%M}"
+    for time in (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,):
+        if day is None or OWN_ZONE in (
+            send.time_zone,
+            there,
+        ):  # each person's own clock shows what the file says
+            yield time
+        else:
+            yield f"{moment(day, time, send.time_zone).astimezone(ZoneInfo(there)):%H:%M}"
 
 
 def _spread(spread: Spread, segments: Sequence[Segment]) -> GateResult:
