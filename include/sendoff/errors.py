@@ -18,6 +18,7 @@
     │   ├── WarehouseUnavailableError
     │   ├── RateLimitedError     the service asked for patience
     │   ├── NotYetError          nothing is wrong, it is only too early
+    │   ├── OvertakenError       another launch was frozen in the meantime
     │   └── LedgerUnavailableError
     └── AmbiguousError       something may have happened: never repeat by yourself
 
@@ -103,6 +104,10 @@ class NotYetError(RetryableError):
 
 class WarehouseUnavailableError(RetryableError):
     """Nothing answers where the warehouse should be."""
+
+
+class OvertakenError(RetryableError):
+    """Another launch was frozen while this one was planned, and may reach the same people; nothing is stored."""
 
 
 class LedgerUnavailableError(RetryableError):

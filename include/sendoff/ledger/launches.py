@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from sendoff.audience import Audience
-from sendoff.errors import AudienceError, NotFoundError
-from sendoff.identifiers import Identifiers, Kind, empty, from_bytes
+from sendoff.errors import AudienceError, NotFoundError, OvertakenError
+from sendoff.identifiers import Identifiers, Kind, empty, from_bytes, union
 from sendoff.ledger.database import Database
-from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.decisions import Decision
+from sendoff.ledger.fates import Fate, fate
+from sendoff.ledger.tables import audience_groups, audiences, decisions, dispatches, launches
 from sendoff.ledger.tables import left_out as left_out_table
 from sendoff.ledger.tables import segments as segments_table
 from sendoff.period import Period, dispatch_key
@@ -101,12 +103,17 @@ class Launches:
         due_at: datetime | None = None,
         sends_at: datetime | None = None,
         left_out: Mapping[str, Identifiers] | None = None,
+        seen: int | None = None,
+        decision: Decision | None = None,
     ) -> Launch:
         """Store a launch with its audience, segments and planned dispatches, all or nothing.
 
         ``audience`` is None where the service chooses the people. ``left_out``: whom the query named and the launch is
-        not sent to, by reason. Where another process froze the same key first, its launch is given and this audience is
-        forgotten.
+        not sent to, by reason. ``decision``: by which it is made, and which is kept with it. Where another process
+        froze the same key first, its launch is given and this audience is forgotten.
+
+        ``seen``: how many launches of the connection were known when it was decided who is left out; None where that
+        does not depend on them. Raises OvertakenError, and stores nothing, where there are others by now.
         """
         row = {
             "launch_key": launch_key,
@@ -123,14 +130,68 @@ class Launches:
         }
         try:
             with self._database.write() as link:
+                if seen is not None:
+                    _check_not_overtaken(link, connection, seen)
                 link.execute(sa.insert(launches), row)
                 _insert_audience(link, launch_key, audience)
                 _insert_left_out(link, launch_key, left_out or {})
                 _insert_segments(link, launch_key, segments)
+                if decision is not None:
+                    link.execute(sa.insert(decisions), asdict(decision))
         except exc.IntegrityError:
             if self.find(launch_key) is None:
                 raise
         return self.get(launch_key)
+
+    def count(self, connection: str) -> int:
+        """Give how many launches of a connection the ledger holds."""
+        with self._database.read() as link:
+            return _count(link, connection)
+
+    def sending(self, connection: str, since: datetime) -> list[Launch]:
+        """Give the launches that are sent after a moment, or again and again, and in part at least: earliest first."""
+        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
+        query = _LAUNCH.where(
+            launches.c.connection == connection,
+            sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
+            is_sent.correlate(launches),
+        ).order_by(launches.c.sends_at, launches.c.launch_key)
+        with self._database.read() as link:
+            return [_launch(row) for row in link.execute(query)]
+
+    def sent(self, launch_key: str) -> Identifiers:
+        """Give whom a launch was sent to, may have been sent to, or is yet to be sent to."""
+        query = (
+            sa.select(audiences.c.kind, segments_table.c.identifiers)
+            .join(audiences, audiences.c.launch_key == segments_table.c.launch_key)
+            .join(launches, launches.c.launch_key == segments_table.c.launch_key)
+            .join(
+                dispatches,
+                sa.and_(
+                    dispatches.c.launch_key == segments_table.c.launch_key,
+                    dispatches.c.segment == segments_table.c.number,
+                ),
+            )
+            .where(
+                segments_table.c.launch_key == launch_key,
+                segments_table.c.identifiers.is_not(None),
+                _MAY_BE_SENT,
+            )
+        )
+        with self._database.read() as link:
+            found = [(row.kind, from_bytes(row.kind, row.identifiers)) for row in link.execute(query)]
+        kind = found[0][0] if found else self.get(launch_key).kind
+        return union(kind, (people for _, people in found))
+
+    def why(self, launch_key: str, identifier: int | str) -> Fate:
+        """Say what became of one identifier in a launch.
+
+        Raises NotFoundError for a launch that the ledger does not hold, AudienceError for what can be nobody in it.
+        """
+        launch = self.get(launch_key)
+        typed = _typed(identifier, launch)
+        with self._database.read() as link:
+            return fate(link, launch_key, launch.state, launch.kind, typed)
 
     def settle(self, launch_key: str, now: datetime) -> None:
         """Note that a launch is quiet or complete, unless that was noted before."""
@@ -169,6 +230,10 @@ class Launches:
             return {row.value: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
 
 
+_MAY_BE_SENT = sa.or_(
+    dispatches.c.state.in_(("accepted", "in_flight", "in_doubt", "written_off")),
+    sa.and_(dispatches.c.state == "planned", launches.c.state.in_(("held", "released"))),
+)
 _SEGMENTS = (
     sa.select(sa.func.count())
     .select_from(segments_table)
@@ -187,16 +252,39 @@ _LAUNCH = sa.select(
 ).join(audiences, audiences.c.launch_key == launches.c.launch_key)
 
 
+def _count(link: sa.Connection, connection: str) -> int:
+    return link.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
+
+
+def _check_not_overtaken(link: sa.Connection, connection: str, seen: int) -> None:
+    if link.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
+        link.execute(sa.text("LOCK TABLE launches IN SHARE ROW EXCLUSIVE MODE"))
+    if _count(link, connection) != seen:
+        raise OvertakenError("another launch was made in the meantime; who is left out must be decided again")
+
+
 def _launch(row: sa.Row[Any]) -> Launch:
     values = dict(row._mapping)
     period = Period(values.pop("period_start"), values.pop("period_end"))
     return Launch(period=period, **values)
 
 
+def _typed(identifier: int | str, launch: Launch) -> int | str:
+    if launch.kind == "string":
+        return str(identifier)
+    try:
+        return int(identifier)
+    except ValueError:
+        raise AudienceError(
+            f"launch {launch.launch_key} names people by {launch.identified_by}, as whole numbers"
+        ) from None
+
+
 _LARGEST_VALUE = 500 << 20  # bytes; PostgreSQL takes more, and then cannot give it back as text
 
 
-def _stored(identifiers: Identifiers) -> bytes:
+def stored(identifiers: Identifiers) -> bytes:
+    """Give a set as one value of the ledger, or raise AudienceError where it is too large for one."""
     blob = identifiers.to_bytes()
     if len(blob) > _LARGEST_VALUE:
         raise AudienceError(
@@ -219,7 +307,7 @@ def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audie
             "size": len(identifiers),
             "dropped": dict(audience.dropped) if audience else {},
             "fingerprint": audience.fingerprint if audience else "",
-            "identifiers": _stored(identifiers),
+            "identifiers": stored(identifiers),
         },
     )
     rows = [
@@ -242,7 +330,7 @@ def _insert_left_out(connection: sa.Connection, launch_key: str, left_out: Mappi
 
 
 def _set(members: Identifiers) -> dict[str, Any]:
-    return {"size": len(members), "identifiers": _stored(members)}
+    return {"size": len(members), "identifiers": stored(members)}
 
 
 def _insert_segments(connection: sa.Connection, launch_key: str, segments: Iterable[Segment]) -> None:

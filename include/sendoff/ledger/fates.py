@@ -1,0 +1,133 @@
+"""What became of one identifier in a launch: left out for a reason, or in a segment, with its dispatch and verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.identifiers import Kind, from_bytes
+from sendoff.ledger.tables import dispatches, left_out, segments, verdicts
+
+_SAID = {
+    "accepted": "sent to",
+    "in_flight": "perhaps sent to: its request is being made",
+    "in_doubt": "perhaps sent to: nobody knows whether its request was processed",
+    "written_off": "perhaps sent to: nobody knows whether its request was processed, and it is written off",
+    "refused": "not sent to: the service refused its request",
+}
+_WAITING = {
+    "held": "not sent to yet: the launch is held",
+    "released": "not sent to yet: its request is planned",
+    "rejected": "not sent to: the launch was rejected",
+    "stopped": "not sent to: the launch was stopped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of one identifier in a launch; it does not say which identifier that is.
+
+    ``reason``: why it is left out, such as ``cap`` or ``holdout``; None for one that is in a segment, and for one that
+    the query did not name. ``dispatch``: the state of its request. ``verdict``: as of the newest report, if there is
+    one.
+    """
+
+    launch_key: str
+    launch_state: str
+    is_known: bool = True  # False: the service chooses the people
+    reason: str | None = None
+    segment: int | None = None
+    variant: str | None = None
+    language: str | None = None
+    time_zone: str | None = None
+    wave: int | None = None
+    dispatch: str | None = None
+    verdict: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Say whether the launch's query named it, and in a row that could be used."""
+        return self.reason is not None or self.segment is not None
+
+    @property
+    def sentence(self) -> str:
+        """Say it in one sentence."""
+        if not self.is_known:
+            return "nobody knows: the service chooses the people of this launch"
+        if self.reason == "holdout":
+            return "not sent to: held out, to measure against"
+        if self.reason is not None:
+            return f"not sent to: left out for the reason {self.reason!r}"
+        if self.segment is None:
+            return "not sent to: the launch's query did not name it in a row that could be used"
+        where = [
+            f"segment {self.segment}",
+            *(f"{name} {value}" for name, value in self._edition() if value is not None),
+            f"wave {self.wave}",
+            f"dispatch {self.dispatch}",
+            f"verdict {self.verdict}" if self.verdict else "not reconciled yet",
+        ]
+        said = _WAITING[self.launch_state] if self.dispatch == "planned" else _SAID[self.dispatch or ""]
+        return f"{said} ({', '.join(where)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Give it as JSON values."""
+        return {**asdict(self), "is_named": self.is_named, "sentence": self.sentence}
+
+    def _edition(self) -> list[tuple[str, str | None]]:
+        return [("variant", self.variant), ("language", self.language), ("zone", self.time_zone)]
+
+
+def fate(
+    connection: sa.Connection, launch_key: str, launch_state: str, kind: Kind, identifier: int | str
+) -> Fate:
+    """Look one identifier up among those whom a launch leaves out, then in its segments."""
+    where = left_out.c.launch_key == launch_key
+    for reason, blob in connection.execute(sa.select(left_out.c.reason, left_out.c.identifiers).where(where)):
+        if identifier in from_bytes(kind, blob):
+            return Fate(launch_key, launch_state, reason=reason)
+    streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
+    with streamed.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
+        place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
+    if place is None:
+        return Fate(launch_key, launch_state)
+    if place.identifiers is None:
+        return Fate(launch_key, launch_state, is_known=False)
+    return Fate(
+        launch_key,
+        launch_state,
+        segment=place.number,
+        variant=place.variant,
+        language=place.language,
+        time_zone=place.time_zone,
+        wave=place.wave,
+        dispatch=place.state,
+        verdict=_verdict(connection, launch_key, kind, identifier),
+    )
+
+
+def _may_hold(row: sa.Row[Any], kind: Kind, identifier: int | str) -> bool:
+    return row.identifiers is None or identifier in from_bytes(kind, row.identifiers)
+
+
+_SEGMENTS = (
+    sa.select(
+        *(segments.c[name] for name in ("number", "variant", "language", "time_zone", "wave", "identifiers")),
+        dispatches.c.state,
+    )
+    .join(
+        dispatches,
+        sa.and_(dispatches.c.launch_key == segments.c.launch_key, dispatches.c.segment == segments.c.number),
+    )
+    .order_by(segments.c.number)
+)
+
+
+def _verdict(connection: sa.Connection, launch_key: str, kind: Kind, identifier: int | str) -> str | None:
+    query = sa.select(verdicts.c.verdict, verdicts.c.identifiers).where(verdicts.c.launch_key == launch_key)
+    for verdict, blob in connection.execute(query):
+        if identifier in from_bytes(kind, blob):
+            return str(verdict)
+    return None
