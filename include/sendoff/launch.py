@@ -115,13 +115,16 @@ def plan_launch(
     Without a ledger it is the campaign's first launch, and nothing that needs the ledger leaves anybody out.
 
     Raises QueryError and AudienceError; an audience of nobody is an error. Raises CampaignError where a request for
-    these people cannot be written.
+    these people cannot be written, or what the file dates is over.
     """
     campaign = folder.campaign.resolved(period.end)
+    campaign.check_not_over(now)
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     audience = _read_audience(folder, period=period, warehouses=warehouses)
     segments = (
-        tuple(with_parameters(segments_of(campaign, audience), audience)) if audience else (Segment(None),)
+        tuple(with_parameters(segments_of(campaign, audience, name=folder.name), audience))
+        if audience
+        else (Segment(None),)
     )
     identified_by = audience.identified_by if audience else "device_id"
     for segment in _first_of_each_edition(segments):  # what cannot be written is refused before it is frozen
@@ -157,7 +160,7 @@ def _first_of_each_edition(segments: Iterable[Segment]) -> Iterator[Segment]:
 def _read_audience(folder: CampaignFolder, *, period: Period, warehouses: Warehouses) -> Audience | None:
     if folder.audience_sql is None:
         return None
-    parameters = {"period_start": period.start, "period_end": period.end}
+    parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     source = warehouses(folder.campaign.warehouse)
     with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
         audience = build_audience(batches, columns=template_columns(folder.campaign))

@@ -14,7 +14,7 @@ from sqlalchemy.types import UserDefinedType
 
 from sendoff.errors import QueryError
 
-Parameter = datetime | str | int
+Parameter = datetime | str | int | None
 
 _INERT = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
@@ -93,6 +93,8 @@ def _literal(name: str, value: Parameter, backend: str) -> str:
         return (
             f"'{_sqlite_text(moment)}'" if backend == "sqlite" else f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
         )
+    if value is None:
+        return "NULL"
     if isinstance(value, int):
         return str(int(value)) if value >= 0 else f"({int(value)})"
     if "\0" in value:
