@@ -1,11 +1,16 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sendoff.period import Period, dispatch_key, launch_key
 
+moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001
+    lambda moment: moment.replace(microsecond=0)
+)
 DAY = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 
 
@@ -48,3 +53,39 @@ def test_keys_are_32_hexadecimal_characters() -> None:
     for derived in (key, dispatch_key(key, "f" * 32)):
         assert len(derived) == 32
         assert int(derived, 16)
+
+
+def test_keys_of_old_launches_never_change() -> None:
+    """Another key would be another launch: everything would be sent again."""
+    assert launch_key("sendoff_default", "spring", DAY) == KNOWN
+    assert launch_key("sendoff_default", "spring", DAY, 2) == KNOWN_RESEND
+    assert dispatch_key(KNOWN, "f" * 32) == KNOWN_DISPATCH
+
+
+KNOWN = "0a350e0746f1817cccc82f65ed7e6173"
+KNOWN_RESEND = "5d9e5a68801a504cf27a61469abd5155"
+KNOWN_DISPATCH = "0397c0aa6c66aeb597c699b10ca9d742"
+
+
+def test_a_partition_is_part_of_the_key() -> None:
+    lists = [Period(DAY.start, DAY.end, partition) for partition in ("list-a", "list-b")]
+    assert lists[0].key == "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z/list-a"
+    keys = {launch_key("c", "spring", period) for period in (DAY, *lists)}
+    assert len(keys) == 3
+    with pytest.raises(ValueError, match="a partition has a name"):
+        Period(DAY.start, DAY.end, "")
+
+
+@given(st.text(min_size=1), st.text(min_size=1), moments, moments)
+def test_two_periods_share_a_key_only_if_they_are_the_same(
+    one: str, other: str, first: datetime, second: datetime
+) -> None:
+    periods = [Period(start, start, part) for start in (first, second) for part in (None, one, other)]
+    keys = {period.key for period in periods}
+    assert len(keys) == len({(period.start, period.partition) for period in periods})
+
+
+def test_a_campaign_that_the_service_repeats_has_one_period_for_its_life() -> None:
+    whole = Period.of_campaign(date(2026, 3, 1), date(2026, 12, 24))
+    assert whole.key == "2026-03-01T00:00:00Z/2026-12-24T00:00:00Z"
+    assert Period.of_campaign(date(2026, 3, 1), "never").key == "2026-03-01T00:00:00Z/2026-03-01T00:00:00Z"
