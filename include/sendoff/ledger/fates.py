@@ -88,8 +88,7 @@ def fate(
     for reason, blob in connection.execute(sa.select(left_out.c.reason, left_out.c.identifiers).where(where)):
         if identifier in from_bytes(kind, blob):
             return Fate(launch_key, launch_state, reason=reason)
-    streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
-    with streamed.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
+    with connection.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
         return Fate(launch_key, launch_state)
@@ -112,7 +111,7 @@ def _may_hold(row: sa.Row[Any], kind: Kind, identifier: int | str) -> bool:
     return row.identifiers is None or identifier in from_bytes(kind, row.identifiers)
 
 
-_SEGMENTS = (
+_SEGMENTS: sa.Select[Any] = (
     sa.select(
         *(segments.c[name] for name in ("number", "variant", "language", "time_zone", "wave", "identifiers")),
         dispatches.c.state,
@@ -122,6 +121,7 @@ _SEGMENTS = (
         sa.and_(dispatches.c.launch_key == segments.c.launch_key, dispatches.c.segment == segments.c.number),
     )
     .order_by(segments.c.number)
+    .execution_options(stream_results=True, max_row_buffer=100)
 )
 
 
