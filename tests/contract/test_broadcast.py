@@ -1,0 +1,244 @@
+"""Campaigns whose people the service chooses, and what it sends again and again: from launch to report, all of it real.
+
+What the ledger says is held against the service's own record.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.client import Client
+from sendoff.demo.truth import compare, facts_of
+from sendoff.dispatch import Sender, Tally, work
+from sendoff.figures import Figures
+from sendoff.identifiers import integers
+from sendoff.launch import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff.postbacks import Addresses
+from sendoff.reconcile import is_settled, reconcile
+from sendoff.report import as_text
+
+SECRET = "s" * 32
+EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}}
+PUSH = {
+    "android_push": {},
+    "ios_push": {},
+    "web_push": {"browsers": ["chrome", "firefox", "opera", "safari"]},
+}
+MESSAGE = {"title": "Hello", "text": "It is spring", "url": "https://shop.example.com"}
+SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def ledger_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
+
+
+@pytest.fixture(scope="module")
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    ledger = Ledger(ledger_url)
+    ledger.migrate()
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture(scope="module")
+def addresses(
+    ledger: Ledger, ledger_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Addresses]:
+    """The addresses of a real receiver, which stores in the ledger."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    environment = os.environ | {
+        "SENDOFF_LEDGER_URL": ledger_url,
+        "SENDOFF_PUBLIC_URL": address,
+        "SENDOFF_POST_BACK_SECRETS": SECRET,
+    }
+    output = tmp_path_factory.mktemp("receiver") / "receiver.log"
+    with output.open("wb") as written:
+        process = subprocess.Popen(
+            [*SENDOFF, "receiver", "--port", str(port)],
+            env=environment,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not is_ready(f"{address}/readyz"):
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.1)
+        yield Addresses(address, [SECRET])
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return requests.get(address, timeout=10).status_code == 200
+    except requests.ConnectionError:
+        return False
+
+
+@pytest.fixture
+def sender(service_process: Any, addresses: Addresses) -> Iterator[Sender]:
+    with requests.Session() as session:
+        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
+        tokens = TokenSource(credentials, service_process.base_url, session)
+        yield Sender(Client(service_process.base_url, session, tokens), addresses)
+
+
+def launched(ledger: Ledger, sender: Sender, service: Any, name: str, fields: Mapping[str, Any]) -> str:
+    """Launch a campaign for the service's yesterday, send it, and give the key of the launch."""
+    campaign = Campaign.model_validate({"title": name, **fields})
+    folder = CampaignFolder(name, campaign, None, Path(name))
+    midnight = clock(service).replace(hour=0, minute=0, second=0, microsecond=0)
+    period = Period(midnight - timedelta(days=1), midnight)
+    key = prepare_launch(ledger, folder, period=period, warehouses=no_warehouse).launch_key
+    assert work(ledger, key, sender) == Tally(accepted=1)
+    return key
+
+
+def no_warehouse(_: str) -> str:
+    raise AssertionError("who is chosen by the service is asked of no warehouse")
+
+
+def clock(service: Any) -> datetime:
+    return datetime.fromisoformat(service.admin("clock")["now"])
+
+
+def go_to(service: Any, moment: datetime) -> None:
+    seconds = (moment - clock(service)).total_seconds()
+    assert service.post("/admin/clock/advance", json={"by": f"{seconds:.3f}s"}).status_code == 200
+    service.wait_until_quiet()
+
+
+def truth_of(service: Any, ledger: Ledger, key: str) -> dict[str, Any]:
+    (dispatch,) = ledger.dispatches.of_launch(key)
+    service.wait_until_quiet()
+    truth: dict[str, Any] = service.admin(f"campaigns/{dispatch.campaign_id}/truth")
+    return truth
+
+
+def reconciled(service: Any, ledger: Ledger, key: str) -> tuple[Figures, dict[str, Any]]:
+    """Reconcile a launch, hold every verdict against the service's record, and give the figures and the record."""
+    truth = truth_of(service, ledger, key)
+    figures = reconcile(ledger, key)
+    opened, delivered = (set(truth["post_backs"][kind]) for kind in ("open", "delivery"))
+    assert opened
+    sets = ledger.verdicts.sets(key)
+    assert sets.pop("engaged") == integers(opened)
+    assert sets.pop("delivered") == integers(delivered - opened)
+    assert not any(map(len, sets.values()))
+    assert figures.is_chosen_by_service
+    assert figures.audience == len(opened | delivered)
+    assert (figures.unaccounted_rows, figures.unaccounted_identifiers) == (0, 0)
+    assert not sum(figures.anomalies.values())
+    assert f"{figures.audience:,} were heard of." in " ".join(as_text(figures).split())
+    return figures, truth
+
+
+@pytest.mark.rule("2.3/broadcast", "2.9/broadcast", "6/delivery", "6/open", side="client")
+def test_of_a_broadcast_everybody_whom_the_service_reported_has_the_right_verdict(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}}
+    key = launched(ledger, sender, service_process, "everybody", fields)
+    figures, truth = reconciled(service_process, ledger, key)
+    assert truth["targeted"] == list(range(1, 701))
+    assert figures.post_backs == {kind: len(truth["post_backs"][kind]) for kind in ("delivery", "open")}
+    assert is_settled(ledger, key, quiet_for=timedelta(0))
+
+
+@pytest.mark.rule("6/no_deliveries", "6/web_deliveries", side="client")
+def test_of_a_broadcast_by_push_only_what_is_reported_is_known(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    fields = {"message": MESSAGE, "channels": PUSH, "targeting": {"kind": "broadcast"}}
+    key = launched(ledger, sender, service_process, "pushed", fields)
+    figures, truth = reconciled(service_process, ledger, key)
+    assert figures.audience < len(truth["delivered"])
+    assert compare(ledger, key, facts_of([truth])).holds
+
+
+@pytest.mark.rule("2.9/segment_ids", "2.9/conditions", side="client")
+@pytest.mark.parametrize("kind", ["saved_segments", "conditions"])
+def test_people_of_saved_segments_and_of_conditions_have_the_right_verdicts(
+    service_process: Any, ledger: Ledger, sender: Sender, kind: str
+) -> None:
+    conditions = {"operator": "AND", "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]]}
+    saved = service_process.post("/admin/segments", json={"title": "gold", "conditions": conditions}).json()
+    targeting = {
+        "saved_segments": {"ids": [saved["id"]]},
+        "conditions": {"where": {"all": [{"attribute": "tier", "value": "gold"}]}},
+    }
+    fields = {"channels": EMAIL, "targeting": {"kind": kind, **targeting[kind]}}
+    key = launched(ledger, sender, service_process, kind, fields)
+    _, truth = reconciled(service_process, ledger, key)
+    assert truth["targeted"] == [device for device in range(1, 701) if device % 3]
+
+
+@pytest.mark.rule("2.11/recurring", side="client")
+def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    day = clock(service_process).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    dates = {"start": f"{day:%Y-%m-%d}", "end": f"{day + timedelta(days=1):%Y-%m-%d}"}
+    send = {"kind": "recurring", "time": "09:00", "time_zone": "UTC", **dates}
+    fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}, "send": send}
+    key = launched(ledger, sender, service_process, "daily", fields)
+    before = reconcile(ledger, key)
+    assert (before.audience, before.post_backs) == (0, {"delivery": 0, "open": 0})
+    for sendings in (1, 2):
+        go_to(service_process, day + timedelta(days=sendings - 1, hours=12))
+        figures, truth = reconciled(service_process, ledger, key)
+        messages = service_process.admin("campaigns?count=1")["campaigns"][0]["messages"]
+        assert (messages["delivered"], messages["opened"]) == tuple(figures.post_backs.values())
+    assert figures.post_backs["delivery"] > len(truth["delivered"])  # many had both
+    assert figures.is_sent_again
+    assert "Sent again and again" in as_text(figures)
+    assert is_settled(ledger, key, quiet_for=timedelta(0))
+    assert ledger.launches.get(key).settled_at is None
+
+
+@pytest.mark.rule("2.10/locations", "2.11/triggered", side="client")
+def test_who_triggers_a_campaign_again_is_counted_once(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
+    twice = {"per_user": 2, "per_location": 2}
+    ever = {"per_user_period": "campaign", "per_location_period": "campaign"}
+    trigger = {"kind": "location", "locations": [shop], "when": "enter", **twice, **ever}
+    today = f"{clock(service_process):%Y-%m-%d}"
+    send = {"kind": "triggered", "time_zone": "UTC", "start": today, "end": "never", "trigger": trigger}
+    fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}, "send": send}
+    key = launched(ledger, sender, service_process, "at_the_shop", fields)
+    visitors = list(range(2, 42, 2))
+    for device in (*visitors, *visitors):
+        service_process.post(
+            "/admin/hits/location", json={"device_id": device, "location_id": shop, "action": "enter"}
+        )
+    figures, truth = reconciled(service_process, ledger, key)
+    assert truth["targeted"] == visitors
+    assert figures.post_backs["delivery"] > len(truth["delivered"])
+    assert figures.is_sent_again
