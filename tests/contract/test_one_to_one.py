@@ -1,0 +1,223 @@
+"""One-to-one messages against the real service: everybody gets their own values, and what comes back is theirs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.client import Client
+from sendoff.dispatch import Sender, Tally, work
+from sendoff.identifiers import integers, strings
+from sendoff.launch import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff.postbacks import Addresses
+from sendoff.reconcile import reconcile
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+SECRET = "o" * 32
+SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]
+PEOPLE = range(2, 22, 2)  # devices with an email address, each the only one of its user
+HELLO = "Hello {{first_name}}, you have {{points}} points in {{shop}}"
+
+
+@pytest.fixture(scope="module")
+def ledger_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+    return url
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with closing(Ledger(ledger_url)) as ledger:
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def addresses(
+    ledger_url: str, unused_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Addresses]:
+    """The addresses of a real receiver, which stores in the ledger."""
+    address = f"http://127.0.0.1:{unused_port}"
+    output = tmp_path_factory.mktemp("receiver") / "receiver.log"
+    environment = os.environ | {
+        "SENDOFF_LEDGER_URL": ledger_url,
+        "SENDOFF_PUBLIC_URL": address,
+        "SENDOFF_POST_BACK_SECRETS": SECRET,
+    }
+    with output.open("wb") as written:
+        command = [*SENDOFF, "receiver", "--port", str(unused_port)]
+        process = subprocess.Popen(
+            command, env=environment, stdout=written, stderr=written, start_new_session=True
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not is_ready(f"{address}/readyz"):
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.1)
+        yield Addresses(address, [SECRET])
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def is_ready(address: str) -> bool:
+    try:
+        return requests.get(address, timeout=10).status_code == 200
+    except requests.ConnectionError:
+        return False
+
+
+@pytest.fixture
+def sender(service_process: Any, addresses: Addresses) -> Iterator[Sender]:
+    with requests.Session() as session:
+        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
+        tokens = TokenSource(credentials, service_process.base_url, session)
+        yield Sender(Client(service_process.base_url, session, tokens), addresses)
+
+
+@pytest.fixture
+def template(service_process: Any) -> int:
+    """A live template of the service: an email that names the person, their points and the shop."""
+    email = {
+        "email_address_id": 1,
+        "email_subject": "For {{first_name}}",
+        "email_text": HELLO,
+        "email_type": 1,
+        "email_template": 1,
+    }
+    answer = service_process.create(trigger=3, email=1, messages={"7": email})
+    assert answer.status_code == 200, answer.text
+    number: int = answer.json()["model"]["id"]
+    return number
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    """Who has how many points; the last person has no name."""
+    file = tmp_path / "warehouse.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE people (device_id INTEGER, external_id TEXT, user_id TEXT, FIRST_NAME TEXT, points INTEGER)"
+        )
+        rows = [(n, f"ext-{n}", f"cust-{n}", f'Ann "{n}"', n * 100) for n in PEOPLE]
+        rows[-1] = (*rows[-1][:3], None, rows[-1][4])  # type: ignore[assignment]
+        connection.executemany("INSERT INTO people VALUES (?, ?, ?, ?, ?)", rows)
+    return f"sqlite:///{file}"
+
+
+def launched(
+    ledger: Ledger,
+    warehouse: str,
+    template: int,
+    identified_by: str,
+    parameters: dict[str, str],
+) -> str:
+    campaign = {
+        "title": "Points",
+        "template": {
+            "id": template,
+            "channels": ["email"],
+            "columns": ["first_name", "points"],
+            "parameters": parameters,
+        },
+        "segment_size": 4,
+    }
+    sql = f"SELECT {identified_by}, first_name, points FROM people"
+    folder = CampaignFolder(f"points-{template}", Campaign.model_validate(campaign), sql, Path("points"))
+    return prepare_launch(ledger, folder, period=PERIOD, warehouses=lambda _: warehouse).launch_key
+
+
+def emails(service: Any, template: int) -> dict[int, list[str]]:
+    """Give what each device was sent, as it looks there, or why it was sent nothing."""
+    service.wait_until_quiet()
+    found = {}
+    for device in service.admin(f"campaigns/{template}/truth")["targeted"]:
+        messages = service.admin(f"campaigns/{template}/devices/{device}")["messages"]
+        found[device] = [each["message"]["text"] if each["message"] else each["error"] for each in messages]
+    return found
+
+
+@pytest.mark.rule("4.3/one_to_one", "6/execute", side="client")
+@pytest.mark.parametrize("identified_by", ["device_id", "external_id", "user_id"])
+def test_everybody_gets_their_own_values_once(
+    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int, identified_by: str
+) -> None:
+    key = launched(ledger, warehouse, template, identified_by, {"shop": "Dublin", "first_name": "friend"})
+    assert work(ledger, key, sender) == Tally(accepted=3)
+    expected = {n: [f'Hello Ann "{n}", you have {n * 100} points in Dublin'] for n in PEOPLE}
+    expected[PEOPLE[-1]] = [f"Hello friend, you have {PEOPLE[-1] * 100} points in Dublin"]
+    assert emails(service_process, template) == expected
+
+    truth = service_process.admin(f"campaigns/{template}/truth")
+    figures = reconcile(ledger, key)
+    assert figures.post_backs == {kind: len(truth["post_backs"][kind]) for kind in ("delivery", "open")}
+    assert sum(figures.verdicts.values()) == figures.audience == len(PEOPLE)
+    assert not sum(figures.anomalies.values())
+    opened = set(truth["post_backs"]["open"])
+    delivered = set(truth["post_backs"]["delivery"]) - opened
+    assert opened | delivered
+    sets = ledger.verdicts.sets(key)
+    if identified_by == "external_id":  # which no post-back names
+        assert figures.verdicts["unknowable"] == len(PEOPLE)
+    elif identified_by == "user_id":
+        assert sets["engaged"] == strings(f"cust-{n}" for n in opened)
+        assert sets["delivered"] == strings(f"cust-{n}" for n in delivered)
+    else:
+        assert sets["engaged"] == integers(opened)
+        assert sets["delivered"] == integers(delivered)
+
+
+def test_each_batch_has_post_back_addresses_of_its_own(
+    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int
+) -> None:
+    key = launched(ledger, warehouse, template, "user_id", {"shop": "Dublin", "first_name": "friend"})
+    assert work(ledger, key, sender) == Tally(accepted=3)
+    service_process.wait_until_quiet()
+    (campaign,) = [
+        each for each in service_process.admin("campaigns?count=100")["campaigns"] if each["id"] == template
+    ]
+    dispatches = ledger.dispatches.of_launch(key)
+    assert [(run["webhook_delivery"], run["webhook_open"]) for run in campaign["runs"]] == [
+        (own.delivery, own.open)
+        for own in (
+            sender.addresses.for_dispatch(each.dispatch_key, ("delivery", "open")) for each in dispatches
+        )
+    ]
+    assert [run["unknown"] for run in campaign["runs"]] == [0, 0, 0]
+
+
+def test_who_has_no_value_gets_no_message_and_the_others_do(
+    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int
+) -> None:
+    key = launched(ledger, warehouse, template, "device_id", {"shop": "Dublin"})
+    assert work(ledger, key, sender) == Tally(accepted=3)
+    found = emails(service_process, template)
+    assert found.pop(PEOPLE[-1]) == ["Not personalized"]
+    assert found == {n: [f'Hello Ann "{n}", you have {n * 100} points in Dublin'] for n in PEOPLE[:-1]}
