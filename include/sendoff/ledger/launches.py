@@ -68,12 +68,16 @@ class Launches:
         return found
 
     def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
-        """Give a campaign's newest launch for a period that ended before this one."""
+        """Give a campaign's newest launch for a period that ended before this one, of its partition if there is one."""
         query = _LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             launches.c.period_end < period.end,
-        ).order_by(launches.c.period_end.desc(), launches.c.resend.desc())
+        ).order_by(
+            launches.c.partition.is_not_distinct_from(period.partition).desc(),
+            launches.c.period_end.desc(),
+            launches.c.resend.desc(),
+        )
         with self._database.read() as link:
             row = link.execute(query.limit(1)).first()
         return _launch(row) if row else None
@@ -121,6 +125,7 @@ class Launches:
             "campaign": campaign,
             "period_start": period.start,
             "period_end": period.end,
+            "partition": period.partition,
             "resend": resend,
             "definition": definition,
             "created_at": now,
@@ -265,7 +270,7 @@ def _check_not_overtaken(link: sa.Connection, connection: str, seen: int) -> Non
 
 def _launch(row: sa.Row[Any]) -> Launch:
     values = dict(row._mapping)
-    period = Period(values.pop("period_start"), values.pop("period_end"))
+    period = Period(*(values.pop(name) for name in ("period_start", "period_end", "partition")))
     return Launch(period=period, **values)
 
 

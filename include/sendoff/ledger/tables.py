@@ -77,6 +77,7 @@ launches = Table(
     Column("campaign", Text, nullable=False),
     Column("period_start", Moment, nullable=False),
     Column("period_end", Moment, nullable=False),
+    Column("partition", Text, comment="the part of the period's data that it is for, where that is cut"),
     Column("resend", Integer, nullable=False),
     Column("definition", Text, nullable=False, comment="the campaign as it was frozen, JSON"),
     Column("created_at", Moment, nullable=False),
