@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +20,12 @@ from rich.console import Console
 from sendoff.errors import NotFoundError, SendoffError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
+
+if TYPE_CHECKING:
+    from sendoff.campaign import Campaign
+    from sendoff.period import Period
+
+_CONNECTION = re.compile(r"[\w.-]+")
 
 app = typer.Typer(
     name="sendoff",
@@ -78,32 +87,86 @@ def receiver(
 def preview(
     folder: Annotated[Path, typer.Argument(help="A campaign's folder", exists=True, file_okay=False)],
     warehouse: Annotated[
-        str, typer.Option(envvar="SENDOFF_WAREHOUSE_URL", help="SQLAlchemy URL of the warehouse")
-    ],
-    period_end: Annotated[
-        datetime | None, typer.Option(help="End of the logical period; default: today 00:00 UTC")
+        list[str] | None,
+        typer.Option(
+            help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. Again as NAME=URL where the "
+            "campaign names the connection of another",
+            show_default=False,
+        ),
     ] = None,
-    days: Annotated[int, typer.Option(min=0, help="Length of the logical period")] = 1,
+    ledger_url: LedgerUrl = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Requests a second that the connection allows")
+    ] = None,
+    period_end: Annotated[
+        datetime | None,
+        typer.Option(help="End of the period, in UTC; default: today 00:00, or what the campaign says"),
+    ] = None,
+    days: Annotated[int, typer.Option(min=0, help="Length of the period")] = 1,
+    size_limit: Annotated[int | None, typer.Option(min=1, help="Most people that are sent to")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a launch would send and to how many, sending nothing."""
-    from sendoff.campaign import load_campaign
-    from sendoff.period import Period
-    from sendoff.preview import preview as make_preview
-    from sendoff.report import preview_as_table
+    """Say what a launch would send, to how many and whether its gates let it, sending and storing nothing.
 
-    end = (period_end or datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)).replace(
-        tzinfo=UTC
-    )
-    result = make_preview(
-        load_campaign(folder),
-        period=Period(end - timedelta(days=days), end),
-        warehouses=lambda _name: warehouse,
-    )
+    With a ledger it is compared with the last launch, and what needs the ledger leaves people out. With --json the
+    request is whole, with the identifiers of its first three people.
+    """
+    from sendoff.campaign import load_campaign
+    from sendoff.preview import preview as make_preview
+    from sendoff.preview_text import as_table
+
+    loaded = load_campaign(folder)
+    period, remarks = _previewed_period(loaded.campaign, period_end, days)
+    warehouses = _warehouses(warehouse or [os.environ.get("SENDOFF_WAREHOUSE_URL", "")])
+    url = ledger_url or load_settings().ledger_url
+    with _ledger(url) if url else nullcontext() as ledger:
+        found = make_preview(
+            loaded, period=period, warehouses=warehouses, ledger=ledger, size_limit=size_limit, rate=rate
+        )
+    result = replace(found, warnings=[*remarks, *found.warnings])
     if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2))
+        typer.echo(json.dumps(result.to_json(whole_request=True), indent=2))
     else:
-        Console().print(preview_as_table(result))
+        Console().print(as_table(result))
+
+
+def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
+    """Give the period that is asked for, else the last day that is over; and what must be said of the choice."""
+    from sendoff.period import Period
+
+    if end is not None:
+        end = end if end.tzinfo else end.replace(tzinfo=UTC)
+        return Period(end - timedelta(days=days), end), []
+    if campaign.life:
+        return campaign.life, []
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    period = Period(end - timedelta(days=days), end)
+    if not campaign.schedule:
+        return period, []
+    when = f"{campaign.schedule} ({campaign.schedule_time_zone})"
+    remark = (
+        f"The period was chosen here: {days} day(s) up to the last midnight in UTC. The DAG's may differ: it is the "
+        f"time between two runs, by its schedule {when}. Give --period-end and --days to see that one."
+    )
+    return period, [remark]
+
+
+def _warehouses(given: list[str]) -> Callable[[str], str]:
+    """Give the URL of a warehouse by the name of its connection: its own, else the one without a name."""
+    named, plain = {}, None
+    for each in given:
+        name, separator, url = each.partition("=")
+        if separator and _CONNECTION.fullmatch(name):
+            named[name] = url
+        elif each:
+            plain = each
+
+    def url_of(name: str) -> str:
+        if found := named.get(name) or plain:
+            return found
+        raise SettingsError(f"no warehouse is given for the connection {name}: give --warehouse {name}=URL")
+
+    return url_of
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Reports: the figures of a launch as text, JSON and a picture, and what a launch would send as text.
+"""Reports: the figures of a launch as text, JSON and a picture.
 
 A report says what is known, what cannot be known and why, and shows that its sums add up, or that they do not.
 """
@@ -9,18 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.json import JSON
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
-
-if TYPE_CHECKING:
-    from sendoff.preview import Preview
 
 VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
 """Verdicts as people read them."""
@@ -48,7 +44,6 @@ _NOT_MADE = {
     "stopped": "not made: the launch was stopped.",
 }
 _BAR = 24
-_MOST_VALUES = 12
 _LARGE = 1_000_000  # by group, columns move together from this sum on, to fit 80 columns
 _WIDE = 10_000_000  # and numbers are rounded
 
@@ -80,28 +75,6 @@ def as_text(figures: Figures, width: int = 80) -> str:
 def as_table(figures: Figures) -> RenderableType:
     """Give the report for rich to print; 80 columns are enough, and colours only repeat what words say."""
     return Group(*_sections(figures))
-
-
-def preview_as_table(preview: Preview) -> RenderableType:
-    """Give what a launch would send for rich to print: counts, the number of requests, and one of them."""
-    requests = f"{_count(preview.segments, 'request')} of up to {preview.segment_size:,} identifiers each"
-    return Group(
-        Text.assemble((preview.campaign, "bold"), f"  {preview.period}\nA preview: nothing was sent."),
-        _heading("From rows to audience"),
-        _rows_to_audience(preview.rows, preview.dropped, preview.audience, preview.segments),
-        *(_group(column, sizes) for column, sizes in preview.groups.items() if sizes),
-        _heading(requests),
-        _prose("The first of them, with a few of its identifiers:"),
-        JSON.from_data(preview.request),
-    )
-
-
-def _group(column: str, sizes: Mapping[str, int]) -> RenderableType:
-    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
-    words = [f"{value} {size:,}" for value, size in largest[:_MOST_VALUES]]
-    if more := largest[_MOST_VALUES:]:
-        words.append(f"{len(more)} others {sum(size for _, size in more):,}")
-    return Group(_heading(f"By {column}"), _prose(", ".join(words)))
 
 
 def _sections(figures: Figures) -> Iterator[RenderableType]:

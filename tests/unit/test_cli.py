@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -106,6 +108,83 @@ def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "campaign.yaml:2" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> tuple[str, str]:
+    """The folder of a campaign, and the URL of the warehouse that it reads."""
+    folder = tmp_path / "campaigns" / "spring"
+    folder.mkdir(parents=True)
+    (folder / "campaign.yaml").write_text(
+        'title: Spring\nschedule: "0 9 * * 1"\nmessage: {title: Hello, text: Spring}\n'
+        "channels: {android_push: }\nwarehouse: shop\ngates: {most: 2}\nsegment_size: 2\n"
+    )
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as warehouse, warehouse:
+        warehouse.execute("CREATE TABLE devices (device_id INTEGER)")
+        warehouse.executemany("INSERT INTO devices VALUES (?)", [(4_000_001,), (4_000_002,), (4_000_003,)])
+    return str(folder), f"sqlite:///{tmp_path / 'warehouse.db'}"
+
+
+def test_a_preview_with_a_closed_gate_says_so_and_ends_well(campaign: tuple[str, str]) -> None:
+    folder, url = campaign
+    done = sendoff("preview", folder, "--warehouse", url)
+    assert done.returncode == 0, done.stderr
+    assert "WOULD NOT BE SENT (closed gates: most)" in done.stdout
+    assert "4000001" not in done.stdout
+
+
+def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str]) -> None:
+    folder, url = campaign
+    done = sendoff("preview", folder, "--warehouse", f"shop={url}", "--rate", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert (seen["would_send"], seen["requests"], seen["seconds"]) == (False, 2, 0.5)
+    assert seen["request"]["device_ids"] == [4_000_001, 4_000_002]
+
+
+def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str]) -> None:
+    folder, url = campaign
+    chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
+    assert any("The DAG's may differ" in warning for warning in chosen["warnings"])
+    asked = ("--period-end", "2026-03-02", "--days", "7", "--json")
+    given = json.loads(sendoff("preview", folder, "--warehouse", url, *asked).stdout)
+    assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
+    assert not any("The DAG's may differ" in warning for warning in given["warnings"])
+
+
+def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
+    campaign: tuple[str, str], ledger_url: str
+) -> None:
+    folder, url = campaign
+    with closing(Ledger(ledger_url)) as ledger:
+        members = integers([4_000_001, 5])
+        ledger.launches.freeze(
+            launch_key("sendoff_default", "spring", PERIOD),
+            connection="sendoff_default",
+            campaign="spring",
+            period=PERIOD,
+            resend=0,
+            definition=PUSH.model_dump_json(),
+            audience=Audience("device_id", members, 2, {}, {}, members.fingerprint()),
+            segments=[Segment(members)],
+            now=PERIOD.end,
+        )
+    done = sendoff("preview", folder, "--warehouse", url, "--ledger", ledger_url, "--json")
+    assert done.returncode == 0, done.stderr
+    change = json.loads(done.stdout)["change"]
+    assert [change[name] for name in ("audience", "kept", "new", "gone")] == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize("given", [(), ("--warehouse", "other=sqlite:///none.db")])
+def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
+    campaign: tuple[str, str], given: tuple[str, ...]
+) -> None:
+    done = sendoff("preview", campaign[0], *given)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "sendoff: no warehouse is given for the connection shop: give --warehouse shop=URL\n"
+    )
 
 
 def test_the_schema_of_campaign_files_is_printed_as_json() -> None:

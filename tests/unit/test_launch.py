@@ -15,7 +15,6 @@ from sendoff.identifiers import integers
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.preview import preview
 from sendoff.segments import ALIKE, segments_of
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -138,22 +137,3 @@ def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
     members = integers([1, 2, 3])
     audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
     assert [each.edition for each in segments_of(PUSH, audience)] == [ALIKE] * 2
-
-
-def test_a_preview_counts_and_shows_a_request_and_stores_nothing(ledger: Ledger, warehouse: str) -> None:
-    seen = preview(folder(), period=PERIOD, warehouses=lambda _: warehouse)
-    assert (seen.rows, seen.audience, seen.segments) == (6, 5, 3)
-    assert seen.groups == {"platform": {"android": 5}}
-    assert seen.request["device_ids"] == [1, 2]  # of its first segment
-    assert seen.request["title"] == "Spring"
-    assert "webhook_delivery" not in seen.request
-    assert ledger.launches.search() == []
-
-
-def test_a_preview_of_nobody_is_the_error_that_a_launch_would_be(warehouse: str) -> None:
-    with pytest.raises(AudienceError, match="none of the 1 rows is left"):
-        preview(
-            folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL"),
-            period=PERIOD,
-            warehouses=lambda _: warehouse,
-        )

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from sendoff.figures import VERDICTS, Figures, share
 from sendoff.picture import points_of
-from sendoff.preview import Preview
-from sendoff.report import as_json, as_picture, as_table, as_text, preview_as_table
+from sendoff.report import as_json, as_picture, as_table, as_text
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -388,26 +387,3 @@ def test_minutes_without_a_post_back_are_zero() -> None:
 def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
     as_picture(figures(), tmp_path / "picture.png")
     assert "matplotlib.pyplot" not in sys.modules
-
-
-def test_a_preview_says_what_would_be_sent() -> None:
-    preview = Preview(
-        campaign="lapsed_buyers",
-        period="2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
-        rows=1_030,
-        dropped={"null": 30},
-        audience=1_000,
-        groups={"platform": {"android": 600, "chrome": 400}, "language": {}},
-        segments=4,
-        segment_size=250,
-        request={"title": "[bold]not markup[/bold]", "device_ids": [1, 2, 3]},
-    )
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(preview_as_table(preview))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "nothing was sent" in text
-    assert [numbers(line)[0] for line in section(text, "From rows to audience")] == [1_030, 30, 1_000]
-    assert section(text, "By platform") == ["  android 600, chrome 400"]
-    assert "By language" not in text
-    assert "4 requests of up to 250 identifiers each" in text
-    assert "[bold]not markup[/bold]" in text

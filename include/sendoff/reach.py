@@ -1,0 +1,56 @@
+"""Whom a campaign's channels certainly do not reach, as far as the query tells who is on which platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sendoff.campaign import Campaign, Channel
+from sendoff.figures import share
+from sendoff.identifiers import Identifiers, union
+
+_PUSHES = {Channel.ANDROID_PUSH: "android", Channel.IOS_PUSH: "ios"}
+_BROWSERS = ("chrome", "firefox", "opera", "safari")
+_KNOWN = frozenset({*_PUSHES.values(), *_BROWSERS, "email", "sms"})
+
+
+def unreached(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Iterator[str]:
+    """Say how many people are on platforms that no channel of the campaign pushes to.
+
+    Only of campaigns that do nothing but push: every other channel may reach anybody, whatever the device. A platform
+    that the service's document does not name is passed over.
+    """
+    reached = _pushed_to(campaign)
+    if reached is None:
+        return
+    reachable = [members for name, members in platforms.items() if name in reached or name not in _KNOWN]
+    for name, members in sorted(platforms.items()):
+        if name not in _KNOWN or name in reached or not len(members):
+            continue
+        lost = members - union(members.kind, reachable)
+        if len(lost):
+            everybody = len(union(members.kind, platforms.values()))
+            yield (
+                f"{len(lost):,} people ({share(len(lost), everybody)} of those with a platform) are on {name}, "
+                "which no channel of the campaign reaches."
+            )
+
+
+def _pushed_to(campaign: Campaign) -> frozenset[str] | None:
+    """Give the platforms that are pushed to; None where another channel is used."""
+    of_variants = [part.channels.used() for part in campaign.variants.values()]
+    of_templates = [part.template.channels for part in campaign.variants.values() if part.template]
+    used = set(campaign.used()).union(*of_variants, *of_templates)
+    if used - {*_PUSHES, Channel.WEB_PUSH}:
+        return None
+    reached = {platform for channel, platform in _PUSHES.items() if channel in used}
+    if Channel.WEB_PUSH in used:
+        reached.update(_browsers(campaign))
+    return frozenset(reached)
+
+
+def _browsers(campaign: Campaign) -> Iterator[str]:
+    pushes = [campaign.channels.web_push, *(part.channels.web_push for part in campaign.variants.values())]
+    for push in pushes:
+        yield from push.browsers if push else ()
+    if campaign.template or any(part.template for part in campaign.variants.values()):
+        yield from _BROWSERS  # a template keeps to itself which

@@ -1,0 +1,64 @@
+"""When the service sends what a launch hands over, in words and as moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, timezone
+
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.schedule import ApiTrigger, Now, Once, Recurring, Triggered
+from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE
+
+_FIRST_ZONE = timezone(timedelta(hours=14))  # where a time of day comes first
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """When is sent. ``first_at`` and ``last_at``: None where that is at once, or again and again."""
+
+    kind: str
+    words: str
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+def sending_of(campaign: Campaign, editions: Iterable[Edition], period_end: datetime) -> Sending:
+    """Say when a resolved campaign is sent to the people of these editions."""
+    send = campaign.send
+    if not isinstance(send, Once):
+        return Sending(send.kind, _words(send), None, None)
+    once = [
+        made for each in set(editions) if isinstance(made := campaign.edition(each, period_end).send, Once)
+    ]
+    known = [each for each in once if each.time_zone != QUERY_ZONE]
+    first, last = (min(map(_first, known)), max(each.sends_at() for each in known)) if known else (None, None)
+    return Sending(send.kind, _words(send), first, last)
+
+
+def _first(send: Once) -> datetime:
+    if send.time_zone == OWN_ZONE and send.date:
+        return datetime.combine(send.date, time.fromisoformat(send.time), _FIRST_ZONE)
+    return send.sends_at()
+
+
+def _words(send: Now | Once | Recurring | Triggered) -> str:
+    if isinstance(send, Now):
+        return "at once, as soon as the service has accepted a request"
+    if isinstance(send, Once):
+        day = f" on {send.date}" if send.date else ""
+        return f"at {send.time}{day}, {_zone(send.time_zone)}"
+    days = ", ".join(send.days) if send.days else "every day"
+    until = "until somebody stops it" if send.end == "never" else f"until {send.end}"
+    span = f"from {send.start} {until}, {_zone(send.time_zone)}"
+    if isinstance(send, Recurring):
+        return f"again and again: {days} at {send.time}, {span}"
+    cause = "the API" if isinstance(send.trigger, ApiTrigger) else "locations"
+    hours = f"{send.window.earliest} to {send.window.latest}"
+    return f"whenever it is triggered by {cause}: {days} from {hours}, {span}"
+
+
+def _zone(name: str) -> str:
+    if name == OWN_ZONE:
+        return "in each person's own time zone as the service knows it"
+    return "in the time zone that the query gives for each person" if name == QUERY_ZONE else f"in {name}"
