@@ -214,13 +214,15 @@ class Launches:
             row = connection.execute(query.where(audiences.c.launch_key == launch_key)).one()
         return from_bytes(row.kind, row.identifiers)
 
-    def left_out(self, launch_key: str) -> dict[str, Identifiers]:
-        """Give whom the query named and a launch is not sent to: reason -> identifiers."""
+    def left_out(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
+        """Give whom the query named and a launch is not sent to: reason -> identifiers; ``reasons``: only these."""
         query = (
             sa.select(left_out_table.c.reason, audiences.c.kind, left_out_table.c.identifiers)
             .join(audiences, audiences.c.launch_key == left_out_table.c.launch_key)
             .where(left_out_table.c.launch_key == launch_key)
         )
+        if reasons:
+            query = query.where(left_out_table.c.reason.in_(reasons))
         with self._database.read() as connection:
             return {row.reason: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
 
