@@ -2,8 +2,9 @@
 
 Read the modules in the order in which data meets them: ``query`` and ``warehouse``, ``identifiers``, ``columns``,
 ``parameters``, ``audience``, ``campaign``, ``period``, ``sample``, ``launch``, ``preview``; then ``wire``, ``keys``,
-``expiry``, ``token_endpoint``, ``auth``, ``transport``, ``outcome``, ``client`` and ``dispatch``; then ``postbacks``, ``endpoint``, ``group_commit``,
-``receiver``, ``fold``, ``reconcile``, ``figures``, ``report`` and ``picture``. ``ledger`` is beside them all.
+``expiry``, ``token_endpoint``, ``auth``, ``transport``, ``outcome``, ``client`` and ``dispatch``; then ``postbacks``,
+``endpoint``, ``group_commit``, ``receiver``, ``fold``, ``reconcile``, ``figures``, ``report`` and ``picture``.
+``ledger`` is beside them all.
 """
 
 __version__ = "0.1.0"
