@@ -224,8 +224,9 @@ class Campaign(Value):
 
     @property
     def is_one_edition(self) -> bool:
-        """Say whether all people get the same, so that one request can say it."""
-        return not (self.languages_apart() or self.variants or self.zones_apart)
+        """Say whether all people get the same at the same moment, so that one request can say it."""
+        is_by_zone = isinstance(self.send, Once) and self.send.time_zone == QUERY_ZONE
+        return not (self.languages_apart() or self.variants or is_by_zone)
 
     def edition(self, edition: Edition, period_end: datetime) -> Campaign:
         """Give the campaign as the people of one edition get it: one variant, one language, one time zone."""
