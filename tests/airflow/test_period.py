@@ -11,11 +11,15 @@ from airflow.sdk import (
     Asset,
     AssetOrTimeSchedule,
     CronDataIntervalTimetable,
+    CronPartitionTimetable,
     CronTriggerTimetable,
     DagRunState,
+    PartitionedAssetTimetable,
+    PartitionedAtRuntime,
 )
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 
+from sendoff.campaign import Campaign
 from sendoff.errors import SettingsError
 from sendoff.period import Period
 from sendoff_airflow.period import period_of
@@ -26,6 +30,8 @@ DAY = timedelta(days=1)
 WEEKLY = CronDataIntervalTimetable("0 9 * * 1", timezone="UTC")
 AT_NINE = CronTriggerTimetable("0 9 * * *", timezone="UTC")
 ASSET = Asset("something")
+BY_PARTITION = CronPartitionTimetable("0 9 * * *", timezone="UTC")
+PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +76,47 @@ def test_a_run_that_fits_no_interval_of_its_schedule_is_refused(schedule: Any) -
         period_of(_context(schedule))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "run", "period"),
+    [
+        # a partition of an interval
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE)}, (NINE - 7 * DAY, NINE)),
+        # one with a date is for that day, whenever it runs
+        (BY_PARTITION, {"partition_date": NINE, "run_after": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (BY_PARTITION, {"partition_date": NINE, "run_after": NINE + 9 * DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (PARTITIONED, {"partition_date": MIDNIGHT}, (MIDNIGHT, MIDNIGHT + DAY)),
+        # any other is for the last day that is over
+        (PARTITIONED, {}, (MIDNIGHT - DAY, MIDNIGHT)),
+        (PartitionedAtRuntime(), {"logical_date": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
+        (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
+    ],
+)
+def test_a_run_for_a_partition_is_for_that_part_of_its_period(
+    schedule: Any, run: dict[str, Any], period: tuple[datetime, datetime]
+) -> None:
+    assert period_of(_context(schedule, **run, partition_key="list-a")) == Period(*period, "list-a")
+
+
+def test_every_run_of_a_campaign_that_the_service_repeats_is_for_its_whole_life() -> None:
+    running = {"time": "08:00", "time_zone": "UTC", "start": "2026-03-01", "end": "2026-12-24"}
+    email = {"email": {"from_address": 7, "subject": "Hello", "text": "Words"}}
+    repeated = Campaign.model_validate(
+        {"title": "A", "channels": email, "send": {"kind": "recurring", **running}}
+    )
+    life = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 12, 24, tzinfo=UTC))
+    assert period_of(_context(None, logical_date=NINE), repeated) == life
+    assert period_of(_context(PARTITIONED, partition_key="list-a"), repeated) == life
+    once = Campaign.model_validate({"title": "A", "channels": email})
+    assert period_of(_context(None, logical_date=NINE), once) == Period(MIDNIGHT - DAY, MIDNIGHT)
+
+
 def _context(
     schedule: Any,
     interval: tuple[datetime | None, datetime | None] = (None, None),
     logical_date: datetime | None = None,
     run_after: datetime = NINE,
+    partition_key: str | None = None,
+    partition_date: datetime | None = None,
 ) -> Any:
     run = DagRun(
         dag_id="d",
@@ -88,6 +130,7 @@ def _context(
         run_type=DagRunType.MANUAL,
         state=DagRunState.RUNNING,
         consumed_asset_events=[],
-        partition_key=None,
+        partition_key=partition_key,
+        partition_date=partition_date,
     )
     return {"dag_run": run, "dag": DAG("d", schedule=schedule, start_date=NINE - 30 * DAY)}
