@@ -1,4 +1,4 @@
--- A small shop in SQLite: 60 customers with a phone, a browser, an email address and a number each. All invented.
+-- A small shop in SQLite: 200 customers with a phone, a browser, an email address and a number each. All invented.
 -- Dates count from the day on which it is made, so that a campaign for today finds its people.
 
 CREATE TABLE customers (
@@ -21,7 +21,7 @@ CREATE TABLE orders (
     tracking_url TEXT);
 
 INSERT INTO customers
-WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 60)
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 200)
 SELECT
     n,
     'C' || printf('%04d', n),
@@ -49,17 +49,17 @@ SELECT 100000 + 10 * customer_id + 3, customer_id, 'email',
     'customer' || customer_id || '@example.com', NULL, language, time_zone FROM customers
 UNION ALL
 SELECT 100000 + 10 * customer_id + 4, customer_id, 'sms',
-    NULL, '+3538655500' || printf('%02d', customer_id), language, time_zone FROM customers;
+    NULL, '+3538655500' || printf('%03d', customer_id), language, time_zone FROM customers;
 
--- One in five agreed to nothing.
+-- Four in seven agreed to be written to.
 INSERT INTO consents
-SELECT customer_id, 'marketing', channel, CASE WHEN customer_id % 5 = 0 THEN 0 ELSE 1 END
+SELECT customer_id, 'marketing', channel, CASE WHEN customer_id % 7 < 4 THEN 1 ELSE 0 END
 FROM customers
 CROSS JOIN (SELECT 'push' AS channel UNION ALL SELECT 'email' UNION ALL SELECT 'sms');
 
 -- Half of them bought something this month, the others long ago.
 INSERT INTO purchases
-SELECT customer_id, datetime('now', CASE customer_id % 2 WHEN 0 THEN '-20 days' ELSE '-200 days' END), 25.0 + customer_id
+SELECT customer_id, datetime('now', CASE WHEN customer_id % 4 < 2 THEN '-200 days' ELSE '-20 days' END), 25.0 + customer_id
 FROM customers;
 
 -- A third has an order that is on its way or ready since yesterday; a few sent something back.
