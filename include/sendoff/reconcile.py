@@ -190,7 +190,8 @@ def _not_sent_because(
     ledger: Ledger, launch: Launch, requested: _Requested, not_sent: Identifiers
 ) -> dict[str, int]:
     """Count those who were not sent to by reason, in the order in which it is decided."""
-    held_out = not_sent & ledger.launches.left_out(launch.launch_key).get("holdout", empty(launch.kind))
+    left_out = ledger.launches.left_out(launch.launch_key, "holdout")
+    held_out = not_sent & left_out.get("holdout", empty(launch.kind))
     refused = not_sent & requested.refused
     counts = {
         "held out": len(held_out),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ def launch(
     platforms: dict[str, list[int]] | None = None,
     segment_size: int = 100,
     segments: Sequence[Segment] | None = None,
+    dropped: Mapping[str, int] | None = None,
     outcomes: Sequence[Outcome] = (Accepted(200, 17),),
     **more: Any,
 ) -> list[str]:
@@ -77,8 +78,8 @@ def launch(
         audience=Audience(
             identified_by=identified_by,
             identifiers=identifiers,
-            rows=len(identifiers),
-            dropped={},
+            rows=len(identifiers) + sum((dropped or {}).values()),
+            dropped=dropped or {},
             groups={
                 "platform": {
                     name: integers(who)
@@ -472,6 +473,16 @@ def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> No
     assert figures.not_sent_because == {"held out": 4, "refused": 3, "not requested": 1}
     assert figures.unaccounted_identifiers == 0
     assert verdict_of(ledger, 7) == "not_sent"
+    assert ledger.launches.left_out(KEY) == left_out
+
+
+def test_reasons_of_dropping_keep_their_order(ledger: Ledger) -> None:
+    dropped = {"null": 1, "gave it back": 2, "cap": 3, "priority": 4, "size_limit": 5}
+    launch(ledger, dropped=dropped)
+    reconcile(ledger, KEY)
+    figures = ledger.verdicts.figures(KEY)
+    assert list(figures.dropped.items()) == list(dropped.items())
+    assert figures.unaccounted_rows == 0
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def _expected(ledger: Ledger, launch_key: str, facts: Mapping[int, Fact]) -> dic
         for device in devices
     }
     expected = dict.fromkeys(facts, "sent to without a dispatch")
-    for each in ledger.launches.left_out(launch_key).get("holdout", ()):
+    for each in ledger.launches.left_out(launch_key, "holdout").get("holdout", ()):
         expected.setdefault(int(each), "not_sent")
     for dispatch in ledger.dispatches.of_launch(launch_key):
         segment = ledger.dispatches.segment(launch_key, dispatch.segment)
