@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Channel, Edition, campaig
 from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
 from sendoff.campaign.schedule import Keeping, Once, Recurring, Triggered, Until
 from sendoff.errors import CampaignError
+from sendoff.period import Period
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "dags/campaigns").glob("*/campaign.yaml"))
@@ -417,6 +418,205 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
     assert problem in broken(**fields)
 
 
+PUSHED: dict[str, Any] = {"message": {"title": "T", "text": "W"}, "channels": {"ios_push": {}}}
+TWO_LANGUAGES: dict[str, Any] = {
+    "language": "en",
+    "message": {"title": "T", "text": "W", "translations": {"fr": {"title": "T", "text": "M"}}},
+    "channels": {"ios_push": {}},
+}
+EXECUTED: dict[str, Any] = {"template": {"id": 4, "channels": ["email"]}}
+HALF: dict[str, Any] = {"percent": 50}
+BROADCAST: dict[str, Any] = {**PUSHED, "targeting": {"kind": "broadcast"}}
+QUERY_ZONE = {"time_zone": "query", "default_time_zone": "Asia/Tokyo"}
+WINDOW = {"earliest": "09:00", "latest": "20:00", **QUERY_ZONE}
+
+
+def until(day: str | None) -> dict[str, Any]:
+    return {"until": {"time": "10:00", "time_zone": "UTC", **({"date": day} if day else {})}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        # variants
+        ({**PUSHED, "variants": {"a": {"percent": 100}}}, "variants: found one variant; allowed: two or more, or none"),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {"percent": 49.9}}},
+            "variants: found percents that add up to 99.9; allowed: percents that add up to 100",
+        ),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
+            "variants.b.channels.sms: found sms, which the campaign lacks; allowed: its own channels",
+        ),
+        (
+            {"channels": {"sms": SMS}, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "W"}}}},
+            "variants.b.message: found a message that no channel shows",
+        ),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "template": EXECUTED["template"]}}},
+            "variants.b.template: found a template in a campaign without one; allowed: template in both, or in neither",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "template": {"id": 5, "channels": ["sms"]}}}},
+            "variants.b.template.channels: found sms; allowed: email, as in the campaign",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
+            "variants.b.channels: found channels beside template; allowed: template.channels",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "T"}}}},
+            "variants.b.message: found message beside template",
+        ),
+        (
+            {**TWO_LANGUAGES, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "Other"}}}},
+            "variants.b: found words in en; allowed: en, fr, as in the campaign",
+        ),
+        (
+            {
+                **TWO_LANGUAGES,
+                "variants": {
+                    "a": HALF,
+                    "b": {**HALF, "message": {"text": "Other", "translations": {"fr": {"text": "Autre"}}}},
+                },
+            },
+            "variants.b.message.translations.fr: found no title; allowed: title, as in message",
+        ),
+        (
+            {
+                "message": {"title": "T", "text": "W"},
+                "channels": {"inbox": {}},
+                "send": DAILY,
+                "variants": {"a": HALF, "b": {**HALF, "channels": {"inbox": {"keep": until(None)}}}},
+            },
+            "variants.b.channels.inbox.keep.until: found no date with send.kind: recurring",
+        ),
+        # people whom the service chooses
+        *(
+            ({**BROADCAST, **fields}, f"{path}: found {path.rpartition('.')[2]} with targeting.kind: broadcast; ")
+            for path, fields in {
+                "audience.exclude": {"audience": {"exclude": [{"kind": "list", "name": "complaints"}]}},
+                "audience.priority": {"audience": {"priority": {"rank": 1}}},
+                "audience.cap": {"audience": {"cap": {"messages": 3, "days": 7}}},
+                "audience.holdout": {"audience": {"holdout": {"percent": 5}}},
+                "variants": {"variants": {"a": HALF, "b": HALF}},
+                "gates.least": {"gates": {"least": 2}},
+                "gates.most": {"gates": {"most": 2}},
+                "gates.change": {"gates": {"change": 10}},
+                "gates.unusable": {"gates": {"unusable": 10}},
+                "gates.window.time_zone": {"gates": {"window": WINDOW}},
+                "gates.spread": {"gates": {"spread": {}}},
+                "send.time_zone": {"send": {"kind": "once", "time": "20:00", **QUERY_ZONE}},
+            }.items()
+        ),
+        (
+            {
+                "language": "en",
+                "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}},
+                "targeting": {"kind": "saved_segments", "ids": [4]},
+            },
+            "channels.sms.translations: found translations that are sent apart with targeting.kind: saved_segments",
+        ),
+        # what starts the DAG
+        (
+            {**PUSHED, "schedule": "@daily", "after": ["stock"]},
+            "after: found after beside schedule; allowed: what starts the DAG: a clock or assets, not both",
+        ),
+        (
+            {**PUSHED, "schedule_time_zone": "Europe/Dublin"},
+            "schedule_time_zone: found schedule_time_zone without schedule; allowed: schedule_time_zone with schedule",
+        ),
+        # days
+        (
+            {**PUSHED, "start": "2027-02-01", "send": {**TONIGHT, "date": "2027-01-31"}},
+            "send.date: found 2027-01-31, before start (2027-02-01); allowed: a date on or after start",
+        ),
+        (
+            {**PUSHED, "start": "2027-02-01", "send": {**DAILY, "end": "2027-01-31"}},
+            "send.end: found 2027-01-31, before start (2027-02-01)",
+        ),
+        (
+            {**PUSHED, "start": "2027-02-01", "push_expiry": until("2027-01-31")},
+            "push_expiry.until.date: found 2027-01-31, before start (2027-02-01)",
+        ),
+        (
+            {
+                "message": {"title": "T", "text": "W"},
+                "channels": {"inbox": {"keep": until("2026-11-19")}},
+                "send": DAILY,
+            },
+            "channels.inbox.keep.until.date: found 2026-11-19, before send.start (2026-11-20)",
+        ),
+        (
+            {**PUSHED, "send": DAILY, "push_expiry": until(None)},
+            "push_expiry.until: found no date with send.kind: recurring; allowed: date, or length and unit",
+        ),
+        # waves and zones
+        (
+            {**PUSHED, "send": TONIGHT, "gates": {"spread": {}}},
+            "gates.spread: found spread with send.kind: once; allowed: send.kind: now, because a wave is judged",
+        ),
+        (
+            {**PUSHED, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query"}}},
+            "found no default_time_zone; allowed: default_time_zone with time_zone: query, and only there",
+        ),
+        (
+            {**PUSHED, "gates": {"window": {**WINDOW, "time_zone": "Asia/Tokyo"}}},
+            "found default_time_zone with time_zone: Asia/Tokyo; allowed: default_time_zone with time_zone: query",
+        ),
+        (
+            {
+                **PUSHED,
+                "gates": {"window": WINDOW},
+                "send": {"kind": "once", "time": "20:00", "time_zone": "query", "default_time_zone": "UTC"},
+            },
+            "gates.window.default_time_zone: found Asia/Tokyo beside send.default_time_zone: UTC; allowed: the same",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_people_variants_and_days_must_fit_together(
+    fields: dict[str, Any], problem: str
+) -> None:
+    assert problem in broken(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**PUSHED, "variants": {"a": {"percent": 33.3}, "b": {"percent": 33.3}, "c": {"percent": 33.4}}},
+        {**PUSHED, "variants": {"a": {"percent": 0.1}, "b": {"percent": 0.2}, "c": {"percent": 99.7}}},
+        {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "template": {"id": 5, "channels": ["email"]}}}},
+        {**BROADCAST, "approval": {"needed": "always"}, "gates": {"lateness": {"length": 6, "unit": "hours"}}},
+        {**BROADCAST, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "Asia/Tokyo"}}},
+        {**PUSHED, "schedule": "@daily", "schedule_time_zone": "Europe/Dublin", "start": "2027-01-01"},
+        {**PUSHED, "start": "2027-01-01", "send": {**TONIGHT, "date": "2027-01-01"}},
+        {**PUSHED, "gates": {"window": WINDOW, "spread": {"shares": [5]}}},
+        {
+            **TWO_LANGUAGES,
+            "variants": {
+                "a": HALF,
+                "b": {**HALF, "message": {"text": "Other", "translations": {"fr": {"title": "T", "text": "M"}}}},
+            },
+        },
+    ],
+)  # fmt: skip
+def test_what_fits_together_is_a_campaign_also_after_the_ledger_kept_it(fields: dict[str, Any]) -> None:
+    made = campaign(**fields)
+    assert Campaign.model_validate_json(made.model_dump_json()) == made
+
+
+def test_a_broken_rule_of_a_variant_is_told_at_its_line_though_its_name_has_dots(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        PUSH
+        + "variants:\n  v1.0: {percent: 50}\n  v1.1:\n    percent: 50\n    channels: {inbox: {title: T}}\n",
+    )
+    [problem] = found
+    assert problem.startswith(
+        "campaign.yaml:10: variants.v1.1.channels.inbox: found inbox, which the campaign"
+    )
+
+
 @pytest.mark.rule("2.10/dwell_time", "8/dwell_time", side="client")
 def test_dwell_time_is_1_to_30_minutes() -> None:
     def staying(minutes: int) -> dict[str, Any]:
@@ -515,6 +715,56 @@ def test_the_service_chooses_between_the_languages_of_a_push() -> None:
     assert push.languages_apart() == ()
 
 
+# Variants
+
+
+def test_a_variant_replaces_what_it_says_and_leaves_the_rest_also_after_the_ledger_kept_it() -> None:
+    variants = {"a": HALF, "b": {**HALF, "message": {"text": "Other", "picture": "https://a.example/p.png"}}}
+    made = campaign(
+        message={"title": "T", "text": "W", "url": "https://a.example"},
+        channels={"ios_push": {}, "android_push": {"title": "Own"}},
+        variants=variants,
+    )
+    kept = Campaign.model_validate_json(made.model_dump_json())
+    for whole in (made, kept):
+        other = whole.edition(Edition(variant="b"), PERIOD_END)
+        assert other.words(Channel.IOS_PUSH) == Message(
+            title="T", text="Other", url="https://a.example", picture="https://a.example/p.png"
+        )
+        assert other.words(Channel.ANDROID_PUSH).title == "Own"
+        assert other.variants == {}
+        assert whole.edition(Edition(variant="a"), PERIOD_END).message == made.message
+
+
+def test_a_variant_replaces_a_channel_as_a_whole_and_a_template() -> None:
+    channels = {"email": EMAIL, "sms": SMS}
+    other = {**HALF, "channels": {"email": {**EMAIL, "subject": "Other"}}}
+    made = campaign(channels=channels, variants={"a": HALF, "b": other}).edition(
+        Edition(variant="b"), PERIOD_END
+    )
+    assert made.channels == Channels.model_validate({"email": {**EMAIL, "subject": "Other"}, "sms": SMS})
+    template = {**HALF, "template": {"id": 5, "channels": ["email"]}}
+    executed = campaign(**EXECUTED, variants={"a": HALF, "b": template})
+    ids = [executed.edition(Edition(variant=name), PERIOD_END).template for name in ("a", "b")]
+    assert [each and each.id for each in ids] == [4, 5]
+
+
+def test_a_variant_that_the_campaign_lacks_is_refused() -> None:
+    with pytest.raises(CampaignError, match="no variant 'c'"):
+        campaign(**PUSHED).edition(Edition(variant="c"), PERIOD_END)
+
+
+def test_the_dates_of_a_variants_inbox_follow_from_the_period_too() -> None:
+    resolved = campaign(
+        message={"title": "T", "text": "W"},
+        channels={"inbox": {}},
+        variants={"a": HALF, "b": {**HALF, "channels": {"inbox": {"keep": until(None)}}}},
+    ).resolved(PERIOD_END)
+    [(path, keep)] = resolved.keepings()
+    assert path == ("variants", "b", "channels", "inbox", "keep")
+    assert keep.ends_at() == datetime(2026, 3, 2, 10, tzinfo=UTC)
+
+
 # Time
 
 
@@ -606,3 +856,56 @@ def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:
 def test_a_moment_without_a_date_has_no_timestamp() -> None:
     with pytest.raises(ValueError, match="resolve the campaign first"):
         Until(time="23:00", time_zone="UTC").timestamp()
+
+
+# What is over
+
+
+@pytest.mark.parametrize(
+    ("fields", "found", "ends"),
+    [
+        ({"send": {**DAILY, "end": "2026-12-24"}}, "send.end", "2026-12-25T00:00+00:00"),
+        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "Asia/Tokyo"}}, "send.end", "2026-12-24T15:00+00:00"),
+        # each person's own zone: the last in which that day ends
+        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "user"}}, "send.end", "2026-12-25T12:00+00:00"),
+        ({"push_expiry": until("2026-12-24")}, "push_expiry.until", "2026-12-24T10:00+00:00"),
+        (
+            {"channels": {"inbox": {"keep": until("2026-12-24")}}},
+            "channels.inbox.keep.until",
+            "2026-12-24T10:00+00:00",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
+    fields: dict[str, Any], found: str, ends: str
+) -> None:
+    end, minute = datetime.fromisoformat(ends), timedelta(minutes=1)
+    resolved = campaign(**{**PUSHED, **fields}).resolved(EVENING)
+    resolved.check_not_over(end)
+    with pytest.raises(CampaignError) as error:
+        resolved.check_not_over(end + minute)
+    assert str(error.value) == (
+        f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC; "
+        f"allowed: one after {end + minute:%Y-%m-%d %H:%M} UTC, for it is over by now"
+    )
+
+
+def test_what_has_no_end_is_never_over() -> None:
+    for send in ({"kind": "now"}, DAILY):
+        lasting = {"length": 3, "unit": "days"}
+        campaign(**PUSHED, send=send, push_expiry=lasting).check_not_over(datetime(2099, 1, 1, tzinfo=UTC))
+
+
+def test_what_the_service_repeats_lives_from_its_start_to_its_end() -> None:
+    assert campaign(**PUSHED, send={**DAILY, "end": "2026-12-24"}).life == Period(
+        datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 12, 24, tzinfo=UTC)
+    )
+    assert campaign(**PUSHED, send=TONIGHT).life is None
+    assert campaign(**PUSHED).life is None
+
+
+def test_zones_are_sent_apart_for_what_is_said_or_for_when() -> None:
+    windowed = campaign(**PUSHED, gates={"window": WINDOW}, send=TONIGHT)
+    assert (windowed.zones_apart, windowed.default_zone) == (True, "Asia/Tokyo")
+    assert windowed.edition(Edition(time_zone="Asia/Tokyo"), PERIOD_END).send == windowed.send
+    assert not campaign(**PUSHED, send=TONIGHT).zones_apart

@@ -100,12 +100,12 @@ class Once(Value):
         return self.model_copy(update={"date": at.date(), "time": f"{at:%H:%M}"})
 
     def sends_at(self) -> datetime:
-        """Give the moment by which everybody is sent to; it must be resolved."""
+        """Give the moment (UTC) by which everybody is sent to; it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: it has no date yet")
         if self.time_zone == OWN_ZONE:
-            return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE)
-        return moment(self.date, self.time, self.time_zone)
+            return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE).astimezone(UTC)
+        return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
 
 class Window(Value):
@@ -236,10 +236,10 @@ class Until(Value):
         return self.model_copy(update={"date": day})
 
     def moment(self) -> datetime:
-        """Give the moment itself; it must be resolved."""
+        """Give the moment itself (UTC); it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: this moment has no date yet")
-        return moment(self.date, self.time, self.time_zone)
+        return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
     def timestamp(self) -> int:
         """Give it in Unix seconds; it must be resolved."""
