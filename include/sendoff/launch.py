@@ -5,30 +5,33 @@ Once for each launch key: what the ledger holds already is given back as it was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Engine
-
 from sendoff import warehouse
 from sendoff.audience import Audience, build_audience
-from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.errors import AudienceError
+from sendoff.campaign import Campaign, CampaignFolder, Edition
+from sendoff.campaign.schedule import Once
+from sendoff.campaign.values import QUERY_ZONE
+from sendoff.errors import AudienceError, OvertakenError, PermanentError
 from sendoff.gates import GateResult, gates_of, raise_if_closed, record_gates
 from sendoff.identifiers import Identifiers
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.left_out import Kept, Rule, Warehouses, apply_rules, read_excluded
 from sendoff.parameters import template_columns, with_parameters
 from sendoff.period import Period, launch_key
 from sendoff.sample import sample_request
-from sendoff.segments import Segment, segments_of
+from sendoff.segments import ALIKE, Segment, segments_of
 
-__all__ = ["Launch", "Period", "Plan", "launch_key", "plan_launch", "prepare_launch"]
+__all__ = ["Launch", "Period", "Plan", "Warehouses", "launch_key", "plan_launch", "prepare_launch"]
 
+_log = logging.getLogger(__name__)
 
-Warehouses = Callable[[str], str | Engine]
-"""Gives what a warehouse's queries run on, a SQLAlchemy URL or engine, by the name of its connection."""
+_MOST_PLANS = 20  # of one launch, each overtaken by another launch; then the caller comes again
+_UNCUT = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class Plan:
     ``campaign`` is resolved for the period. ``audience`` is None where the service chooses the people. ``left_out``:
     whom the query named and who is not sent to, by reason; the holdout among them is part of the audience. ``segments``
     are everybody else. ``sends_at``: by when the service has sent; None: again and again. ``previous``: the campaign's
-    last launch.
+    last launch. ``not_compared``: sentences on what might have left somebody out and could not be compared.
     """
 
     campaign: Campaign
@@ -48,6 +51,7 @@ class Plan:
     sends_at: datetime | None
     previous: Launch | None
     gates: tuple[GateResult, ...]
+    not_compared: tuple[str, ...] = ()
 
     @property
     def people(self) -> int | None:
@@ -62,6 +66,8 @@ def prepare_launch(
     period: Period,
     warehouses: Warehouses,
     resend: int = 0,
+    reason: str | None = None,
+    who: str | None = None,
     size_limit: int | None = None,
     due_at: datetime | None = None,
     now: datetime | None = None,
@@ -69,35 +75,51 @@ def prepare_launch(
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``size_limit``: the most people that it is sent to; ``due_at``: when it was to be made. Raises LateError where it
-    is too late, GateError where another gate is closed, and what :func:`plan_launch` raises; then nothing is frozen.
+    ``resend``: above 0 it needs a ``reason``, which the ledger keeps with the name of ``who`` gave it. ``size_limit``:
+    the most people that are kept, before the holdout; ``due_at``: when it was to be made. Raises LateError where it is
+    too late, GateError where another gate is closed, and what :func:`plan_launch` raises; then nothing is frozen. Where
+    its rules look at other launches and one is made meanwhile, it is planned again; OvertakenError where that does not
+    end.
     """
     moment = now or datetime.now(UTC)
     connection = folder.campaign.connection
     key = launch_key(connection, folder.name, period, resend)
     if frozen := ledger.launches.find(key):
         return frozen
-    plan = plan_launch(
-        ledger, folder, period=period, warehouses=warehouses, size_limit=size_limit, due_at=due_at, now=moment
-    )
-    raise_if_closed(folder.name, plan.gates)
-    launch = ledger.launches.freeze(
-        key,
-        connection=connection,
-        campaign=folder.name,
-        period=period,
-        resend=resend,
-        definition=plan.campaign.model_dump_json(),
-        audience=plan.audience,
-        segments=plan.segments,
-        now=moment,
-        state="held" if plan.campaign.approval.is_needed(plan.people) else "released",
-        due_at=due_at,
-        sends_at=plan.sends_at,
-        left_out=plan.left_out,
-    )
-    record_gates(ledger, key, plan.gates, now=moment)
-    return launch
+    decision = _resent(folder.name, key, resend, reason, who, moment)
+    asked = _ask(folder, period=period, warehouses=warehouses, now=moment)
+    for _ in range(_MOST_PLANS):
+        seen = ledger.launches.count(connection) if folder.campaign.audience.depend_on_launches else None
+        plan = _plan(ledger, folder, asked, period=period, size_limit=size_limit, due_at=due_at, now=moment)
+        raise_if_closed(folder.name, plan.gates)
+        try:
+            launch = ledger.launches.freeze(
+                key,
+                connection=connection,
+                campaign=folder.name,
+                period=period,
+                resend=resend,
+                definition=plan.campaign.model_dump_json(),
+                audience=plan.audience,
+                segments=plan.segments,
+                now=moment,
+                state="held" if plan.campaign.approval.is_needed(plan.people) else "released",
+                due_at=due_at,
+                sends_at=plan.sends_at,
+                left_out=plan.left_out,
+                seen=seen,
+                decision=decision,
+            )
+        except OvertakenError:
+            if frozen := ledger.launches.find(key):
+                return frozen
+            _log.info(
+                "campaign %s: another launch was made meanwhile, so this one is planned again", folder.name
+            )
+            continue
+        record_gates(ledger, key, plan.gates, now=moment)
+        return launch
+    raise OvertakenError(f"campaign {folder.name}: {_MOST_PLANS} times another launch was made meanwhile")
 
 
 def plan_launch(
@@ -106,7 +128,7 @@ def plan_launch(
     *,
     period: Period,
     warehouses: Warehouses,
-    size_limit: int | None = None,  # noqa: ARG001 - not yet
+    size_limit: int | None = None,
     due_at: datetime | None = None,
     now: datetime,
 ) -> Plan:
@@ -117,25 +139,78 @@ def plan_launch(
     Raises QueryError and AudienceError; an audience of nobody is an error. Raises CampaignError where a request for
     these people cannot be written, or what the file dates is over.
     """
+    asked = _ask(folder, period=period, warehouses=warehouses, now=now)
+    return _plan(ledger, folder, asked, period=period, size_limit=size_limit, due_at=due_at, now=now)
+
+
+def _resent(
+    campaign: str, key: str, resend: int, reason: str | None, who: str | None, now: datetime
+) -> Decision | None:
+    if not resend:
+        return None
+    if not reason or not reason.strip():
+        raise PermanentError(
+            f"campaign {campaign}: resend {resend} sends a period again that may have been sent before; "
+            "found no reason; allowed: a reason, as text"
+        )
+    return Decision(key, "resend", who or "unknown", reason.strip(), {"resend": resend}, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a launch begins with: its campaign, resolved, and what the warehouse and the folder's files gave.
+
+    ``audience``: None where the service chooses the people.
+    """
+
+    campaign: Campaign
+    audience: Audience | None
+    excluded: Mapping[Rule, Identifiers]
+
+
+def _ask(folder: CampaignFolder, *, period: Period, warehouses: Warehouses, now: datetime) -> _Asked:
     campaign = folder.campaign.resolved(period.end)
     campaign.check_not_over(now)
+    if folder.audience_sql is None:
+        return _Asked(campaign, None, {})
+    parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
+    source = warehouses(campaign.warehouse)
+    with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
+        audience = build_audience(batches, columns=template_columns(campaign))
+    if not len(audience.identifiers):
+        raise AudienceError(_nobody(folder.name, audience))
+    excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
+    return _Asked(campaign, audience, excluded)
+
+
+def _plan(
+    ledger: Ledger | None,
+    folder: CampaignFolder,
+    asked: _Asked,
+    *,
+    period: Period,
+    size_limit: int | None,
+    due_at: datetime | None,
+    now: datetime,
+) -> Plan:
+    campaign = asked.campaign
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
-    audience = _read_audience(folder, period=period, warehouses=warehouses)
+    kept = _kept(ledger, folder, asked, period=period, size_limit=size_limit, now=now)
     segments = (
-        tuple(with_parameters(segments_of(campaign, audience, name=folder.name), audience))
-        if audience
+        tuple(with_parameters(segments_of(campaign, kept.sent_to, name=folder.name), kept.sent_to))
+        if kept
         else (Segment(None),)
     )
+    audience = kept.audience if kept else None
     identified_by = audience.identified_by if audience else "device_id"
     for segment in _first_of_each_edition(segments):  # what cannot be written is refused before it is frozen
         sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
-    sends_at = _sends_at(campaign, segments, period, now)
     return Plan(
         campaign=campaign,
         audience=audience,
-        left_out={},
+        left_out=kept.left_out if kept else {},
         segments=segments,
-        sends_at=sends_at,
+        sends_at=_sends_at(campaign, {segment.edition for segment in segments}, period, now),
         previous=previous,
         gates=gates_of(
             campaign,
@@ -146,7 +221,46 @@ def plan_launch(
             period_end=period.end,
             now=now,
         ),
+        not_compared=kept.not_compared if kept else (),
     )
+
+
+def _kept(
+    ledger: Ledger | None,
+    folder: CampaignFolder,
+    asked: _Asked,
+    *,
+    period: Period,
+    size_limit: int | None,
+    now: datetime,
+) -> Kept | None:
+    """Hold the audience against the campaign's rules; None where the service chooses the people."""
+    if asked.audience is None:
+        if size_limit is not None:
+            raise AudienceError(
+                f"campaign {folder.name}: no size limit holds for people whom the service chooses"
+            )
+        return None
+    editions = _editions(asked.campaign, asked.audience, folder.name)
+    kept = apply_rules(
+        folder,
+        asked.audience,
+        excluded=asked.excluded,
+        ledger=ledger,
+        sends_at=_sends_at(asked.campaign, editions, period, now) or now,
+        size_limit=size_limit,
+    )
+    if not len(kept.sent_to.identifiers):
+        raise AudienceError(_nobody(folder.name, kept.sent_to))
+    return kept
+
+
+def _editions(campaign: Campaign, audience: Audience, name: str) -> set[Edition]:
+    """Give editions that between them are sent at every moment at which the whole audience would be."""
+    if isinstance(campaign.send, Once) and campaign.send.time_zone == QUERY_ZONE:
+        uncut = campaign.model_copy(update={"segment_size": _UNCUT})
+        return {segment.edition for segment in segments_of(uncut, audience, name=name)}
+    return {ALIKE}
 
 
 def _first_of_each_edition(segments: Iterable[Segment]) -> Iterator[Segment]:
@@ -157,23 +271,10 @@ def _first_of_each_edition(segments: Iterable[Segment]) -> Iterator[Segment]:
             yield segment
 
 
-def _read_audience(folder: CampaignFolder, *, period: Period, warehouses: Warehouses) -> Audience | None:
-    if folder.audience_sql is None:
-        return None
-    parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
-    source = warehouses(folder.campaign.warehouse)
-    with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
-        audience = build_audience(batches, columns=template_columns(folder.campaign))
-    if not len(audience.identifiers):
-        raise AudienceError(_nobody(folder.name, audience))
-    return audience
-
-
 def _sends_at(
-    campaign: Campaign, segments: tuple[Segment, ...], period: Period, now: datetime
+    campaign: Campaign, editions: Iterable[Edition], period: Period, now: datetime
 ) -> datetime | None:
     """Give the moment by which everybody is sent to; what is sent at once is sent when it is frozen, or later."""
-    editions = {segment.edition for segment in segments}
     moments = [campaign.edition(edition, period.end).send.sends_at() for edition in editions]
     known = [moment for moment in moments if moment is not None]
     return max([now, *known]) if known else None
@@ -182,5 +283,5 @@ def _sends_at(
 def _nobody(campaign: str, audience: Audience) -> str:
     if not audience.rows:
         return f"campaign {campaign}: the audience query gave no rows; nothing was sent"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items())
+    reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items() if count)
     return f"campaign {campaign}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"

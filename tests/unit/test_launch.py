@@ -79,7 +79,8 @@ def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
 
 def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
     first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
-    assert prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, resend=1) != first
+    again = {"resend": 1, "reason": "the link was broken"}
+    assert prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, **again) != first
 
 
 def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
