@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -21,6 +23,7 @@ from sendoff.campaign import load_campaign
 from sendoff.client import Client
 from sendoff.dispatch import Sender, work
 from sendoff.errors import GateError, NotYetError
+from sendoff.identifiers import integers
 from sendoff.launch import Launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
@@ -385,6 +388,39 @@ def test_a_template_is_executed_with_what_belongs_to_each_person(shop: Shop, tmp
     assert template.words(mailbox(6), EMAIL)["subject"] == "On its way, Grace"
 
 
+def test_the_rules_of_an_audience_leave_people_out(later: Shop) -> None:
+    name = example("audience_rules").name
+    later.send(example("push_with_picture"))
+    colleagues = [phone(12), phone(13)]
+    later.ledger.lists.store("colleagues", "device_id", integers(colleagues), "a test", datetime.now(UTC))
+    later.send(example(name))
+    returned = later.rows((example(name) / "returned.sql").read_text(encoding="utf-8"))
+    out = {
+        "returned": {row[0] for row in returned},
+        "sent to": set(later.named("push_with_picture")),
+        "colleagues": set(colleagues),
+        "complained": {phone(4), phone(5)},
+    }
+    named = set(later.named(name))
+    for reason, people in out.items():
+        assert named & people, reason
+    left = named.difference(*out.values())
+    held_out = {device for device in left if position(device, f"holdout {name}") < 2**64 // 10}
+    assert held_out
+    [made] = later.made("Lapsed buyers")
+    assert made.people() == sorted(left - held_out)
+
+
+def position(device: int, salt: str) -> int:
+    """Where somebody stands by chance, as ``sendoff.shares`` documents it for anybody to compute."""
+    every = 2**64 - 1
+    seed = int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=8).digest(), "big")
+    z = ((device ^ seed) + 0x9E3779B97F4A7C15) & every
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & every
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & every
+    return z ^ (z >> 31)
+
+
 def test_variants_share_the_people_and_say_different_words(shop: Shop) -> None:
     shop.send(example("variants"))
     plain, personal = sorted(
@@ -422,3 +458,8 @@ def test_a_careful_launch_waits_for_a_person_for_its_hours_and_for_its_first_wav
 
 def at(day: date, hour_minute: str, zone: str) -> datetime:
     return datetime.combine(day, time.fromisoformat(hour_minute), ZoneInfo(zone))
+
+
+def test_each_example_is_sent_by_a_test() -> None:
+    sent = set(re.findall(r'example\("(\w+)"\)', Path(__file__).read_text(encoding="utf-8")))
+    assert sent == {folder.name for folder in (EXAMPLES / "campaigns").iterdir()}
