@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sendoff import warehouse
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.launch import Launch, prepare_launch
+from sendoff.ledger import Ledger
 from sendoff.period import Period, dispatch_key, launch_key
 
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001
@@ -89,3 +96,67 @@ def test_a_campaign_that_the_service_repeats_has_one_period_for_its_life() -> No
     whole = Period.of_campaign(date(2026, 3, 1), date(2026, 12, 24))
     assert whole.key == "2026-03-01T00:00:00Z/2026-12-24T00:00:00Z"
     assert Period.of_campaign(date(2026, 3, 1), "never").key == "2026-03-01T00:00:00Z/2026-03-01T00:00:00Z"
+
+
+# In a launch
+
+PARTITIONED = """
+SELECT device_id FROM wishes
+WHERE shop = :partition OR (:partition IS NULL AND shop = 'all')
+"""
+
+
+@pytest.fixture
+def wishes(tmp_path: Path) -> str:
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as connection, connection:
+        connection.execute("CREATE TABLE wishes (device_id INTEGER, shop TEXT)")
+        rows = [(1, "cork"), (2, "cork"), (3, "galway"), (4, "all")]
+        connection.executemany("INSERT INTO wishes VALUES (?, ?)", rows)
+    return f"sqlite:///{tmp_path / 'warehouse.db'}"
+
+
+def freeze(ledger: Ledger, wishes: str, partition: str | None, days_ago: int = 0) -> Launch:
+    made = Campaign.model_validate(
+        {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
+    )
+    folder = CampaignFolder("spring", made, PARTITIONED, Path("spring"))
+    ago = timedelta(days=days_ago)
+    period = Period(DAY.start - ago, DAY.end - ago, partition)
+    return prepare_launch(ledger, folder, period=period, warehouses=lambda _: wishes)
+
+
+def test_each_partition_is_a_launch_of_its_own_people(ledger: Ledger, wishes: str) -> None:
+    launches = {name: freeze(ledger, wishes, name) for name in ("cork", "galway", None)}
+    assert {name: list(ledger.launches.audience(each.launch_key)) for name, each in launches.items()} == {
+        "cork": [1, 2],
+        "galway": [3],
+        None: [4],
+    }
+    assert {name: each.period.partition for name, each in launches.items()} == {
+        name: name for name in launches
+    }
+    assert freeze(ledger, wishes, "cork") == launches["cork"]
+
+
+def test_a_launch_is_compared_with_the_last_of_its_partition_if_there_is_one(
+    ledger: Ledger, wishes: str
+) -> None:
+    cork, galway = freeze(ledger, wishes, "cork", 2), freeze(ledger, wishes, "galway", 1)
+
+    def previous(partition: str | None) -> Launch | None:
+        period = Period(DAY.start, DAY.end, partition)
+        return ledger.launches.previous("sendoff_default", "spring", period)
+
+    assert previous("cork") == cork
+    assert previous("galway") == galway
+    assert previous("sligo") == galway
+    whole = freeze(ledger, wishes, None, 3)
+    assert previous(None) == whole
+
+
+def test_a_query_on_postgresql_takes_a_partition_and_none(postgres_url: str) -> None:
+    for partition, there in (("cork's", ["cork's"]), (None, [None])):
+        with warehouse.read(
+            postgres_url, "SELECT CAST(:partition AS text) AS shop", parameters={"partition": partition}
+        ) as batches:
+            assert [row["shop"] for batch in batches for row in batch.to_pylist()] == there

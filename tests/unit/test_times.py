@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -10,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.campaign.gates import SendWindow
 from sendoff.campaign.schedule import Once
+from sendoff.errors import CampaignError
 from sendoff.gates import opens_at
+from sendoff.launch import prepare_launch
+from sendoff.ledger import Ledger
 
 SPRING, AUTUMN = date(2027, 3, 28), date(2027, 10, 31)  # Europe/Dublin: 01:00 to 02:00, and 02:00 to 01:00
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -180,3 +185,52 @@ def test_a_window_that_is_closed_opens_later_and_within_two_days(
         assert earliest <= f"{now.astimezone(ZoneInfo(zone)):%H:%M}" <= latest
     else:
         assert now < opens <= now + 2 * DAY
+
+
+# In a launch
+
+
+def test_what_is_over_is_refused_before_the_warehouse_is_asked_or_anything_frozen(ledger: Ledger) -> None:
+    send = {
+        "kind": "recurring",
+        "time": "08:00",
+        "time_zone": "UTC",
+        "start": "2026-03-01",
+        "end": "2026-03-31",
+    }
+    made = Campaign.model_validate(
+        {"title": "A", "message": {"text": "W"}, "channels": {"android_push": {}}, "send": send}
+    )
+    folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
+    assert made.life is not None
+    with pytest.raises(CampaignError, match=r"send\.end: found an end at 2026-04-01 00:00 UTC"):
+        prepare_launch(
+            ledger,
+            folder,
+            period=made.life,
+            warehouses=lambda _: "sqlite:////nowhere/at/all.db",
+            now=utc("2026-04-01T00:01"),
+        )
+    assert ledger.launches.search() == []
+
+
+def test_what_is_repeated_is_one_launch_for_its_life(ledger: Ledger, tmp_path: Path) -> None:
+    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "start": "2026-03-01", "end": "never"}
+    made = Campaign.model_validate(
+        {"title": "A", "message": {"text": "W"}, "channels": {"android_push": {}}, "send": send}
+    )
+    folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
+    assert made.life is not None
+    (tmp_path / "warehouse.db").touch()
+    launches = [
+        prepare_launch(
+            ledger,
+            folder,
+            period=made.life,
+            warehouses=lambda _: f"sqlite:///{tmp_path / 'warehouse.db'}",
+            now=now,
+        )
+        for now in (utc("2026-03-01T06:00"), utc("2026-09-01T06:00"))
+    ]
+    assert launches[0] == launches[1]
+    assert ledger.launches.search() == launches[:1]
