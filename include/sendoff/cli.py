@@ -100,7 +100,11 @@ def preview(
     ] = None,
     period_end: Annotated[
         datetime | None,
-        typer.Option(help="End of the period, in UTC; default: today 00:00, or what the campaign says"),
+        typer.Option(
+            help="End of the period, in UTC; default: the last midnight, or the next for what is sent "
+            "at a time of day",
+            show_default=False,
+        ),
     ] = None,
     days: Annotated[int, typer.Option(min=0, help="Length of the period")] = 1,
     size_limit: Annotated[int | None, typer.Option(min=1, help="Most people that are sent to")] = None,
@@ -131,7 +135,8 @@ def preview(
 
 
 def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
-    """Give the period that is asked for, else the last day that is over; and what must be said of the choice."""
+    """Give the period that is asked for, else one like that of the next run; and what must be said of the choice."""
+    from sendoff.campaign.schedule import Once
     from sendoff.period import Period
 
     if end is not None:
@@ -140,15 +145,16 @@ def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tu
     if campaign.life:
         return campaign.life, []
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    period = Period(end - timedelta(days=days), end)
     if not campaign.schedule:
-        return period, []
+        return Period(end - timedelta(days=days), end), []
+    if isinstance(campaign.send, Once) and campaign.send.date is None:
+        end += timedelta(days=1)  # the next run sends at a time of day that is not over
     when = f"{campaign.schedule} ({campaign.schedule_time_zone})"
     remark = (
-        f"The period was chosen here: {days} day(s) up to the last midnight in UTC. The DAG's may differ: it is the "
-        f"time between two runs, by its schedule {when}. Give --period-end and --days to see that one."
+        f"The period was chosen here, up to {end:%Y-%m-%d} 00:00 UTC. The DAG's may differ: it is the time between two "
+        f"runs, by its schedule {when}. Give --period-end and --days to see that one."
     )
-    return period, [remark]
+    return Period(end - timedelta(days=days), end), [remark]
 
 
 def _warehouses(given: list[str]) -> Callable[[str], str]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from sendoff.audience import GROUP_COLUMNS, Audience
 from sendoff.campaign import Campaign, CampaignFolder, Edition
@@ -197,14 +198,14 @@ def _planned(name: str, period: Period, plan: Plan) -> _Made:
         rows=audience.rows if audience else 0,
         dropped=audience.dropped if audience else {},
         audience=audience.identifiers if audience else None,
-        left_out={reason: len(members) for reason, members in plan.left_out.items()},
+        left_out={reason: len(members) for reason, members in plan.left_out.items() if len(members)},
         groups=audience.groups if audience else {},
         parts=[(segment.edition, segment.wave, len(segment)) for segment in plan.segments],
         first=plan.segments[0] if plan.segments else None,
         previous=plan.previous,
         gates=plan.gates,
         columns={*audience.groups, *audience.ignored_columns} if audience else None,
-        warnings=[*_remarks(audience)] if audience else [],
+        warnings=[*plan.not_compared, *(_remarks(audience) if audience else ())],
     )
 
 
@@ -332,7 +333,10 @@ def _zones(made: _Made) -> list[Zone]:
     sends = {
         name: made.campaign.edition(Edition(time_zone=name), made.period.end).send for name in sorted(people)
     }
-    at = {name: send.sends_at() if isinstance(send, Once) else None for name, send in sends.items()}
+    at = {
+        name: send.sends_at().astimezone(ZoneInfo(name)) if isinstance(send, Once) else None
+        for name, send in sends.items()
+    }
     zones = [Zone(name, people[name], at[name]) for name in sends]
     return sorted(zones, key=lambda zone: zone.sends_at or made.period.end)
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.highlighter import JSONHighlighter
@@ -19,10 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sendoff.figures import share
-from sendoff.preview import Preview
+from sendoff.preview import Preview, Zone
 from sendoff.rendering import Rendering
 
 _MOST_VALUES = 8
+_MOST_ZONES = 4
 _CHOSEN = {
     "broadcast": "The service sends it to its whole user base",
     "saved_segments": "The service chooses the people, by segments that it keeps",
@@ -30,7 +31,7 @@ _CHOSEN = {
 }
 # Controls of a terminal, and those that turn the direction of writing and so hide what a text says.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:@])")
+_MARKS = re.compile(r"([\\`*_\[\]|~#])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A table; columns whose name begins with ``#`` hold numbers."""
+    """A table; names of columns begin with # for numbers, with ` for what comes from the file or the warehouse."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -157,23 +158,30 @@ def _parts(preview: Preview) -> Iterator[_Section]:
         if sizes:
             yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], preview.people)]
     if preview.time_zones:
-        rows = [
-            (
-                zone.time_zone,
-                f"{zone.people:,}",
-                _local(zone.sends_at) if zone.sends_at else "as soon as its window is open",
-            )
-            for zone in preview.time_zones[:_MOST_VALUES]
-        ]
-        if more := preview.time_zones[_MOST_VALUES:]:
-            rows.append((f"{len(more)} others", f"{sum(zone.people for zone in more):,}", "later"))
-        yield "By time zone", [_Rows(("time zone", "#people", "sent there at"), rows)]
+        yield "By time zone", [_zones(preview.time_zones)]
     if preview.waves:
         waves = [(str(number), f"{size:,}") for number, size in enumerate(preview.waves, start=1)]
         yield "By wave", [_Rows(("wave", "#people"), waves)]
     for column, sizes in preview.groups.items():
-        if sizes:
+        if sizes and not (column == "time_zone" and preview.time_zones):
             yield f"The audience by {column}", [_sizes(sizes, column, preview.audience)]
+
+
+def _zones(zones: Sequence[Zone]) -> _Rows:
+    """Give the time zones together that are sent to at the same time on the same clocks."""
+    alike: dict[str, list[Zone]] = {}
+    for zone in zones:
+        at = (
+            f"{zone.sends_at:%a %Y-%m-%d %H:%M (UTC%z)}" if zone.sends_at else "as soon as its window is open"
+        )
+        alike.setdefault(at, []).append(zone)
+    rows = []
+    for at, together in alike.items():
+        names = [zone.time_zone for zone in together[:_MOST_ZONES]]
+        if more := len(together) - len(names):
+            names.append(f"{more} more")
+        rows.append((at, f"{sum(zone.people for zone in together):,}", ", ".join(names)))
+    return _Rows(("sent at", "#people", "`time zones"), rows)
 
 
 def _sizes(sizes: Mapping[str, int], name: str, everybody: int | None) -> _Rows:
@@ -183,7 +191,7 @@ def _sizes(sizes: Mapping[str, int], name: str, everybody: int | None) -> _Rows:
     if more := largest[_MOST_VALUES:]:
         size = sum(size for _, size in more)
         rows.append((f"{len(more)} others", f"{size:,}", share(size, whole)))
-    return _Rows((name, "#people", "#share"), rows)
+    return _Rows((f"`{name}", "#people", "#share"), rows)
 
 
 def _when(preview: Preview) -> Iterator[_Block]:
@@ -267,11 +275,11 @@ def _printed(block: _Block) -> RenderableType:
 
 
 def _grid(*names: str) -> Table:
-    header = any(name.strip("#") for name in names)
+    header = any(name.strip("#`") for name in names)
     grid = Table(box=None, show_header=header, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for name in names:
         grid.add_column(
-            name.lstrip("#"), justify="right" if name.startswith("#") else "left", overflow="fold"
+            name.lstrip("#`"), justify="right" if name.startswith("#") else "left", overflow="fold"
         )
     return grid
 
@@ -289,12 +297,13 @@ def _marked(block: _Block) -> str:
         rows: Iterable[Sequence[str]] = [(sign, f"{count:,}", what) for sign, count, what in block.lines]
     else:
         names, rows = block.names, block.rows
+    cells = [_code if name.startswith("`") else _escaped for name in names]
     lines = [
-        f"| {' | '.join(_escaped(name.lstrip('#')) for name in names)} |",
-        f"| {' | '.join('---:' if name.startswith('#') else '---' for name in names)} |",
-        *(f"| {' | '.join(_code(cell) if cell else '' for cell in row)} |" for row in rows),
+        [_escaped(name.lstrip("#`")) for name in names],
+        ["---:" if name.startswith("#") else "---" for name in names],
+        *([write(cell) if cell else "" for write, cell in zip(cells, row, strict=True)] for row in rows),
     ]
-    return "\n".join(lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _fenced(block: _Literal) -> str:
@@ -329,14 +338,14 @@ def _spoken(reason: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{timedelta(seconds=round(seconds))} h"
+    if seconds < 10:
+        return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def _utc(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _local(at: datetime) -> str:
-    return f"{at:%a %Y-%m-%d %H:%M} (UTC{at:%z})"

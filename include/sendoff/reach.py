@@ -14,25 +14,26 @@ _KNOWN = frozenset({*_PUSHES.values(), *_BROWSERS, "email", "sms"})
 
 
 def unreached(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Iterator[str]:
-    """Say how many people are on platforms that no channel of the campaign pushes to.
+    """Say how many people are only on platforms that no channel of the campaign pushes to.
 
     Only of campaigns that do nothing but push: every other channel may reach anybody, whatever the device. A platform
     that the service's document does not name is passed over.
     """
     reached = _pushed_to(campaign)
-    if reached is None:
+    if reached is None or not platforms:
         return
-    reachable = [members for name, members in platforms.items() if name in reached or name not in _KNOWN]
-    for name, members in sorted(platforms.items()):
-        if name not in _KNOWN or name in reached or not len(members):
-            continue
-        lost = members - union(members.kind, reachable)
-        if len(lost):
-            everybody = len(union(members.kind, platforms.values()))
-            yield (
-                f"{len(lost):,} people ({share(len(lost), everybody)} of those with a platform) are on {name}, "
-                "which no channel of the campaign reaches."
-            )
+    idle = sorted(name for name in platforms if name in _KNOWN and name not in reached)
+    kind = next(iter(platforms.values())).kind
+    everybody = union(kind, platforms.values())
+    reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
+    counts = {name: len(platforms[name] - reachable) for name in idle}
+    lost = len(everybody - reachable)
+    if lost:
+        where = ", ".join(f"{name} ({count:,})" for name, count in counts.items() if count)
+        yield (
+            f"{lost:,} people, {share(lost, len(everybody))} of those with a platform, are where no channel of the "
+            f"campaign reaches: {where}."
+        )
 
 
 def _pushed_to(campaign: Campaign) -> frozenset[str] | None:

@@ -27,7 +27,8 @@ def sending_of(campaign: Campaign, editions: Iterable[Edition], period_end: date
     """Say when a resolved campaign is sent to the people of these editions."""
     send = campaign.send
     if not isinstance(send, Once):
-        return Sending(send.kind, _words(send), None, None)
+        waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
+        return Sending(send.kind, f"{_words(send)}{waits}", None, None)
     once = [
         made for each in set(editions) if isinstance(made := campaign.edition(each, period_end).send, Once)
     ]

@@ -132,6 +132,8 @@ def test_a_preview_with_a_closed_gate_says_so_and_ends_well(campaign: tuple[str,
     assert done.returncode == 0, done.stderr
     assert "WOULD NOT BE SENT (closed gates: most)" in done.stdout
     assert "4000001" not in done.stdout
+    limited = json.loads(sendoff("preview", folder, "--warehouse", url, "--size-limit", "2", "--json").stdout)
+    assert (limited["would_send"], limited["people"], limited["dropped"]["size_limit"]) == (True, 2, 1)
 
 
 def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str]) -> None:
@@ -151,6 +153,31 @@ def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str]) -> None
     given = json.loads(sendoff("preview", folder, "--warehouse", url, *asked).stdout)
     assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
     assert not any("The DAG's may differ" in warning for warning in given["warnings"])
+
+
+def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(campaign: tuple[str, str]) -> None:
+    folder, url = campaign
+    with (Path(folder) / "campaign.yaml").open("a") as file:
+        file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
+    done = sendoff("preview", folder, "--warehouse", url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sending"]["first_at"] > datetime.now(UTC).isoformat()
+
+
+def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
+    campaign: tuple[str, str], tmp_path: Path
+) -> None:
+    folder, url = campaign
+    with closing(sqlite3.connect(tmp_path / "support.db")) as support, support:
+        support.execute("CREATE TABLE complaints (device_id INTEGER)")
+        support.execute("INSERT INTO complaints VALUES (4000001)")
+    with (Path(folder) / "campaign.yaml").open("a") as file:
+        file.write("audience: {exclude: [{kind: query, file: complained.sql, warehouse: support}]}\n")
+    (Path(folder) / "complained.sql").write_text("SELECT device_id FROM complaints")
+    both = ("--warehouse", url, "--warehouse", f"support=sqlite:///{tmp_path / 'support.db'}")
+    done = sendoff("preview", folder, *both, "--json")
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads(done.stdout)["left_out"].values()) == 1
 
 
 def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
