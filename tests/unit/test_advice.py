@@ -141,7 +141,7 @@ def test_what_a_report_cannot_say_is_told(fields: dict[str, Any], where: list[st
 def test_a_query_without_platform_is_told_where_channels_differ() -> None:
     mixed = push("ios_push", "web_push")
     assert advice(mixed, columns=["device_id"]) == [
-        "audience.sql: no column platform; ios_push report no deliveries, so nobody can be told missing"
+        "audience.sql: no column platform; of ios_push no deliveries are reported, so nobody can be told missing"
     ]
     assert advice(mixed, columns=["device_id", "platform"]) == []
     assert advice(mixed) == []  # nobody knows the columns

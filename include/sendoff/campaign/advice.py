@@ -127,7 +127,7 @@ def sms_parts(text: str) -> tuple[int, str]:
     strange = {each for each in plain if each not in _GSM and each not in _GSM_TWICE}
     if strange:
         size, one, each_of_many = len(plain.encode("utf-16-le")) // 2, 70, 67
-        why = f"one part holds 70, because {len(strange)} different ones are outside the GSM alphabet"
+        why = f"one part holds 70, because of characters outside the GSM alphabet ({len(strange)} different)"
     else:
         size, one, each_of_many = len(plain) + sum(map(plain.count, _GSM_TWICE)), 160, 153
         why = "one part holds 160"
@@ -158,7 +158,7 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
         yield "gates.spread.missing: nobody of this campaign can be told missing, so it never stops anything"
     mixed = _reports_some(campaign)
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
-        yield f"audience.sql: no column platform; {mixed} report no deliveries, so nobody can be told missing"
+        yield f"audience.sql: no column platform; of {mixed} no deliveries are reported, so nobody can be told missing"
 
 
 def _reports_some(campaign: Campaign) -> str:
