@@ -195,7 +195,9 @@ def _goes_on(
 
     Raises GateError where a person must decide, NotYetError where it is too early.
     """
-    launch = ledger.launches.get(launch_key)
+    launch = ledger.launches.get(
+        launch_key
+    )  # before its progress: another worker may open a wave at any time
     progress = ledger.dispatches.progress(launch_key)
     planned = [part for part in progress if part.state == "planned"]
     if not planned or launch.state in _ENDED:
@@ -215,10 +217,10 @@ def _goes_on(
             raise NotYetError(f"launch {launch_key}: the window of gates.window is closed", min(openings))
         return True  # another worker gave a dispatch back, or a launch was released, a moment ago
     spread = campaign.gates.spread or Spread()
-    if any(part.state == "in_flight" for part in progress):
+    if any(part.state == "in_flight" and part.wave <= launch.wave for part in progress):
         until = now + spread.wait.timedelta()
         raise NotYetError(f"launch {launch_key}: wave {launch.wave} is in flight", until)
-    open_next_wave(ledger, launch_key, spread, now=now)
+    open_next_wave(ledger, launch, spread, now=now)
     return True
 
 

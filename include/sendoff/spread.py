@@ -45,17 +45,18 @@ class Judgement:
             yield _fault("missing", self.missing, self.people, "people missing", spread.missing)
 
 
-def open_next_wave(ledger: Ledger, launch_key: str, spread: Spread, *, now: datetime) -> None:
-    """Judge the open waves of a launch, all of them made, and open the next one or hold the launch.
+def open_next_wave(ledger: Ledger, launch: Launch, spread: Spread, *, now: datetime) -> None:
+    """Judge the open waves of a launch, and open the next one or hold the launch.
 
-    Of any number of workers at once, one decides. Raises NotYetError before the time of waiting is over.
+    ``launch``: as it was before its open waves were seen to be made. Where it has changed meanwhile nothing happens, so
+    of any number of workers at once one decides. Raises NotYetError before the time of waiting is over.
     """
-    launch = ledger.launches.get(launch_key)
+    launch_key = launch.launch_key
     released = _released_after(ledger.decisions.of_launch(launch_key))
     if released >= launch.wave:
         _open(ledger, launch, "somebody released the launch", None, now)
         return
-    newest = ledger.dispatches.newest_outcome(launch_key)
+    newest = ledger.dispatches.newest_outcome(launch_key, up_to_wave=launch.wave)
     if newest and now < (until := newest + spread.wait.timedelta()):
         raise NotYetError(f"launch {launch_key}: wave {launch.wave} is made, and post-backs may come", until)
     judged = _judge(ledger, launch, range(released + 1, launch.wave + 1), spread, now)

@@ -194,8 +194,8 @@ class Dispatches:
         with self._database.read() as connection:
             return [reason for reason in connection.scalars(query) if reason]
 
-    def newest_outcome(self, launch_key: str) -> datetime | None:
-        """Give the time of the newest outcome of a launch, or None before the first."""
+    def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
+        """Give the time of the newest outcome of a launch, or of its waves up to one; None before the first."""
         query = (
             sa.select(outcomes.c.recorded_at)
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
@@ -203,6 +203,8 @@ class Dispatches:
             .order_by(outcomes.c.recorded_at.desc())
             .limit(1)
         )
+        if up_to_wave is not None:
+            query = query.join(segments, _OF_SEGMENT).where(segments.c.wave <= up_to_wave)
         with self._database.read() as connection:
             return connection.scalar(query)
 

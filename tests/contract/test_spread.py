@@ -1,0 +1,295 @@
+"""What a campaign's gates allow, against the real service: judged by its own record of who was sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.audience import Audience
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign, Edition
+from sendoff.client import Client
+from sendoff.control import release
+from sendoff.dispatch import Sender, Tally, check_all_made, work
+from sendoff.errors import GateError, NotYetError
+from sendoff.identifiers import integers, union
+from sendoff.ledger import Ledger
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import Addresses
+from sendoff.reconcile import reconcile
+from sendoff.segments import Segment
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+HALF_AN_HOUR = timedelta(minutes=30)
+EVERYBODY = list(range(1, 101))
+WAVES = [
+    Segment(integers([1]), wave=1),
+    *(Segment(integers([n, n + 1, n + 2]), wave=2) for n in (2, 5, 8)),
+    *(Segment(integers(range(n, n + 10)), wave=3) for n in range(11, 101, 10)),
+]
+SPREAD = {"spread": {"shares": [1, 10], "wait": {"length": 30, "unit": "minutes"}, "refused": 1}}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.migrate()
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def service(service_start: Callable[..., Any]) -> Any:
+    return service_start()
+
+
+@pytest.fixture
+def sender(service: Any) -> Sender:
+    session = requests.Session()
+    tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
+    return Sender(Client(service.base_url, session, tokens), Addresses("http://127.0.0.1:9", ["x" * 32]))
+
+
+def freeze(
+    ledger: Ledger,
+    gates: dict[str, Any],
+    segments: Sequence[Segment] = WAVES,
+    *,
+    send: dict[str, Any] | None = None,
+    due_at: datetime | None = None,
+) -> None:
+    campaign = Campaign.model_validate(
+        {
+            "title": "Spring",
+            "message": {"title": "Hello", "text": "It is spring"},
+            "channels": {"android_push": {}},
+            "send": send or {"kind": "now"},
+            "gates": gates,
+            "post_backs": {"kinds": []},
+        }
+    ).resolved(PERIOD.end)
+    people = union("integer", [segment.identifiers for segment in segments if segment.identifiers])
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
+        segments=segments,
+        now=NOW,
+        due_at=due_at,
+        sends_at=NOW,
+    )
+
+
+def work_at(ledger: Ledger, sender: Sender, moment: datetime) -> Tally:
+    return work(ledger, KEY, sender, now=lambda: moment)
+
+
+def too_early(ledger: Ledger, sender: Sender, moment: datetime) -> datetime:
+    """Work, which comes too early, and give when to come again."""
+    with pytest.raises(NotYetError) as caught:
+        work_at(ledger, sender, moment)
+    return caught.value.until
+
+
+def sent_to(service: Any) -> list[int]:
+    """Everybody whom the service was told to send to, once for each telling."""
+    service.wait_until_quiet()
+    campaigns = service.admin("campaigns")["campaigns"]
+    return sorted(
+        device for each in campaigns for device in service.admin(f"campaigns/{each['id']}/truth")["targeted"]
+    )
+
+
+def fault(service: Any, kind: str, count: int) -> None:
+    asked = {"kind": kind, "at": ["create"], "count": count}
+    assert service.post("/admin/faults", json=asked).status_code == 201
+
+
+def decided(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(each.kind, each.who) for each in ledger.decisions.of_launch(KEY)]
+
+
+def test_a_spread_that_goes_well_reaches_everybody_once(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, SPREAD)
+    assert too_early(ledger, sender, NOW) == NOW + HALF_AN_HOUR
+    assert sent_to(service) == [1]
+    assert too_early(ledger, sender, NOW + HALF_AN_HOUR - timedelta(seconds=1)) == NOW + HALF_AN_HOUR
+    assert sent_to(service) == [1]
+    assert too_early(ledger, sender, NOW + HALF_AN_HOUR) == NOW + 2 * HALF_AN_HOUR
+    assert sent_to(service) == EVERYBODY[:10]
+    assert work_at(ledger, sender, NOW + 2 * HALF_AN_HOUR) == Tally(accepted=9)
+    assert sent_to(service) == EVERYBODY
+    assert decided(ledger) == [("wave", "sendoff")] * 2
+    check_all_made(ledger, KEY)
+
+
+@pytest.mark.parametrize("kind", ["403", "500"])  # refused; in doubt, which counts as refused
+def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_it(
+    service: Any, ledger: Ledger, sender: Sender, kind: str
+) -> None:
+    freeze(ledger, SPREAD)
+    fault(service, kind, 1)
+    later = too_early(ledger, sender, NOW)
+    for _ in range(2):  # calling again changes nothing
+        with pytest.raises(
+            GateError, match=r"is held: after wave 1: gates.spread.refused: found 1 of 1 requests"
+        ):
+            work_at(ledger, sender, later)
+    assert sent_to(service) == []
+    assert decided(ledger) == [("held", "sendoff")]
+    release(ledger, KEY, "ann", "one broken address")
+    latest = too_early(ledger, sender, later)
+    assert sent_to(service) == EVERYBODY[1:10]
+    # What somebody has agreed to is not held against the waves that follow.
+    assert work_at(ledger, sender, latest) == Tally(accepted=9)
+    assert sent_to(service) == EVERYBODY[1:]
+    assert decided(ledger) == [
+        ("held", "sendoff"),
+        ("released", "ann"),
+        ("wave", "sendoff"),
+        ("wave", "sendoff"),
+    ]
+
+
+def test_a_later_wave_is_judged_as_the_first_is(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, SPREAD)
+    later = too_early(ledger, sender, NOW)
+    fault(service, "403", 2)
+    latest = too_early(ledger, sender, later)
+    with pytest.raises(
+        GateError, match=r"after wave 2: gates.spread.refused: found 2 of 4 requests .*50.0 %"
+    ):
+        work_at(ledger, sender, latest)
+    assert sent_to(service) == [1, 8, 9, 10]
+
+
+def test_workers_at_once_open_each_wave_once(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, SPREAD)
+    moment, rounds = NOW, 0
+    tallies: list[Tally] = []
+    while ledger.dispatches.states(KEY).get("planned"):
+        at = moment
+
+        def attempt(_: int, at: datetime = at) -> Tally | datetime:
+            try:
+                return work_at(ledger, sender, at)
+            except NotYetError as error:
+                return error.until
+
+        with ThreadPoolExecutor(4) as pool:
+            ends = list(pool.map(attempt, range(4)))
+        tallies += [end for end in ends if isinstance(end, Tally)]
+        moment = max((end for end in ends if isinstance(end, datetime)), default=moment)
+        rounds += 1
+        assert rounds < 10
+    assert moment == NOW + 2 * HALF_AN_HOUR
+    assert sent_to(service) == EVERYBODY
+    assert decided(ledger) == [("wave", "sendoff")] * 2
+
+
+def window(zone: str, **more: str) -> dict[str, Any]:
+    return {"window": {"earliest": "10:00", "latest": "20:00", "time_zone": zone, **more}}
+
+
+def test_nothing_is_sent_while_the_window_is_closed(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, window("Europe/Dublin"), WAVES[:1])
+    assert too_early(ledger, sender, NOW) == NOW + timedelta(hours=1)
+    assert sent_to(service) == []
+    assert work_at(ledger, sender, NOW + timedelta(hours=1)) == Tally(accepted=1)
+    assert sent_to(service) == [1]
+
+
+def test_everybody_is_sent_to_within_the_window_of_their_own_zone(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    zones = ["America/New_York", "Asia/Tokyo", "Europe/Dublin"]
+    parts = [Segment(integers([n]), Edition(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
+    freeze(ledger, window("query", default_time_zone="UTC"), parts)
+    assert too_early(ledger, sender, NOW) == NOW + timedelta(hours=1)
+    assert sent_to(service) == [2]
+    assert too_early(ledger, sender, NOW + timedelta(hours=1)) == NOW + timedelta(hours=6)
+    assert sent_to(service) == [2, 3]
+    assert work_at(ledger, sender, NOW + timedelta(hours=6)) == Tally(accepted=1)
+    assert sent_to(service) == [1, 2, 3]
+
+
+def assert_not_sent(ledger: Ledger, why: str, *, people: int) -> None:
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who) == ("stopped", "sendoff")
+    assert why in str(decision.why)
+    assert reconcile(ledger, KEY).verdicts["not_sent"] == people
+    check_all_made(ledger, KEY)
+
+
+HOURS = {"lateness": {"length": 2, "unit": "hours"}}
+
+
+def test_what_is_too_late_is_not_sent_and_is_reported(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, HOURS, due_at=NOW)
+    late = NOW + timedelta(hours=2, seconds=1)
+    assert work_at(ledger, sender, late) == Tally()
+    assert work_at(ledger, sender, late) == Tally()
+    assert sent_to(service) == []
+    assert_not_sent(
+        ledger, "gates.lateness: found 2:00:01 h after it was due; allowed: at most 2 hours", people=100
+    )
+
+
+def test_what_becomes_too_late_on_the_way_is_sent_no_further(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, HOURS, [replace(segment, wave=1) for segment in WAVES], due_at=NOW)
+    moments = iter([NOW] * 6)  # a look at the clock before and after each request
+    assert work(ledger, KEY, sender, now=lambda: next(moments, NOW + timedelta(hours=3))).accepted < 13
+    made = len(sent_to(service))
+    assert 0 < made < 100
+    assert_not_sent(ledger, "gates.lateness", people=100 - made)
+
+
+def test_a_launch_that_was_made_in_time_is_not_stopped_afterwards(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, HOURS, WAVES[:1], due_at=NOW)
+    assert work_at(ledger, sender, NOW) == Tally(accepted=1)
+    assert work_at(ledger, sender, NOW + timedelta(days=1)) == Tally()
+    assert ledger.launches.get(KEY).state == "released"
+    assert sent_to(service) == [1]
+
+
+def test_what_was_to_be_sent_at_a_moment_that_is_over_is_not_requested(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    evening = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
+    freeze(ledger, {}, [Segment(integers([1])), Segment(integers([2, 3]))], send=evening)
+    assert work_at(ledger, sender, NOW + timedelta(hours=9, minutes=31)) == Tally()
+    assert sent_to(service) == []
+    assert_not_sent(ledger, "the moment of sending is over, and 2 requests are not made", people=3)
+
+
+def test_of_many_zones_those_whose_moment_lies_ahead_are_requested(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    # The service refuses moments that are past, so that these lie ahead of the real clock.
+    tomorrow = (datetime.now(UTC) + timedelta(days=2)).date()
+    evening = {"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"}
+    zones = ["America/New_York", "Asia/Tokyo"]
+    parts = [Segment(integers([n]), Edition(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
+    freeze(ledger, {}, parts, send={**evening, "date": f"{tomorrow}"})
+    between = datetime(tomorrow.year, tomorrow.month, tomorrow.day, 12, tzinfo=UTC)  # 21:00 in Tokyo
+    assert work_at(ledger, sender, between) == Tally(accepted=1)
+    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 1}
+    assert service.admin("campaigns")["total"] == 1
+    assert_not_sent(ledger, "the moment of sending is over, and 1 requests", people=1)
