@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from time import monotonic, sleep
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +15,7 @@ from sendoff.errors import AudienceError, NotFoundError, OvertakenError
 from sendoff.identifiers import Identifiers, empty, integers, strings
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.tables import verdicts
+from sendoff.ledger.tables import launches, verdicts
 from sendoff.outcome import Accepted, InDoubt, Refused
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
@@ -141,6 +143,39 @@ def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger:
     freeze(ledger, "second", seen=1)
     freeze(ledger, "third")  # whom it leaves out does not depend on others
     assert ledger.launches.count("service") == 3
+
+
+def test_a_launch_that_is_being_stored_is_waited_for(ledger: Ledger) -> None:
+    """On PostgreSQL, where transactions that write run side by side; SQLite lets one in at a time."""
+    engine = ledger._database._engine
+    if engine.dialect.name == "sqlite":
+        return
+    row = {
+        "launch_key": "1" * 32,
+        "connection": "service",
+        "campaign": "first",
+        "period_start": PERIOD.start,
+        "period_end": PERIOD.end,
+        "resend": 0,
+        "definition": "{}",
+        "created_at": NOW,
+    }
+    with ThreadPoolExecutor(1) as threads:
+        with ledger._database.write() as link:
+            link.execute(sa.insert(launches), row)
+            second = threads.submit(freeze, ledger, "second", seen=0)
+            deadline = monotonic() + 60
+            while not _somebody_waits(engine):
+                assert monotonic() < deadline, "it did not wait"
+                sleep(0.01)
+        with pytest.raises(OvertakenError):
+            second.result(timeout=60)
+
+
+def _somebody_waits(engine: sa.Engine) -> bool:
+    waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'launches'::regclass AND NOT granted"
+    with engine.connect() as connection:
+        return bool(connection.scalar(sa.text(waiting)))
 
 
 def test_launches_of_another_connection_reach_nobody_of_this_one(ledger: Ledger) -> None:
