@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import os
@@ -41,6 +42,8 @@ LedgerUrl = Annotated[
         "--ledger", help="SQLAlchemy URL of the ledger; default: SENDOFF_LEDGER_URL", show_default=False
     ),
 ]
+LaunchKey = Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")]
+Why = Annotated[str, typer.Option(help="The reason, for the ledger")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 
@@ -185,7 +188,7 @@ def schema() -> None:
 
 @app.command()
 def report(
-    launch: Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")],
+    launch: LaunchKey,
     ledger_url: LedgerUrl = None,
     as_json: AsJson = False,
     picture: Annotated[
@@ -204,6 +207,31 @@ def report(
         Console().print(as_table(figures))
     if picture:
         typer.echo(f"picture: {as_picture(figures, picture)}", err=as_json)
+
+
+@app.command()
+def release(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
+    """Let a launch that is held be sent; the ledger keeps who released it, and why."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        key = _only_launch(ledger, launch)
+        control.release(ledger, key, _who(), why)
+    typer.echo(f"launch {key} is released; clear its tasks that failed, so that they go on")
+
+
+@app.command()
+def stop(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
+    """Make no further request of a launch; the ledger keeps who stopped it, and why."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        key = _only_launch(ledger, launch)
+        control.stop(ledger, key, _who(), why)
+        states = ledger.dispatches.states(key)
+    typer.echo(
+        f"launch {key} is stopped: {states.get('planned', 0):,} requests are not made, and never will be"
+    )
 
 
 @app.command()
@@ -230,6 +258,13 @@ def demo(
         workspace=workspace,
     )
     raise typer.Exit(play(options))
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a user without a name
+        return f"user {os.getuid()}"
 
 
 def _only_launch(ledger: Ledger, prefix: str) -> str:
