@@ -104,7 +104,8 @@ def _summary(preview: Preview) -> Iterator[_Block]:
         why = f"closed gates: {', '.join(closed)}" if closed else f"the launch is {preview.state}"
         yield _Prose(f"WOULD NOT BE SENT ({why}).", is_alarm=True)
     elif preview.people is not None:
-        yield _Prose(f"It would be sent to {_people_of(preview.people)}.")
+        agreed = ", once somebody agreed" if preview.approval.is_needed else ""
+        yield _Prose(f"It would be sent to {_people_of(preview.people)}{agreed}.")
 
 
 def _sections(preview: Preview) -> Iterator[_Section]:
@@ -213,10 +214,7 @@ def _cost(preview: Preview) -> Iterator[_Block]:
         took = f"at {preview.rate:g} a second they take {_duration(preview.seconds)} or more"
     yield _Prose(f"{requests}; {took}.")
     if preview.waves and preview.wave_wait_seconds is not None:
-        waits = len(preview.waves) - 1
-        yield _Prose(
-            f"After each of the first {waits} waves, {_duration(preview.wave_wait_seconds)} of waiting."
-        )
+        yield _Prose(f"Between two waves, {_duration(preview.wave_wait_seconds)} of waiting.")
 
 
 def _approval(preview: Preview) -> str:

@@ -311,6 +311,7 @@ def test_who_must_agree_is_told(warehouse: str) -> None:
     asked = look(folder(approval={"needed": "above", "above": 4, "role": "crm_leads"}), warehouse)
     assert asked.approval.is_needed
     assert "crm_leads must agree within 4 h" in printed(asked)
+    assert "to 5 people, once somebody agreed" in printed(asked)
     assert "Nobody must agree" in printed(look(folder(), warehouse))
 
 
@@ -345,6 +346,16 @@ def test_an_execution_names_nobody_either(warehouse: str) -> None:
     seen = look(template, warehouse)
     assert seen.request == {"id": 7, "target_by": "id", "target": "<5 people>"}
     assert "the service's campaign 7" in printed(seen)
+
+
+def test_each_persons_own_values_are_shown_by_their_type(warehouse: str) -> None:
+    template = {"id": 7, "channels": ["sms"], "columns": ["first_name"]}
+    campaign = Campaign.model_validate({"title": "Spring", "template": template})
+    sql = SQL.replace("platform", "'Ann' || device_id AS first_name")
+    seen = look(CampaignFolder("spring", campaign, sql, Path("spring")), warehouse)
+    assert seen.request is not None
+    assert seen.request["target_with_params"] == {"<5 people>": {"first_name": "<text>"}}
+    assert "Ann" not in json.dumps(seen.to_json(whole_request=True))
 
 
 def test_what_may_be_a_secret_of_a_webhook_is_not_shown(warehouse: str) -> None:
