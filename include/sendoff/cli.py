@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +35,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+lists = typer.Typer(help="People to leave out, uploaded for campaigns to name.", no_args_is_help=True)
+app.add_typer(lists, name="lists")
 
 LedgerUrl = Annotated[
     str | None,
@@ -232,6 +235,70 @@ def stop(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
     typer.echo(
         f"launch {key} is stopped: {states.get('planned', 0):,} requests are not made, and never will be"
     )
+
+
+@app.command()
+def why(
+    launch: Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")],
+    identifier: Annotated[
+        str, typer.Argument(help="As the launch's query names people, such as a device ID")
+    ],
+    ledger_url: LedgerUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what became of one person in a launch: why not sent to, or in which segment and with which verdict."""
+    with _ledger(ledger_url) as ledger:
+        found = ledger.launches.why(_only_launch(ledger, launch), identifier)
+    typer.echo(json.dumps(found.to_json(), indent=2) if as_json else found.sentence)
+
+
+@lists.command()
+def upload(
+    name: Annotated[str, typer.Argument(help="Name of the list, by which campaigns exclude its people")],
+    file: Annotated[Path, typer.Argument(help="A CSV file with a header", exists=True, dir_okay=False)],
+    column: Annotated[
+        str, typer.Option(help="Column that names the people, as the campaigns' queries name theirs")
+    ] = "device_id",
+    numbers: Annotated[
+        bool, typer.Option("--numbers", help="Tokens or UUIDs that the warehouse holds as whole numbers")
+    ] = False,
+    who: Annotated[
+        str | None, typer.Option(help="Who uploads it; default: your login", show_default=False)
+    ] = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Keep the people of a CSV file under a name, in place of those who were kept under it before."""
+    from sendoff.people_file import kind_of, read_people
+
+    people = read_people(file, column, kind_of(column, numbers=numbers))
+    with _ledger(ledger_url) as ledger:
+        ledger.lists.store(name, column, people, who or getpass.getuser(), datetime.now(UTC))
+    typer.echo(f"list {name}: {len(people):,} people by {column}")
+
+
+@lists.command()
+def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """Show the uploaded lists, without their people."""
+    with _ledger(ledger_url) as ledger:
+        found = ledger.lists.all()
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        return
+    for each in found:
+        typer.echo(
+            f"{each.name}: {each.size:,} people by {each.identified_by}, "
+            f"uploaded by {each.uploaded_by} on {each.uploaded_at:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+@lists.command()
+def delete(
+    name: Annotated[str, typer.Argument(help="Name of the list")], ledger_url: LedgerUrl = None
+) -> None:
+    """Forget a list; campaigns that name it fail until it is uploaded again."""
+    with _ledger(ledger_url) as ledger:
+        ledger.lists.delete(name)
+    typer.echo(f"list {name} is deleted")
 
 
 @app.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from sendoff.audience import IDENTIFIER_COLUMNS
 from sendoff.errors import AudienceError
 from sendoff.identifiers import Collector, Identifiers, Kind
 
@@ -34,6 +35,18 @@ def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
             f"{file}: it cannot be read as CSV whose column {column} holds {_SPOKEN[kind]}"
         ) from None
     return collector.identifiers()
+
+
+def kind_of(column: str, *, numbers: bool = False) -> Kind:
+    """Give the kind of a column that names people; tokens and UUIDs are texts unless they are said to be ``numbers``.
+
+    Raises AudienceError for a column that names nobody, and for numbers where a query would make texts of them.
+    """
+    if column not in IDENTIFIER_COLUMNS:
+        raise AudienceError(f"found column {column}; allowed: {', '.join(IDENTIFIER_COLUMNS)}")
+    if numbers and column in ("external_id", "user_id"):
+        raise AudienceError(f"found {column} as numbers; allowed: {column} as text, as every audience has it")
+    return "integer" if numbers or column == "device_id" else "string"
 
 
 def _header(file: Path, column: str) -> str:

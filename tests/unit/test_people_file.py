@@ -9,7 +9,7 @@ import pytest
 
 from sendoff.errors import AudienceError
 from sendoff.identifiers import empty, integers, strings
-from sendoff.people_file import read_people
+from sendoff.people_file import kind_of, read_people
 
 
 @pytest.fixture
@@ -76,3 +76,20 @@ def test_text_that_is_not_utf_8_is_told(file: Path) -> None:
     with pytest.raises(AudienceError, match="texts in UTF-8") as error:
         read_people(file, "user_id", "string")
     assert "4711" not in str(error.value)
+
+
+def test_a_column_has_the_kind_that_an_audience_has_by_it() -> None:
+    assert [
+        kind_of(column) for column in ("device_id", "device_token", "device_uuid", "external_id", "user_id")
+    ] == [
+        "integer",
+        "string",
+        "string",
+        "string",
+        "string",
+    ]
+    assert kind_of("device_token", numbers=True) == "integer"
+    with pytest.raises(AudienceError, match="found column email; allowed: device_id, device_token"):
+        kind_of("email")
+    with pytest.raises(AudienceError, match="found user_id as numbers; allowed: user_id as text"):
+        kind_of("user_id", numbers=True)
