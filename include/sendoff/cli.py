@@ -239,7 +239,7 @@ def stop(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
 
 @app.command()
 def why(
-    launch: Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")],
+    launch: LaunchKey,
     identifier: Annotated[
         str, typer.Argument(help="As the launch's query names people, such as a device ID")
     ],
@@ -262,9 +262,6 @@ def upload(
     numbers: Annotated[
         bool, typer.Option("--numbers", help="Tokens or UUIDs that the warehouse holds as whole numbers")
     ] = False,
-    who: Annotated[
-        str | None, typer.Option(help="Who uploads it; default: your login", show_default=False)
-    ] = None,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Keep the people of a CSV file under a name, in place of those who were kept under it before."""
@@ -272,7 +269,7 @@ def upload(
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with _ledger(ledger_url) as ledger:
-        ledger.lists.store(name, column, people, who or getpass.getuser(), datetime.now(UTC))
+        ledger.lists.store(name, column, people, _who(), datetime.now(UTC))
     typer.echo(f"list {name}: {len(people):,} people by {column}")
 
 
