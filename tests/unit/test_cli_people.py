@@ -63,8 +63,6 @@ def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path) -> None:
         str(file),
         "--column",
         "user_id",
-        "--who",
-        "ann",
         "--ledger",
         url,
     )

@@ -1,0 +1,191 @@
+"""For any audience and any rules: everybody whom the query named is in exactly one place."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from sendoff.audience import Audience
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.errors import AudienceError
+from sendoff.identifiers import Identifiers, integers
+from sendoff.launch import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period, launch_key
+from sendoff.segments import Segment
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+CONTENT = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
+
+people = st.sets(st.integers(1, 40), max_size=30)
+rows = st.lists(st.one_of(st.integers(1, 40), st.integers(-1, 0), st.none()), max_size=60)
+exclusions = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({"kind": st.just("list"), "name": st.sampled_from(["a", "b"])}),
+        st.fixed_dictionaries({"kind": st.just("file"), "file": st.sampled_from(["a.csv", "b.csv"])}),
+        st.fixed_dictionaries({"kind": st.just("query"), "file": st.just("a.sql")}),
+        st.fixed_dictionaries(
+            {
+                "kind": st.just("campaign"),
+                "name": st.sampled_from(["first", "second"]),
+                "days": st.integers(1, 4),
+                "reason": st.sampled_from(["just written to", "other"]),
+            }
+        ),
+    ),
+    max_size=4,
+)
+rules = st.fixed_dictionaries(
+    {"exclude": exclusions},
+    optional={
+        "priority": st.fixed_dictionaries({"rank": st.integers(1, 3)}),
+        "cap": st.fixed_dictionaries({"messages": st.integers(1, 3), "days": st.integers(1, 4)}),
+        "holdout": st.fixed_dictionaries({"percent": st.sampled_from([0.5, 30, 80, 100])}),
+    },
+)
+variants = st.sampled_from([{}, {"a": {"percent": 40}, "b": {"percent": 60}}])
+launched = st.lists(
+    st.tuples(
+        st.sampled_from(["first", "second", "third"]),
+        people.filter(bool),
+        st.integers(-5, 5),
+        st.sampled_from(["released", "held"]),
+        st.integers(1, 3),
+    ),
+    max_size=5,
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rules")
+
+
+@pytest.fixture(scope="module")
+def shared_ledger(place: Path) -> Iterator[Ledger]:
+    """One ledger for all examples, each of which has a connection of its own."""
+    ledger = Ledger(f"sqlite:///{place / 'ledger.db'}")
+    ledger.migrate()
+    yield ledger
+    ledger.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows, rules, variants, launched, people, people, st.none() | st.integers(1, 20))
+def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
+    place: Path,
+    shared_ledger: Ledger,
+    rows: list[int | None],
+    rules: dict[str, Any],
+    variants: dict[str, Any],
+    launched: list[tuple[str, set[int], int, str, int]],
+    first: set[int],
+    second: set[int],
+    size_limit: int | None,
+) -> None:
+    ledger, connection = shared_ledger, uuid4().hex
+    warehouse = _warehouse(place, rows, first)
+    for name, members in (("a", first), ("b", second)):
+        ledger.lists.store(name, "device_id", integers(members), "ann", NOW)
+        (place / f"{name}.csv").write_text("device_id\n" + "".join(f"{each}\n" for each in members))
+    _launch(ledger, connection, launched)
+    made = Campaign.model_validate(
+        {**CONTENT, "connection": connection, "segment_size": 4, "audience": rules, "variants": variants}
+    )
+    folder = CampaignFolder(
+        "spring", made, "SELECT device_id FROM devices", place, {"a.sql": "SELECT device_id FROM excluded"}
+    )
+    named = {each for each in rows if each is not None and each > 0}
+    try:
+        launch = prepare_launch(
+            ledger, folder, period=PERIOD, warehouses=lambda _: warehouse, size_limit=size_limit, now=NOW
+        )
+    except AudienceError:
+        event("nobody is left")
+        assert ledger.launches.count(connection) == len(launched)
+        return
+
+    left_out = ledger.launches.left_out(launch.launch_key)
+    segments = [members for _, members in ledger.dispatches.segments(launch.launch_key)]
+    places = Counter(each for members in [*left_out.values(), *segments] for each in members)
+    assert places == Counter(named)
+    audience = ledger.launches.audience(launch.launch_key)
+    held_out = left_out.pop("holdout", integers([]))
+    assert set(audience) == {each for members in [held_out, *segments] for each in members}
+    assert launch.rows == len(rows) == launch.audience + sum(launch.dropped.values())
+    assert {reason: len(members) for reason, members in left_out.items()} == {
+        reason: count
+        for reason, count in launch.dropped.items()
+        if count and reason not in ("null", "invalid", "duplicate")
+    }
+    _check_the_rules(rules, set(audience - held_out), launched, size_limit, first, second, len(audience))
+
+
+def _check_the_rules(
+    rules: dict[str, Any],
+    sent: set[int],
+    launched: list[tuple[str, set[int], int, str, int]],
+    size_limit: int | None,
+    first: set[int],
+    second: set[int],
+    audience: int,
+) -> None:
+    """See in plain Python that nobody is sent to whom a rule names."""
+    for rule in rules["exclude"]:
+        if rule["kind"] == "campaign":
+            for name, members, days, _, _ in launched:
+                assert name != rule["name"] or days <= -rule["days"] or not members & sent
+        else:
+            assert not sent & (second if rule.get("name", rule.get("file", ""))[0] == "b" else first)
+    if "cap" in rules:
+        messages, length = rules["cap"]["messages"], rules["cap"]["days"]
+        for end in range(length):  # of each stretch of days that this launch falls in
+            got = Counter(
+                each for _, members, days, _, _ in launched if end - length < days <= end for each in members
+            )
+            assert all(got[each] < messages for each in sent)
+    if "priority" in rules:
+        for _, members, days, _, rank in launched:
+            assert days != 0 or rank > rules["priority"]["rank"] or not members & sent
+    assert size_limit is None or audience <= size_limit
+
+
+def _warehouse(place: Path, rows: list[int | None], excluded: set[int]) -> str:
+    file = place / f"{uuid4().hex}.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER)")
+        connection.execute("CREATE TABLE excluded (device_id INTEGER)")
+        connection.executemany("INSERT INTO devices VALUES (?)", [(each,) for each in rows])
+        connection.executemany("INSERT INTO excluded VALUES (?)", [(each,) for each in excluded])
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def _launch(ledger: Ledger, connection: str, launched: list[tuple[str, set[int], int, str, int]]) -> None:
+    for number, (name, members, days, state, rank) in enumerate(launched):
+        everybody: Identifiers = integers(members)
+        ledger.launches.freeze(
+            launch_key(connection, name, PERIOD, number),
+            connection=connection,
+            campaign=name,
+            period=PERIOD,
+            resend=number,
+            definition=Campaign.model_validate(
+                {**CONTENT, "audience": {"priority": {"rank": rank}}}
+            ).model_dump_json(),
+            audience=Audience("device_id", everybody, len(members), {}, {}, ""),
+            segments=[Segment(part) for part in everybody.slices(5)],
+            now=NOW,
+            state=state,
+            sends_at=NOW + timedelta(days=days),
+        )
