@@ -19,6 +19,12 @@ Parameter = datetime | str | int | None
 _INERT = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
 )  # no parameter stands in these
+_OPENING = re.compile(
+    r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL
+)  # before the first word; of what databases read in different ways, nothing
+_WORD = re.compile(r"\w+|\S?")
+_QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
+_TEXTS = re.compile(r"[eE]'(?:[^'\\]|\\.|'')*'|(\$\w*\$).*?\1|" + _INERT.pattern, re.DOTALL)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
@@ -61,6 +67,7 @@ class Query:
         sql = self.sql.strip().rstrip(";").rstrip()
         if not sql:
             raise QueryError("the query is empty")
+        _check_is_one_query(sql)
         sql = _INERT.sub(lambda inert: _escaped(inert[0]), sql)
         return sa.text(f"{sql}\n")  # COPY closes a bracket after it, which a comment would swallow
 
@@ -74,6 +81,19 @@ class Query:
                 "a colon that is meant as such is written \\:"
             )
         return names
+
+
+def _check_is_one_query(sql: str) -> None:
+    """Refuse what is no query: a transaction that cannot write still lets some statements reach files and programs."""
+    start = _OPENING.match(sql)
+    word = _WORD.match(sql, start.end() if start else 0)
+    if (found := word[0] if word else "").upper() not in _QUERIES:
+        raise QueryError(
+            f"found a statement that begins with {found or 'nothing'}; allowed: one query, which begins with "
+            f"{', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
+        )
+    if _TEXTS.sub("", sql).partition(";")[2].strip("; \t\r\n"):
+        raise QueryError("found more than one statement; allowed: one query")
 
 
 def _escaped(text: str) -> str:

@@ -19,6 +19,7 @@ from sendoff.campaign.values import shown
 from sendoff.errors import CampaignError
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_LEADS_OUT = "{}: found a link that leads out of the campaign's folder; allowed: a file of the folder itself"
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
 _ALLOWED = {
     **dict.fromkeys(_MAPPING, "a mapping"),
@@ -50,6 +51,8 @@ def load_campaign(folder: Path) -> CampaignFolder:
     """Read a campaign's folder, or raise one CampaignError that names everything that is wrong with it."""
     folder = folder.absolute()
     file = folder / "campaign.yaml"
+    if _leads_out(file):
+        raise CampaignError(_LEADS_OUT.format(file))
     document = read_document(file)
     campaign = _checked(document) if isinstance(document.tree, dict) else None
     if document.tree is not None and not isinstance(document.tree, dict):
@@ -228,6 +231,8 @@ def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str])
         if isinstance(exclusion, QueryExclusion):
             sql = _sql(folder / exclusion.file, "the query of the people who are left out", problems)
             queries[exclusion.file] = sql or ""
+        elif isinstance(exclusion, FileExclusion) and _leads_out(folder / exclusion.file):
+            problems.append(_LEADS_OUT.format(folder / exclusion.file))
         elif isinstance(exclusion, FileExclusion) and not (folder / exclusion.file).is_file():
             problems.append(
                 f"{folder / exclusion.file}: found no such file; allowed: the people who are left out, as CSV"
@@ -235,7 +240,15 @@ def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str])
     return queries
 
 
+def _leads_out(file: Path) -> bool:
+    """Say whether a file is a link to one outside of its folder; links inside of it are how volumes are mounted."""
+    return file.is_symlink() and not file.resolve().is_relative_to(file.parent.resolve())
+
+
 def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
+    if _leads_out(file):
+        problems.append(_LEADS_OUT.format(file))
+        return None
     try:
         sql = file.read_text(encoding="utf-8")
     except FileNotFoundError:
