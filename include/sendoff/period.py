@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +30,14 @@ class Period:
             raise ValueError("a partition has a name")
 
     @classmethod
-    def of_campaign(cls, start: date, end: date | Literal["never"]) -> Period:
-        """Give the whole life of a campaign that the service repeats, from its first day (UTC) to its last.
+    def of_campaign(cls, start: date) -> Period:
+        """Give the period of a campaign that the service repeats: its first day (UTC), without length.
 
-        One that never ends has a period without length. Every run of its DAG is for this period, and so for one launch.
+        Every run of its DAG is for this period, and so for one launch. Its last day is no part of it: an end that was
+        changed must not make a second campaign beside the first.
         """
-        first, last = (
-            datetime.combine(day, time(), UTC) for day in (start, start if end == "never" else end)
-        )
-        return cls(first, last)
+        first = datetime.combine(start, time(), UTC)
+        return cls(first, first)
 
     @property
     def key(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -103,7 +103,7 @@ def test_every_run_of_a_campaign_that_the_service_repeats_is_for_its_whole_life(
     repeated = Campaign.model_validate(
         {"title": "A", "channels": email, "send": {"kind": "recurring", **running}}
     )
-    life = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 12, 24, tzinfo=UTC))
+    life = Period.of_campaign(date(2026, 3, 1))
     assert period_of(_context(None, logical_date=NINE), repeated) == life
     assert period_of(_context(PARTITIONED, partition_key="list-a"), repeated) == life
     once = Campaign.model_validate({"title": "A", "channels": email})

@@ -896,10 +896,10 @@ def test_what_has_no_end_is_never_over() -> None:
         campaign(**PUSHED, send=send, push_expiry=lasting).check_not_over(datetime(2099, 1, 1, tzinfo=UTC))
 
 
-def test_what_the_service_repeats_lives_from_its_start_to_its_end() -> None:
-    assert campaign(**PUSHED, send={**DAILY, "end": "2026-12-24"}).life == Period(
-        datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 12, 24, tzinfo=UTC)
-    )
+def test_what_the_service_repeats_has_one_life_whichever_its_end() -> None:
+    first = datetime(2026, 11, 20, tzinfo=UTC)
+    for end in ("2026-12-24", "2027-12-24", "never"):
+        assert campaign(**PUSHED, send={**DAILY, "end": end}).life == Period(first, first)
     assert campaign(**PUSHED, send=TONIGHT).life is None
     assert campaign(**PUSHED).life is None
 

@@ -220,7 +220,7 @@ class Campaign(Value):
         """The period of a campaign that the service repeats and that is created once; None: each run has its own."""
         if not isinstance(self.send, Recurring | Triggered):
             return None
-        return Period.of_campaign(self.send.start, self.send.end)
+        return Period.of_campaign(self.send.start)
 
     @property
     def is_one_edition(self) -> bool:
