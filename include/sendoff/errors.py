@@ -18,6 +18,7 @@
     │   ├── WarehouseUnavailableError
     │   ├── RateLimitedError     the service asked for patience
     │   ├── NotYetError          nothing is wrong, it is only too early
+    │   │   └── NoSlotError          the connection's rate, shared by all workers, allows no request yet
     │   ├── OvertakenError       another launch was frozen in the meantime
     │   └── LedgerUnavailableError
     └── AmbiguousError       something may have happened: never repeat by yourself
@@ -100,6 +101,10 @@ class NotYetError(RetryableError):
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
         self.until = until
+
+
+class NoSlotError(NotYetError):
+    """The rate of the connection, or the service's wish for patience, allows no request before ``until``."""
 
 
 class WarehouseUnavailableError(RetryableError):

@@ -45,7 +45,7 @@ class Figures:
     post_backs: Mapping[str, int]  # post-backs by kind
     timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
     # What reports of before do not hold has a default.
-    state: str = "released"  # of the launch: held, released, rejected or stopped
+    state: str = "released"  # of the launch: held, released, paused, rejected or stopped
     is_chosen_by_service: bool = False  # the people; then nobody is counted who was not heard of
     is_sent_again: bool = False  # again and again, or whenever something happens
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers

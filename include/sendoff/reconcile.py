@@ -39,6 +39,7 @@ _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Chann
 _NOT_REQUESTED = {
     "released": "not requested",
     "held": "launch held",
+    "paused": "launch paused",
     "rejected": "launch rejected",
     "stopped": "launch stopped",
 }
@@ -138,8 +139,10 @@ def _requested(ledger: Ledger, launch: Launch, returned: Mapping[str, Returned])
     variants = ledger.dispatches.variants(launch.launch_key)
     found: defaultdict[str, list[Identifiers]] = defaultdict(list)
     by_variant: defaultdict[str, list[Identifiers]] = defaultdict(list)
+    doubted = ledger.dispatches.doubted(launch.launch_key)
     for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
-        found[_certainty(dispatch.state)].append(segment)
+        is_doubted = dispatch.dispatch_key in doubted
+        found["in_doubt" if is_doubted else _certainty(dispatch.state)].append(segment)
         if _may_hide_deliveries(returned.get(dispatch.dispatch_key)):
             found["misread"].append(segment)
         if dispatch.segment in variants:

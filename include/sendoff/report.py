@@ -33,6 +33,7 @@ _SENT_AGAIN = "Sent again and again: one person may get many messages, and count
 _REQUESTS = {
     "in_doubt": "in doubt: no clear answer came, and no post-back has shown since that it was processed. Sending "
     "again might reach people twice.",
+    "written_off": "written off by a person: nobody knows whether it was processed, and nobody looks any more.",
     "refused": "refused by the service: it reached nobody.",
 }
 """What is said of requests of which nobody knows for how many people they were."""
@@ -40,6 +41,7 @@ _REQUESTS = {
 _NOT_MADE = {
     "released": "not made.",
     "held": "not made: the launch is held.",
+    "paused": "not made: the launch is paused.",
     "rejected": "not made: the launch was rejected.",
     "stopped": "not made: the launch was stopped.",
 }

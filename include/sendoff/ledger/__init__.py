@@ -2,22 +2,25 @@
 
 SQLite in WAL mode by default, PostgreSQL in production, the same tables on both. Read the modules in the order of a
 launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.dispatches`,
-:mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`,
-:mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.fates`; :mod:`~sendoff.ledger.database` is below them all.
+:mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.brakes`, :mod:`~sendoff.ledger.rates`,
+:mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.verdicts`,
+:mod:`~sendoff.ledger.fates`; :mod:`~sendoff.ledger.database` is below them all.
 Each public method is one transaction.
 """
 
 from __future__ import annotations
 
+from sendoff.ledger.brakes import Brake, Brakes
 from sendoff.ledger.database import Database
 from sendoff.ledger.decisions import Decision, Decisions
-from sendoff.ledger.dispatches import Claim, Dispatch, Dispatches
+from sendoff.ledger.dispatches import Claim, Dispatch, Dispatches, Doubt
 from sendoff.ledger.launches import Launches
 from sendoff.ledger.lists import Lists
 from sendoff.ledger.post_backs import Origin, PostBacks, Returned
+from sendoff.ledger.rates import Rates
 from sendoff.ledger.verdicts import Verdicts
 
-__all__ = ["Claim", "Decision", "Dispatch", "Ledger", "Origin", "Returned"]
+__all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin", "Returned"]
 
 
 class Ledger:
@@ -31,6 +34,8 @@ class Ledger:
         self.launches = Launches(self._database)
         self.dispatches = Dispatches(self._database)
         self.decisions = Decisions(self._database)
+        self.brakes = Brakes(self._database)
+        self.rates = Rates(self._database)
         self.lists = Lists(self._database)
         self.post_backs = PostBacks(self._database)
         self.verdicts = Verdicts(self._database)

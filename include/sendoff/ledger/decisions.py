@@ -4,8 +4,11 @@
 
     held ──approved, released──▶ released ──held──▶ held
     held ──rejected──▶ rejected
-    held, released ──stopped──▶ stopped
+    released ──paused──▶ paused ──resumed──▶ released
+    held, released, paused ──stopped──▶ stopped
     released ──wave──▶ released, with the next wave open
+
+A launch is held because something went wrong or somebody must agree, and paused because a person wanted it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ _MOVES = {
     "released": (("held",), "released"),
     "rejected": (("held",), "rejected"),
     "held": (("released",), "held"),
-    "stopped": (("held", "released"), "stopped"),
+    "paused": (("released",), "paused"),
+    "resumed": (("paused",), "released"),
+    "stopped": (("held", "released", "paused"), "stopped"),
     "wave": (("released",), "released"),
 }
 """What a kind of decision does to a launch: the states from which it is possible, and the one it leads to."""
@@ -74,12 +79,15 @@ class Decisions:
         now: datetime,
         detail: Mapping[str, Any] | None = None,
         wave: int | None = None,
+        since: int | None = None,
     ) -> bool:
         """Change the state of a launch and append the decision, both or neither; say whether that was possible.
 
         It is not where the launch is in a state from which the kind leads nowhere: then nothing happens, so a decision
         may be repeated. With ``wave`` it is possible only while that is the newest open wave, and kind ``wave`` opens
-        the next one. Raises NotFoundError for a launch that the ledger does not hold.
+        the next one. With ``since``, what :meth:`newest` gave before the launch was judged, it is possible only if
+        nothing was decided of the launch in the meantime. Raises NotFoundError for a launch that the ledger does not
+        hold.
         """
         before, after = _MOVES[kind]
         change = sa.update(launches).where(launches.c.launch_key == launch_key, launches.c.state.in_(before))
@@ -89,11 +97,19 @@ class Decisions:
         if kind == "wave":
             values["wave"] = launches.c.wave + 1
         with self._database.write() as connection:
+            if since is not None:
+                _lock(connection, launch_key)
+                change = change.where(_newest(launch_key) == since)
             if not connection.execute(change.values(values)).rowcount:
                 _check_there(connection, launch_key)
                 return False
             _append(connection, Decision(launch_key, kind, who, why, detail, now))
         return True
+
+    def newest(self, launch_key: str) -> int:
+        """Give the number of the newest decision of a launch; 0 where nothing was decided of it."""
+        with self._database.read() as connection:
+            return connection.scalar(sa.select(_newest(launch_key))) or 0
 
     def of_launch(self, launch_key: str) -> list[Decision]:
         """Give the decisions of a launch, oldest first."""
@@ -103,6 +119,18 @@ class Decisions:
 
 
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
+
+
+def _newest(launch_key: str) -> sa.ScalarSelect[int]:
+    newest = sa.func.coalesce(sa.func.max(decisions.c.id), 0)
+    return sa.select(newest).where(decisions.c.launch_key == launch_key).scalar_subquery()
+
+
+def _lock(connection: sa.Connection, launch_key: str) -> None:
+    """Wait for whoever decides of the launch at this moment, so that what follows sees that decision."""
+    connection.execute(
+        sa.select(launches.c.state).where(launches.c.launch_key == launch_key).with_for_update()
+    )
 
 
 def _append(connection: sa.Connection, decision: Decision) -> None:

@@ -1,6 +1,8 @@
 """Dispatches in the ledger: the intent before each request, and what became of it.
 
-``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened.
+``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened. What
+is in doubt becomes ``accepted`` by evidence, and ``planned`` or ``written_off`` where a person, or the campaign, says
+so.
 """
 
 from __future__ import annotations
@@ -8,14 +10,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from sendoff.campaign import Edition
+from sendoff.errors import NoSlotError, NotFoundError
 from sendoff.identifiers import Identifiers, empty, from_bytes
+from sendoff.ledger.brakes import ALL, scope_of
 from sendoff.ledger.database import Database
-from sendoff.ledger.tables import attempts, audiences, dispatches, launches, outcomes, segments
+from sendoff.ledger.rates import AHEAD, reserve
+from sendoff.ledger.tables import (
+    attempts,
+    audiences,
+    brakes,
+    decisions,
+    dispatches,
+    launches,
+    outcomes,
+    rates,
+    returns,
+    segments,
+)
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.segments import Segment
 
@@ -25,6 +41,7 @@ _STATE_AFTER = {
     "not_processed": "planned",
     "in_doubt": "in_doubt",
 }
+_RESOLVED = {"resend": "planned", "write_off": "written_off"}
 _WORKER_DEAD = "the worker stopped before it recorded an outcome"
 
 
@@ -37,6 +54,7 @@ class Claim:
     segment: int
     attempt: int
     content: Segment  # whom it is for, and what they get
+    not_before: datetime | None = None  # the moment that the connection's rate keeps for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,30 @@ class Dispatch:
     state: str
     attempt: int
     campaign_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A dispatch of which nobody knows whether it was processed, with what is known of it."""
+
+    dispatch_key: str
+    launch_key: str
+    campaign: str
+    segment: int
+    people: int  # 0 where the service chooses them
+    attempt: int
+    since: datetime
+    reason: str | None
+    post_backs: int  # that were folded and prove nothing: unreadable, or of others
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What became of the newest requests of a launch; of those in doubt, which still are."""
+
+    requests: int
+    refused: int
+    in_doubt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +116,40 @@ class Dispatches:
         now: datetime,
         lease: timedelta,
         closed_zones: Collection[str | None] = (),
+        rate: float | None = None,
     ) -> Claim | None:
         """Take the next planned dispatch of a launch and commit the intent to send it, or give None.
 
-        None also while the launch is not released. Waves that are not open yet are passed over, and the time zones in
-        ``closed_zones``, where None stands for people without one. The move to ``in_flight`` is a compare-and-set: of
-        any number of workers, one wins each dispatch.
+        None also while the launch is not released, a brake is set, or the service asked for patience. Waves that are
+        not open yet are passed over, and the time zones in ``closed_zones``, where None stands for people without one.
+        The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
+
+        With ``rate``, in requests per second of all workers of the launch's connection, the claim has a moment before
+        which the request must not be made; where the next one is not near, NoSlotError, and nothing is taken.
         """
         with self._database.write() as connection:
-            taken = connection.execute(_take_next(launch_key, worker, now + lease, closed_zones)).first()
+            ready_by = now if rate is None else now + AHEAD
+            taken = connection.execute(
+                _take_next(launch_key, worker, now + lease, closed_zones, ready_by)
+            ).first()
             if taken is None:
                 return None
+            not_before = None
+            if rate is not None:
+                not_before = self._slot(connection, launch_key, rate, now)
             intent = {"number": taken.attempt, "worker": worker, "started_at": now}
             connection.execute(sa.insert(attempts), {"dispatch_key": taken.dispatch_key, **intent})
             segment = connection.execute(_segment(launch_key, taken.segment)).one()
-        return Claim(taken.dispatch_key, launch_key, taken.segment, taken.attempt, _content(segment))
+        content = _content(segment)
+        return Claim(taken.dispatch_key, launch_key, taken.segment, taken.attempt, content, not_before)
+
+    def _slot(self, link: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
+        name = link.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
+        assert name is not None
+        slot = reserve(self._database, link, name, rate, now)
+        if slot > now + AHEAD:  # others took what was near; what is raised here undoes the claim
+            raise NoSlotError(f"the connection {name} makes {rate:g} requests a second", slot - AHEAD)
+        return slot
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
         """Append the outcome of an attempt and move its dispatch accordingly.
@@ -114,6 +175,141 @@ class Dispatches:
             connection.execute(
                 sa.insert(outcomes), _outcome_row(claim.dispatch_key, claim.attempt, outcome, now)
             )
+
+    def resolve(
+        self,
+        dispatch_key: str,
+        how: Literal["resend", "write_off"],
+        who: str,
+        why: str,
+        now: datetime,
+        *,
+        doubts: int | None = None,
+    ) -> bool:
+        """Plan a dispatch in doubt again, or write it off, and keep the decision; False where it is not in doubt.
+
+        ``doubts``: only if it went into doubt so often. Raises NotFoundError for a dispatch that the ledger does not
+        hold.
+        """
+        change = sa.update(dispatches).where(
+            dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == "in_doubt"
+        )
+        if doubts is not None:
+            change = change.where(_doubts(dispatch_key) == doubts)
+        moved = change.values(state=_RESOLVED[how]).returning(dispatches.c.launch_key, dispatches.c.segment)
+        with self._database.write() as connection:
+            row = connection.execute(moved).first()
+            if row is None:
+                _check_there(connection, dispatch_key)
+                return False
+            decision = {
+                "launch_key": row.launch_key,
+                "kind": f"{how}_dispatch",
+                "who": who,
+                "why": why,
+                "detail": {"dispatch": dispatch_key, "segment": row.segment},
+                "decided_at": now,
+            }
+            connection.execute(sa.insert(decisions), decision)
+        return True
+
+    def accept(self, dispatch_key: str, campaign_id: int, reason: str, now: datetime) -> bool:
+        """Take a dispatch in doubt for accepted by evidence that the service itself shows; False where it is not.
+
+        One that is written off counts as in doubt here: evidence stands over a person.
+        """
+        change = (
+            sa.update(dispatches)
+            .where(
+                dispatches.c.dispatch_key == dispatch_key,
+                dispatches.c.state.in_(("in_doubt", "written_off")),
+            )
+            .values(state="accepted", campaign_id=campaign_id)
+            .returning(dispatches.c.attempt)
+        )
+        with self._database.write() as connection:
+            attempt = connection.scalar(change)
+            if attempt is None:
+                return False
+            row = {"dispatch_key": dispatch_key, "attempt": attempt, "kind": "evidence", "reason": reason}
+            connection.execute(sa.insert(outcomes), {**row, "recorded_at": now})
+        return True
+
+    def doubts(self, launch_key: str | None = None) -> list[Doubt]:
+        """Give the dispatches in doubt, of one launch or of all, oldest first."""
+        doubtful = sa.and_(
+            outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == "in_doubt"
+        )
+        newest = sa.select(sa.func.max(outcomes.c.id)).where(doubtful).correlate(dispatches).scalar_subquery()
+        query = (
+            sa.select(
+                dispatches.c.dispatch_key,
+                dispatches.c.launch_key,
+                launches.c.campaign,
+                dispatches.c.segment,
+                segments.c.size,
+                dispatches.c.attempt,
+                outcomes.c.recorded_at,
+                outcomes.c.reason,
+                sa.func.coalesce(returns.c.deliveries + returns.c.opens, 0),
+            )
+            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+            .join(segments, _OF_SEGMENT)
+            .join(outcomes, sa.and_(doubtful, outcomes.c.id == newest))
+            .outerjoin(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(dispatches.c.state == "in_doubt")
+            .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
+        )
+        if launch_key is not None:
+            query = query.where(dispatches.c.launch_key == launch_key)
+        with self._database.read() as connection:
+            return [Doubt(*row) for row in connection.execute(query)]
+
+    def doubted(self, launch_key: str) -> frozenset[str]:
+        """Give the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.
+
+        Those are planned again, or were refused when they were sent again.
+        """
+        clear = outcomes.alias("clear")
+        query = (
+            sa.select(dispatches.c.dispatch_key)
+            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
+            .outerjoin(
+                clear,
+                sa.and_(
+                    clear.c.dispatch_key == outcomes.c.dispatch_key,
+                    clear.c.attempt == outcomes.c.attempt,
+                    clear.c.kind != "in_doubt",
+                ),
+            )
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state.in_(("planned", "refused")),
+                outcomes.c.kind == "in_doubt",
+                clear.c.id.is_(None),
+            )
+        )
+        with self._database.read() as connection:
+            return frozenset(connection.scalars(query))
+
+    def recent(self, launch_key: str, newest: int, since: datetime | None) -> Recent:
+        """Count what became of the newest so many requests of a launch, of those after a moment."""
+        query = (
+            sa.select(outcomes.c.kind, dispatches.c.state)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                outcomes.c.kind.in_(("accepted", "refused", "in_doubt")),
+            )
+            .order_by(outcomes.c.id.desc())
+            .limit(newest)
+        )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
+        with self._database.read() as connection:
+            rows = [tuple(row) for row in connection.execute(query)]
+        refused = sum(kind == "refused" for kind, _ in rows)
+        return Recent(len(rows), refused, rows.count(("in_doubt", "in_doubt")))
 
     def expire_leases(self, launch_key: str, now: datetime) -> int:
         """Put every dispatch whose worker was silent beyond its lease into doubt; gives their number."""
@@ -182,8 +378,24 @@ class Dispatches:
             for kind, blob in streamed.execute(query):
                 yield from_bytes(kind, blob)
 
-    def reasons(self, launch_key: str, kind: str) -> list[str]:
-        """Give the reasons recorded with one kind of outcome, such as ``refused``, each text once."""
+    def refused(self, launch_key: str, since: datetime | None = None) -> int:
+        """Count the dispatches of a launch that the service refused, of those it refused after a moment."""
+        query = (
+            sa.select(sa.func.count(sa.distinct(dispatches.c.dispatch_key)))
+            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == "refused",
+                outcomes.c.kind == "refused",
+            )
+        )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
+        with self._database.read() as connection:
+            return connection.scalar(query) or 0
+
+    def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
+        """Give the reasons recorded with one kind of outcome, such as ``refused``, after a moment; each text once."""
         query = (
             sa.select(outcomes.c.reason)
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
@@ -191,6 +403,8 @@ class Dispatches:
             .distinct()
             .order_by(outcomes.c.reason)
         )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
         with self._database.read() as connection:
             return [reason for reason in connection.scalars(query) if reason]
 
@@ -259,9 +473,19 @@ _DISPATCH = tuple(
 )
 
 
+_BRAKED = sa.exists().where(
+    brakes.c.scope.in_((sa.literal(ALL), sa.literal(scope_of("")) + launches.c.connection))
+)
+
+
 def _take_next(
-    launch_key: str, worker: str, lease_until: datetime, closed_zones: Collection[str | None]
+    launch_key: str,
+    worker: str,
+    lease_until: datetime,
+    closed_zones: Collection[str | None],
+    ready_by: datetime,
 ) -> Any:
+    told_to_wait = sa.exists().where(rates.c.connection == launches.c.connection, rates.c.next_at > ready_by)
     following = (
         sa.select(dispatches.c.dispatch_key)
         .join(launches, launches.c.launch_key == dispatches.c.launch_key)
@@ -270,6 +494,8 @@ def _take_next(
             dispatches.c.launch_key == launch_key,
             dispatches.c.state == "planned",
             launches.c.state == "released",
+            sa.not_(_BRAKED.correlate(launches)),
+            sa.not_(told_to_wait.correlate(launches)),
             segments.c.wave <= launches.c.wave,
             sa.func.coalesce(segments.c.time_zone, "").not_in([zone or "" for zone in closed_zones]),
         )
@@ -294,6 +520,19 @@ def _segment(launch_key: str, number: int) -> Any:
         .join(audiences, audiences.c.launch_key == segments.c.launch_key)
         .where(segments.c.launch_key == launch_key, segments.c.number == number)
     )
+
+
+def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
+    query = sa.select(sa.func.count()).select_from(outcomes)
+    return query.where(
+        outcomes.c.dispatch_key == dispatch_key, outcomes.c.kind == "in_doubt"
+    ).scalar_subquery()
+
+
+def _check_there(connection: sa.Connection, dispatch_key: str) -> None:
+    known = sa.select(dispatches.c.dispatch_key).where(dispatches.c.dispatch_key == dispatch_key)
+    if connection.scalar(known) is None:
+        raise NotFoundError(f"the ledger holds no dispatch {dispatch_key}")
 
 
 def _content(row: sa.Row[Any]) -> Segment:

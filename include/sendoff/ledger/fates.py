@@ -20,6 +20,7 @@ _SAID = {
 _WAITING = {
     "held": "not sent to yet: the launch is held",
     "released": "not sent to yet: its request is planned",
+    "paused": "not sent to yet: the launch is paused",
     "rejected": "not sent to: the launch was rejected",
     "stopped": "not sent to: the launch was stopped",
 }

@@ -35,7 +35,7 @@ class Launch:
     definition: str  # the campaign as it was frozen, JSON
     created_at: datetime
     settled_at: datetime | None  # when it was quiet or complete; later post-backs count as late
-    state: str  # held, released, rejected or stopped: only what is released is sent
+    state: str  # held, released, paused, rejected or stopped: only what is released is sent
     wave: int  # the newest wave that may be sent
     due_at: datetime | None  # when it was to be made
     sends_at: datetime | None  # by when the service has sent; None: again and again
@@ -239,7 +239,7 @@ class Launches:
 
 _MAY_BE_SENT = sa.or_(
     dispatches.c.state.in_(("accepted", "in_flight", "in_doubt", "written_off")),
-    sa.and_(dispatches.c.state == "planned", launches.c.state.in_(("held", "released"))),
+    sa.and_(dispatches.c.state == "planned", launches.c.state.in_(("held", "released", "paused"))),
 )
 _SEGMENTS = (
     sa.select(sa.func.count())

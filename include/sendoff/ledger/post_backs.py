@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sendoff.identifiers import Identifiers, Kind, from_bytes
 from sendoff.ledger.database import Database
 from sendoff.ledger.tables import (
+    DOUBTFUL,
     audiences,
     dispatches,
     launches,
@@ -197,15 +198,16 @@ class PostBacks:
         return True
 
     def resolve_doubts(self, now: datetime) -> int:
-        """Take every dispatch in doubt that something came back from for accepted; gives their number.
+        """Take every dispatch that was in doubt and that something came back from for accepted; gives their number.
 
-        The campaign's number is not taken over from a post-back: its body may name any, and only the service's own
+        Evidence also stands over a person who wrote the dispatch off, or planned it again and it was not sent yet. The
+        campaign's number is not taken over from a post-back: its body may name any, and only the service's own
         reply tells a forgery.
         """
         evident = (
             sa.select(dispatches.c.dispatch_key)
             .join(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(dispatches.c.state == "in_doubt", returns.c.is_evidence)
+            .where(DOUBTFUL, returns.c.is_evidence)
         )
         with self._database.read() as connection:
             keys = connection.scalars(evident).all()
@@ -214,7 +216,7 @@ class PostBacks:
         with self._database.write() as connection:
             resolved = connection.execute(
                 sa.update(dispatches)
-                .where(dispatches.c.state == "in_doubt", dispatches.c.dispatch_key.in_(keys))
+                .where(DOUBTFUL, dispatches.c.dispatch_key.in_(keys))
                 .values(state="accepted")
                 .returning(dispatches.c.dispatch_key, dispatches.c.attempt)
             ).all()

@@ -40,8 +40,10 @@ metadata = MetaData(
     }
 )
 
-LAUNCH_STATES = ("held", "released", "rejected", "stopped")
+LAUNCH_STATES = ("held", "released", "paused", "rejected", "stopped")
 DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
+DOUBTFUL = text("(state IN ('in_doubt', 'written_off') OR (state = 'planned' AND attempt > 0))")
+"""The dispatches that evidence can still show to be accepted."""
 
 
 class Moment(TypeDecorator[datetime]):
@@ -158,7 +160,7 @@ decisions = Table(
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("launch_key", String(32), comment="null: every launch"),
     Column(
-        "kind", String(16), nullable=False, comment="gates, approved, rejected, held, released, stopped, ..."
+        "kind", String(32), nullable=False, comment="gates, approved, rejected, held, released, stopped, ..."
     ),
     Column("who", Text, nullable=False, comment="a person, or what decided by itself"),
     Column("why", Text),
@@ -166,6 +168,24 @@ decisions = Table(
     Column("decided_at", Moment, nullable=False),
     Index(None, "launch_key", "id"),
     comment="appended, never changed",
+)
+
+brakes = Table(
+    "brakes",
+    metadata,
+    Column("scope", Text, primary_key=True, comment="all, or connection:<name>"),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("set_at", Moment, nullable=False),
+    comment="while a row is there, no request of its scope is made",
+)
+
+rates = Table(
+    "rates",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    Column("next_at", Moment, nullable=False, comment="no request is made before"),
+    comment="when the workers of a connection, all together, may make their next request",
 )
 
 lists = Table(
@@ -194,12 +214,7 @@ dispatches = Table(
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
     CheckConstraint(f"state IN {DISPATCH_STATES}", name="state"),
     Index(None, "launch_key", "state", "segment"),
-    Index(
-        "ix_dispatches_in_doubt",
-        "dispatch_key",
-        sqlite_where=text("state = 'in_doubt'"),
-        postgresql_where=text("state = 'in_doubt'"),
-    ),
+    Index("ix_dispatches_doubtful", "dispatch_key", sqlite_where=DOUBTFUL, postgresql_where=DOUBTFUL),
 )
 
 attempts = Table(
@@ -224,6 +239,7 @@ outcomes = Table(
     Column("status", Integer, comment="HTTP status, where one was read"),
     Column("reason", Text),
     Column("recorded_at", Moment, nullable=False),
+    Index(None, "dispatch_key"),
     comment="appended, never changed",
 )
 
