@@ -78,6 +78,23 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
 
 
 @app.command()
+def grants(
+    user: Annotated[str, typer.Argument(help="The database user that gets the rights")],
+    role: Annotated[
+        str, typer.Option(help="receiver, worker (Airflow, the command line) or reader (figures)")
+    ],
+    schema: Annotated[str, typer.Option(help="Where the ledger's tables are")] = "public",
+) -> None:
+    """Print the SQL that gives a PostgreSQL user the least rights on the ledger; to be run by the tables' owner."""
+    from sendoff.ledger.grants import ROLES
+    from sendoff.ledger.grants import grants as statements
+
+    if role not in ROLES:
+        raise SettingsError(f"--role: found {role}; allowed: {', '.join(ROLES)}")
+    typer.echo("\n".join(statements(role, user, schema)))
+
+
+@app.command()
 def receiver(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on")] = 8090,

@@ -82,13 +82,16 @@ class Database:
     def ping(self) -> None:
         """Return if the database can be written, else raise LedgerUnavailableError."""
         with self.write() as connection:
-            connection.execute(sa.update(receivers).where(receivers.c.receiver < 0).values(folded=0))
+            # An INSERT of nothing: a receiver may do nothing else with the ledger.
+            nothing = sa.select(*(sa.null() for _ in receivers.columns)).where(sa.false())
+            connection.execute(sa.insert(receivers).from_select(receivers.columns.keys(), nothing))
 
     def close(self) -> None:
         """Close every connection of this process."""
         self._engine.dispose()
 
 
+_FORBIDDEN = "42501"  # insufficient_privilege
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses
 
 
@@ -96,7 +99,11 @@ _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database use
 def _translated() -> Iterator[None]:
     try:
         yield
-    except exc.ProgrammingError:
+    except exc.ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) == _FORBIDDEN:
+            raise LedgerUnavailableError(
+                "the ledger's user may not do this; its rights are those of: sendoff grants"
+            ) from None
         raise LedgerUnavailableError("the ledger has no tables, or old ones; run: sendoff migrate") from None
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
         if "no such table" in str(getattr(error, "orig", "")):

@@ -1,0 +1,87 @@
+"""The least rights of a PostgreSQL user on the ledger, as SQL for its owner to run.
+
+Who migrates owns the tables and needs no grant. ``receiver`` is for the receiver, ``worker`` for Airflow's workers and
+for people at the command line, ``reader`` for figures: everything but people, messages and post-backs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from sendoff.ledger.tables import (
+    attempts,
+    audience_groups,
+    audiences,
+    decisions,
+    left_out,
+    metadata,
+    outcomes,
+    post_backs,
+    receivers,
+    segments,
+)
+
+ROLES = ("receiver", "worker", "reader")
+
+_APPENDED = "SELECT, INSERT"
+_WORKER = {
+    **dict.fromkeys((attempts, outcomes, decisions), _APPENDED),
+    **dict.fromkeys((audiences, audience_groups, left_out, segments), _APPENDED),  # frozen
+    post_backs: "SELECT",
+    receivers: "SELECT, INSERT, UPDATE (folded)",  # an INSERT of nothing tells whether the ledger can be written
+}
+"""What a worker may do with a table; with any other it may do everything."""
+
+_WORDS = frozenset({("launches", "definition")})  # columns that hold the texts of messages
+
+_quote = postgresql.dialect().identifier_preparer.quote_identifier
+
+
+def grants(role: str, user: str, schema: str = "public") -> list[str]:
+    """Give the statements that leave a user with the rights of a role, and no others, on the tables of a schema.
+
+    They are for the tables of today: run them again after each migration. Raises ValueError for an unknown role.
+    """
+    if role not in ROLES:
+        raise ValueError(f"found {role!r}; allowed: {', '.join(ROLES)}")
+    where, who = _quote(schema), _quote(user)
+    rights = {"receiver": _of_receiver, "worker": _of_worker, "reader": _of_reader}[role]()
+    return [
+        f"REVOKE CREATE ON SCHEMA {where} FROM PUBLIC, {who};",
+        f"REVOKE ALL ON ALL TABLES IN SCHEMA {where} FROM PUBLIC, {who};",
+        f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {where} FROM PUBLIC, {who};",
+        f"GRANT USAGE ON SCHEMA {where} TO {who};",
+        *(f"GRANT {right} ON {kind} {where}.{_quote(name)} TO {who};" for right, kind, name in rights),
+    ]
+
+
+def _of_receiver() -> Iterator[tuple[str, str, str]]:
+    yield "INSERT", "TABLE", post_backs.name
+    yield "INSERT, SELECT (receiver)", "TABLE", receivers.name  # it is told the number that it gets
+    yield from _numbers(receivers)
+
+
+def _of_worker() -> Iterator[tuple[str, str, str]]:
+    for table in metadata.sorted_tables:
+        yield _WORKER.get(table, "SELECT, INSERT, UPDATE, DELETE"), "TABLE", table.name
+        if table is not receivers:
+            yield from _numbers(table)
+
+
+def _of_reader() -> Iterator[tuple[str, str, str]]:
+    for table in metadata.sorted_tables:
+        columns = [
+            _quote(column.name)
+            for column in table.columns
+            if not isinstance(column.type, sa.LargeBinary) and (table.name, column.name) not in _WORDS
+        ]
+        if table is not post_backs:
+            yield f"SELECT ({', '.join(columns)})", "TABLE", table.name
+
+
+def _numbers(table: sa.Table) -> Iterator[tuple[str, str, str]]:
+    if (column := table.autoincrement_column) is not None:
+        yield "USAGE", "SEQUENCE", f"{table.name}_{column.name}_seq"
