@@ -33,8 +33,8 @@ class ReceiverCounts:
 class PostBackEndpoint:
     """Answer one post-back: 200 once it is stored, whatever its body; 404 for an address not signed by us.
 
-    405, 408 and 413 are for a wrong method, a body that is slow and one that is large; 503 with Retry-After
-    says that it was not stored and may be sent again.
+    405, 400, 408 and 413 are for a wrong method, and a body that breaks off, is slow or is large; 503 with
+    Retry-After says that it was not stored and may be sent again.
     """
 
     def __init__(
@@ -59,11 +59,10 @@ class PostBackEndpoint:
         if scope["type"] != "http":
             return
         status = await self._status(scope, receive)
-        if status is not None:
-            await send(_STARTS[status])
-            await send(_END)
+        await send(_STARTS[status])
+        await send(_END)
 
-    async def _status(self, scope: Scope, receive: Receive) -> int | None:
+    async def _status(self, scope: Scope, receive: Receive) -> int:
         if scope["method"] != "POST":
             self._counts.wrong_method += 1
             return 405
@@ -82,7 +81,7 @@ class PostBackEndpoint:
             return 413
         except _BrokenOffError:
             self._counts.broken_off += 1
-            return None
+            return 400
         return await self._store(PostBack.received(*address, self._clock(), body))
 
     async def _store(self, post_back: PostBack) -> int:
@@ -132,6 +131,7 @@ _END = {"type": "http.response.body", "body": b""}
 _CLOSE = (b"connection", b"close")  # what is left of a body is not read
 _STARTS = {
     200: _start(200),  # and not 204: a sender that knows only 200 would repeat for ever
+    400: _start(400, _CLOSE),
     404: _start(404, _CLOSE),
     405: _start(405, (b"allow", b"POST"), _CLOSE),
     408: _start(408, _CLOSE),

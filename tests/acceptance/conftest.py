@@ -1,0 +1,253 @@
+"""A receiver as ``sendoff receiver`` runs it, the ledgers that it stores in, and clients that send to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from sendoff.ledger import Ledger
+from sendoff.ledger.tables import post_backs
+from sendoff.postbacks import Addresses
+
+SECRET = "planted-secret-" + "s" * 32
+KEY = "0123456789abcdef" * 2
+ADDRESSES = Addresses("https://events.example.com", [SECRET])
+SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
+WAIT_SECONDS = 60
+
+
+@dataclass
+class Receiver:
+    """A running receiver, with what it wrote, and the ledger that it stores in."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    url: str
+    output: Path
+    secret = SECRET
+    key = KEY
+    path = ADDRESSES.sign("delivery", KEY).removeprefix(ADDRESSES.public_url)
+
+    def log(self) -> str:
+        return self.output.read_text()
+
+    def workers(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Signal all of its processes, as a terminal or a container does."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, how)
+        return self.process.wait(WAIT_SECONDS)
+
+    def until(self, check: Callable[[], bool]) -> None:
+        """Wait until something holds, and fail where it does not, or where the receiver ended."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not check():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"it never came about; the receiver wrote:\n{self.log()}")
+            time.sleep(0.05)
+
+    def status(self, path: str, method: str = "POST", body: object = None) -> int | None:
+        """The status of one request on a connection of its own; None: there was no answer."""
+        answer = self.answer(path, method, body)
+        return answer and answer[0]
+
+    def post(self, device: int) -> int | None:
+        return self.status(self.path, body=self.body(device))
+
+    def answer(
+        self, path: str, method: str = "POST", body: object = None
+    ) -> tuple[int, dict[str, str]] | None:
+        """The status and the headers of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with closing(connection), suppress(OSError, http.client.HTTPException):
+            connection.request(method, path, body)  # type: ignore[arg-type]
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}
+        return None
+
+    def exchange(self, *parts: bytes, finish: bool = False) -> bytes:
+        """Send bytes as they are, and give everything that comes back until the connection ends or is quiet."""
+        with self.connect() as client:
+            with suppress(OSError):  # some are turned away while they still talk
+                for part in parts:
+                    client.sendall(part)
+                if finish:
+                    client.shutdown(socket.SHUT_WR)
+            return everything(client)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def stored(self) -> list[tuple[int, int, int]]:
+        return stored_in(self.url)
+
+    @staticmethod
+    def body(device: int) -> bytes:
+        return json.dumps({"time": 1_772_355_600, "device": {"id": device}}).encode()
+
+    @contextmanager
+    def under_load(self, first: int, connections: int = 16) -> Iterator[list[Sender]]:
+        """Post-backs with devices from ``first`` on, each sent once."""
+        senders = [
+            Sender(self, iter(range(first + place, first + 1_000_000, connections)))
+            for place in range(connections)
+        ]
+        for sender in senders:
+            sender.start()
+        yield senders
+        for sender in senders:
+            sender.stop.set()
+        for sender in senders:
+            sender.join(WAIT_SECONDS)
+
+
+@dataclass(eq=False)
+class Sender(threading.Thread):
+    """One connection that sends post-backs, one after the other, and remembers how each was answered."""
+
+    receiver: Receiver
+    devices: Iterator[int]
+    sent: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.receiver.port, timeout=30)
+        for device in self.devices:
+            if self.stop.is_set():
+                break
+            self.sent.append(device)
+            try:
+                connection.request("POST", self.receiver.path, self.receiver.body(device))
+                answer = connection.getresponse()
+                answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self.stop.wait(0.05)
+            else:
+                if answer.status == 200:
+                    self.answered.append(device)
+                else:
+                    self.refused.append(answer.status)
+                    self.stop.wait(0.05)
+        connection.close()
+
+
+def everything(client: socket.socket) -> bytes:
+    """Read until the other side ends the connection."""
+    answer = b""
+    with suppress(OSError):
+        while part := client.recv(65_536):
+            answer += part
+    return answer
+
+
+def stored_in(url: str) -> list[tuple[int, int, int]]:
+    """What a ledger holds: receiver, number, device."""
+    columns = (post_backs.c.receiver, post_backs.c.number, post_backs.c.device_id)
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            rows = connection.execute(sa.select(*columns).order_by(*columns[:2])).all()
+            return [(receiver, number, device) for receiver, number, device in rows]
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def stored() -> Callable[[str], list[tuple[int, int, int]]]:
+    """What a ledger holds, by its URL: receiver, number, device."""
+    return stored_in
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A migrated ledger in a file."""
+    return migrated(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest) -> str:
+    """A migrated ledger on each database."""
+    if request.param == "sqlite":
+        return str(request.getfixturevalue("sqlite_url"))
+    url = request.getfixturevalue("postgres_url")
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+    engine.dispose()
+    return migrated(url)
+
+
+def migrated(url: str) -> str:
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+    return url
+
+
+Receiving = Callable[..., AbstractContextManager[Receiver]]
+
+
+@pytest.fixture
+def receiving(free_port: int, tmp_path: Path) -> Receiving:
+    """Start receivers: ``with receiving(url, workers=2) as receiver``; what is left of them is killed."""
+
+    @contextmanager
+    def receiving(
+        url: str,
+        *,
+        command: Sequence[str] = (*SENDOFF, "receiver"),
+        port: int = free_port,
+        workers: int = 1,
+        wait: bool = True,
+        secrets: str = SECRET,
+        environment: dict[str, str] | None = None,
+        without: str = "",
+    ) -> Iterator[Receiver]:
+        output = tmp_path / f"receiver-{time.monotonic_ns()}.log"
+        settings = {
+            "SENDOFF_LEDGER_URL": url,
+            "SENDOFF_PUBLIC_URL": ADDRESSES.public_url,
+            "SENDOFF_POST_BACK_SECRETS": secrets,
+        }
+        surroundings = {name: value for name, value in (os.environ | settings).items() if name != without}
+        with output.open("wb") as written:
+            process = subprocess.Popen(
+                [*command, "--port", str(port), "--workers", str(workers)],
+                env=surroundings | (environment or {}),
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+            )
+        receiver = Receiver(process, port, url, output)
+        try:
+            if wait:
+                receiver.until(lambda: receiver.log().count("the ledger is available") == workers)
+                receiver.until(lambda: receiver.status("/readyz", "GET") == 200)
+            yield receiver
+        finally:
+            receiver.end(signal.SIGKILL)
+
+    return receiving

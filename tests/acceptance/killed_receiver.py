@@ -1,0 +1,126 @@
+"""Run the receiver again and again, each time killed one step later in taking its first post-back.
+
+``killed_receiver.py PORT [hasty]``, with the settings of ``sendoff receiver`` in the environment. For each line on
+standard input, a number n, a receiver is served as ``sendoff receiver`` serves it: the same server, its worker in a
+process of its own. The worker is traced, and at the n-th step it kills itself and its parent with SIGKILL; 0 kills
+never. A step is a line, or a return, of the modules that take a post-back, in whichever thread. The process id is
+written when the receiver starts, and the number of steps that were taken when it has ended.
+
+A ``hasty`` receiver is broken on purpose: it answers, and stores afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import granian._loops
+import granian._signals  # noqa: F401
+from starlette.applications import Starlette
+
+import sendoff.endpoint
+import sendoff.group_commit
+import sendoff.ledger.database
+import sendoff.ledger.post_backs
+import sendoff.postbacks
+import sendoff.receiver
+from sendoff.endpoint import PostBackEndpoint
+from sendoff.errors import SettingsError
+from sendoff.ledger import Ledger
+from sendoff.postbacks import PostBack
+from sendoff.receiver import app_of, serve
+from sendoff.settings import Settings, load_settings
+
+TRACED = {
+    str(module.__file__)
+    for module in (
+        sendoff.endpoint,
+        sendoff.group_commit,
+        sendoff.ledger.database,
+        sendoff.ledger.post_backs,
+        sendoff.postbacks,
+    )
+}
+BEGINNING = PostBackEndpoint.__call__.__code__
+steps = mmap.mmap(-1, 8)  # shared with the processes that are forked
+
+
+class HastyEndpoint(PostBackEndpoint):
+    async def _store(self, post_back: PostBack) -> int:
+        asyncio.get_running_loop().call_later(0.05, self._commit.submit, post_back)
+        return 200
+
+
+def main(port: str, variant: str = "") -> None:
+    if variant == "hasty":
+        sendoff.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]
+    Ledger(load_settings().ledger()).close()  # what is imported here need not be by each receiver
+    for line in sys.stdin:
+        steps[:] = bytes(8)
+        child = os.fork()
+        if not child:
+            os.setsid()
+            receive(int(port), int(line))
+            os._exit(0)
+        tell(child)
+        os.waitpid(child, 0)
+        tell(taken())
+
+
+def tell(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+def receive(port: int, last: int) -> None:
+    while True:
+        try:
+            return serve("127.0.0.1", port, load_settings(), make_app=partial(traced_app, last))
+        except SettingsError:  # the worker before is dead, and has not let go of its port
+            time.sleep(0.01)
+
+
+def traced_app(last: int, settings: Settings) -> Starlette:
+    tracer = partial(enter, partial(step, last))
+    threading.settrace(tracer)
+    sys.settrace(tracer)
+    return app_of(settings)
+
+
+def enter(
+    trace: Callable[..., Any], frame: FrameType, event: str, argument: Any
+) -> Callable[..., Any] | None:
+    if frame.f_code is BEGINNING and not taken():
+        count()
+    return trace if frame.f_code.co_filename in TRACED else None
+
+
+def step(last: int, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+    if taken() and event in {"line", "return"}:
+        if taken() == last:
+            os.killpg(0, signal.SIGKILL)
+        count()
+    return partial(step, last)
+
+
+def taken() -> int:
+    """The number of steps that were taken; nothing counts before the first post-back begins."""
+    return int(struct.unpack("q", steps[:])[0])
+
+
+def count() -> None:
+    steps[:] = struct.pack("q", taken() + 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

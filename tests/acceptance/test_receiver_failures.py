@@ -1,0 +1,281 @@
+"""What breaks a receiver, or tries to: it is killed at every step, sent nonsense, and its ledger is taken away."""
+
+import http.client
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.postbacks import Addresses
+
+Receiving = Callable[..., AbstractContextManager[Any]]
+Stored = Callable[[str], list[tuple[int, int, int]]]
+
+HERE = Path(__file__).parent
+LOUD = (sys.executable, str(HERE / "loud_receiver.py"), "receiver")
+URL = "https://events.example.com"
+OLD, NEW = "planted-secret-" + "o" * 32, "planted-secret-" + "n" * 32
+KEY = "0123456789abcdef" * 2
+
+
+def path_under(secret: str, kind: str = "delivery", key: str = KEY) -> str:
+    return Addresses(URL, [secret]).sign(kind, key).removeprefix(URL)
+
+
+@dataclass(frozen=True)
+class History:
+    """What became of one post-back whose receiver was killed."""
+
+    answered: bool
+    stored: bool
+
+
+class KilledReceivers:
+    """Receivers one after the other on one port, each killed at a step of its own."""
+
+    def __init__(self, url: str, folder: Path, variant: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        settings = {
+            "SENDOFF_LEDGER_URL": url,
+            "SENDOFF_PUBLIC_URL": URL,
+            "SENDOFF_POST_BACK_SECRETS": NEW,
+        }
+        with (folder / f"killed-{self.port}.log").open("wb") as written:
+            self.process = subprocess.Popen(
+                [sys.executable, HERE / "killed_receiver.py", str(self.port), variant],
+                env=os.environ | settings,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=written,
+                text=True,
+                bufsize=1,
+            )
+
+    def close(self) -> None:
+        self.process.communicate(timeout=60)
+
+    def take(self, step: int, device: int) -> tuple[bool, int]:
+        """Post to a receiver that dies at a step (0: never); whether it answered 200, and the steps that it made."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{step}\n")
+        receiver = self._told()
+        deadline = time.monotonic() + 60
+        while self._status("GET", "/readyz") != 200:
+            assert time.monotonic() < deadline, "the receiver does not start"
+            time.sleep(0.005)
+        body = b'{"time": 1772355600, "device": {"id": %d}}' % device
+        answered = self._status("POST", path_under(NEW), body) == 200
+        with suppress(ProcessLookupError):
+            os.killpg(receiver, signal.SIGTERM)
+        return answered, self._told()
+
+    def _told(self) -> int:
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], 60)
+        assert readable, "the receiver neither lives nor dies"
+        return int(self.process.stdout.readline())
+
+    def _status(self, method: str, path: str, body: bytes = b"") -> int | None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with closing(connection), suppress(OSError, http.client.HTTPException):
+            connection.request(method, path, body)
+            return connection.getresponse().status
+        return None
+
+
+def histories(url: str, folder: Path, stored: Stored, variant: str = "", every: int = 1) -> list[History]:
+    """Kill receivers at each step of a post-back, or at every so many, until one ends in peace."""
+    with ExitStack() as stack:
+        lanes = [stack.enter_context(closing(KilledReceivers(url, folder, variant))) for _ in range(2)]
+        answered, last = lanes[0].take(0, device=last_device)
+        assert answered
+        steps = range(1, last + 1, every)
+
+        def work(lane: int) -> dict[int, bool]:
+            return {step: lanes[lane].take(step, device=step)[0] for step in steps[lane::2]}
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = {step: answered for lane in pool.map(work, range(2)) for step, answered in lane.items()}
+    rows = stored(url)
+    kept = Counter(device for _, _, device in rows)
+    assert set(kept.values()) <= {1}  # each was sent once
+    assert {number for _, number, _ in rows} <= {1}  # and each to a receiver of its own
+    return [History(answered, device in kept) for device, answered in answers.items()]
+
+
+last_device = 1_000_000
+
+
+def test_a_receiver_that_is_killed_at_any_step_has_stored_what_it_answered_200(
+    ledger_url: str, tmp_path: Path, stored: Stored
+) -> None:
+    counts = Counter(histories(ledger_url, tmp_path, stored))
+    assert sum(counts.values()) > 100
+    assert not counts[History(answered=True, stored=False)]
+    # killed before the commit, between the commit and the answer, and after the answer
+    assert counts[History(answered=False, stored=False)]
+    assert counts[History(answered=False, stored=True)]
+    assert counts[History(answered=True, stored=True)]
+
+
+def test_a_receiver_that_answers_before_it_commits_is_found_out(
+    sqlite_url: str, tmp_path: Path, stored: Stored
+) -> None:
+    counts = Counter(histories(sqlite_url, tmp_path, stored, variant="hasty", every=7))
+    assert counts[History(answered=True, stored=False)]
+
+
+def head(path: str, *headers: str, method: str = "POST") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]).encode()
+
+
+def request(path: str, body: bytes, *headers: str, method: str = "POST") -> bytes:
+    return head(path, f"Content-Length: {len(body)}", *headers, method=method) + body
+
+
+def chunked(path: str, *chunks: bytes) -> bytes:
+    parts = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return head(path, "Transfer-Encoding: chunked") + parts + b"0\r\n\r\n"
+
+
+def statuses(answers: bytes) -> list[int]:
+    """The statuses of answers that have no body."""
+    lines = [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+    return [int(line.split()[1]) for line in lines]
+
+
+PERSON = b'{"time": 1772355600, "device": {"id": 987654321}}'
+UNREADABLE = {
+    "nothing": b"",
+    "no JSON": b"device=987654321",
+    "not an object": b"[987654321]",
+    "an id of the wrong type": b'{"time": 1772355600, "device": {"id": [987654321]}}',
+    "an id that is not whole": b'{"time": 1772355600, "device": {"id": 987654321.5}}',
+    "a user of the wrong type": b'{"time": 1772355600, "profile": {"user_id": {"is": "987654321"}}}',
+    "a time of the wrong type": b'{"time": {"at": 1}, "device": {"id": 987654321}}',
+    "a time before there was any": b'{"time": "0001-01-01T00:00:00+14:00", "device": {"id": 987654321}}',
+    "a member of the wrong type": b'{"time": 1772355600, "device": 987654321}',
+    "16,000 levels of lists": b"[" * 16_000,
+    "2,500 levels of objects": b'{"a":' * 2_500 + b"1" + b"}" * 2_500,
+    "a number beyond 63 bits": b'{"time": 1772355600, "device": {"id": 9223372036854775808}}',
+    "a number of 15,000 digits": b'{"time": 1772355600, "device": {"id": ' + b"9" * 15_000 + b"}}",
+    "an infinite number": b'{"time": 1e999, "device": {"id": 987654321}}',
+    "not a number": b'{"time": NaN, "device": {"id": 987654321}}',
+    "not UTF-8": b'{"time": 1772355600, "profile": {"user_id": "987654321\xff"}}',
+    "UTF-16": '{"time": 1772355600, "device": {"id": 987654321}}'.encode("utf-16"),
+    "half of a surrogate pair": b'{"time": 1772355600, "profile": {"user_id": "987654321\\ud800"}}',
+    "a zero in a name": b'{"time": 1772355600, "profile": {"user_id": "987654321\\u0000"}}',
+    "zeros": b"\0" * 1_000,
+    "compressed": b"\x1f\x8b\x08\x00987654321",
+}
+READABLE = {
+    "as it should be": PERSON,
+    "the same key twice": b'{"time": 1772355600, "device": {"id": 1}, "device": {"id": 987654321}}',
+    "members that nobody knows": b'{"time": 1772355600, "device": {"id": 987654321}, "x": {"y": ["z"]}}',
+}
+
+
+def refused(path: str) -> dict[str, tuple[bytes, list[int]]]:
+    """Requests that are not stored, each with the statuses of the answers; none where the server hangs up."""
+    forged = path[:-2] + ("A" if path[-2] != "A" else "B") + path[-1]
+    return {
+        "a forged signature": (request(forged, PERSON), [404]),
+        "another kind": (request(path.replace("delivery", "open"), PERSON), [404]),
+        "a zero in the path": (request(path + "%00", PERSON), [404]),
+        "a path that is not UTF-8": (request(path + "%ff", PERSON), [404]),
+        "another method": (request(path, PERSON, method="PUT"), [405]),
+        "a method that nobody knows": (request(path, PERSON, method="BREW"), [405]),
+        "a question": (head(path, method="GET"), [405]),
+        "too large": (request(path, b" " * 16_385), [413]),
+        "100,000 levels": (request(path, b"[" * 100_000), [413]),
+        "too large, announced, and held back": (head(path, "Content-Length: 99999999"), [413]),
+        "too large in parts": (chunked(path, *[b" " * 4_000] * 5), [413]),
+        "too large in one part": (chunked(path, b" " * 40_000), [413]),
+        "two lengths": (head(path, "Content-Length: 5", "Content-Length: 6") + b"12345", [400]),
+        "a length that is no number": (head(path, "Content-Length: x") + b"12345", [400]),
+        "a length below nothing": (head(path, "Content-Length: -1"), [400]),
+        "a length of 5,000 digits": (head(path, "Content-Length: " + "9" * 5_000), [400]),
+        "a head of 200,000 characters": (head(path, "X-Long: " + "x" * 200_000), [431]),
+        "a thousand headers": (head(path, *["X-Many: x"] * 1_000), [431]),
+        "a chunk that is no number": (head(path, "Transfer-Encoding: chunked") + b"xyz\r\n", [400]),
+    }
+
+
+def test_bad_input_makes_no_error_and_no_loss_and_is_told_to_no_log(
+    sqlite_url: str, receiving: Receiving
+) -> None:
+    with receiving(sqlite_url, command=LOUD, environment=ALL_LOGS) as receiver:
+        path = receiver.path
+        cases = refused(path)
+        told = {name: statuses(receiver.exchange(raw)) for name, (raw, _) in cases.items()}
+        assert told == {name: expected for name, (_, expected) in cases.items()}
+
+        bodies = UNREADABLE | READABLE
+        assert {name: receiver.status(path, body=body) for name, body in bodies.items()} == dict.fromkeys(
+            bodies, 200
+        )
+        assert receiver.status(path.replace("/v1", "/%761", 1), body=PERSON) == 200  # the same path
+        with receiver.connect() as client:
+            client.sendall(chunked(path, PERSON[:5], PERSON[5:]))
+            assert statuses(client.recv(1_000)) == [200]
+        for cut in (head(path, f"Content-Length: {len(PERSON) + 1}") + PERSON, chunked(path, PERSON)[:-3]):
+            assert 200 not in statuses(receiver.exchange(cut, finish=True))
+        receiver.end()
+    found = bodies_in(sqlite_url)
+    assert found == [
+        *((body, False) for body in UNREADABLE.values()),
+        *((body, True) for body in READABLE.values()),
+        (PERSON, True),
+        (PERSON, True),
+    ]
+    assert_nothing_told(receiver)
+
+
+ALL_LOGS = {"GRANIAN_LOG_ACCESS_ENABLED": "1", "RUST_LOG": "trace", "PYTHONASYNCIODEBUG": "1"}
+
+
+def assert_nothing_told(receiver: Any) -> None:
+    """Everything that the processes wrote holds no secret, no signature or part of an address, and nobody's device."""
+    log = receiver.log()
+    assert " DEBUG " in log
+    for planted in ("987654321", KEY, "/v1/", "planted-secret", receiver.path.rpartition("/")[2][:12]):
+        assert planted not in log
+
+
+def bodies_in(url: str) -> list[tuple[bytes, bool]]:
+    engine = sa.create_engine(url)
+    with closing_engine(engine), engine.connect() as connection:
+        rows = connection.execute(
+            sa.text("SELECT body, readable FROM post_backs ORDER BY receiver, number")
+        ).all()
+        return [(bytes(body), bool(readable)) for body, readable in rows]
+
+
+@contextmanager
+def closing_engine(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        engine.dispose()
+
+
+def test_a_traceback_tells_nothing_of_a_post_back(sqlite_url: str, receiving: Receiving) -> None:
+    environment = ALL_LOGS | {"BROKEN_CLOCK": "1"}
+    with receiving(sqlite_url, command=LOUD, environment=environment) as receiver:
+        assert receiver.status(receiver.path, body=PERSON) == 500
+        receiver.end()
+    assert "the clock stopped" in receiver.log()
+    assert_nothing_told(receiver)
