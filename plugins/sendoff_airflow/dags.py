@@ -2,32 +2,48 @@
 
 .. code-block:: text
 
-    audience -> dispatch (mapped over the workers) -> launched
-                                                   -> quiet -> report
+    audience -> preview -> approve -> dispatch (mapped over the workers) -> launched
+                                                                         -> quiet -> report
 
-``audience`` is the setup of ``report``: once there is a launch it is reported on, also where dispatching it failed. The
-run then fails all the same, by ``launched``: Airflow takes the state of a run from the tasks at its ends.
+``audience`` is the setup of ``report``: once there is a launch it is reported on, also where dispatching it failed or
+somebody rejected it. The run then fails all the same where dispatching failed, by ``launched``: Airflow takes the state
+of a run from the tasks at its ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, time, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable, Param
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+    Param,
+)
+from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.campaign.model import Campaign
 from sendoff.errors import CampaignError
+from sendoff_airflow.alerts import tell_of_silence
+from sendoff_airflow.approval import ApproveLaunchOperator
 from sendoff_airflow.assets import POST_BACKS, audience_asset, launch_asset, report_asset
+from sendoff_airflow.documentation import documentation
 from sendoff_airflow.failures import PatientRetry
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
     ExecuteCampaignOperator,
     LaunchedOperator,
+    PreviewOperator,
     ReconcileChangedOperator,
     ReconcileOperator,
 )
@@ -42,28 +58,28 @@ PATIENCE: dict[str, Any] = {
 }
 """How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
 
-QUIET_FOR = timedelta(minutes=15)
-LONGEST_WAIT = timedelta(days=1)
+Approvers = Mapping[str, Sequence[str]]
+"""The people of each role that campaigns name: their names as Airflow knows them."""
 
 _WAYS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
 
 
-def campaign_dags(folder: Path, **choices: Any) -> dict[str, DAG]:
+def campaign_dags(folder: Path, *, approvers: Approvers | None = None, **choices: Any) -> dict[str, DAG]:
     """Make a DAG of each campaign in ``folder``, by name; what is broken is left to :func:`check_campaigns`.
 
-    ``choices`` are those of :func:`campaign_dag`.
+    The arguments are those of :func:`campaign_dag`.
     """
     dags = {}
     for path in _campaign_folders(folder):
         try:
             campaign = load_campaign(path)
+            dags[campaign.name] = campaign_dag(campaign, approvers=approvers, **choices)
         except CampaignError:
             continue
-        dags[campaign.name] = campaign_dag(campaign, **choices)
     return dags
 
 
-def check_campaigns(folder: Path) -> None:
+def check_campaigns(folder: Path, *, approvers: Approvers | None = None) -> None:
     """Raise one CampaignError that names everything that is wrong with any campaign in ``folder``.
 
     Called from a DAG file of its own it becomes an import error in the UI. In the file that makes the DAGs it would
@@ -72,7 +88,7 @@ def check_campaigns(folder: Path) -> None:
     problems = []
     for path in _campaign_folders(folder):
         try:
-            load_campaign(path)
+            _people_of_role(load_campaign(path), approvers or {})
         except CampaignError as error:
             problems.append(str(error))
     if problems:
@@ -88,47 +104,104 @@ def _campaign_folders(folder: Path) -> Iterator[Path]:
 def campaign_dag(
     folder: CampaignFolder,
     *,
-    quiet_for: timedelta = QUIET_FOR,
+    approvers: Approvers | None = None,
+    on_alert: AsyncCallback | SyncCallback | None = None,
+    quiet_for: timedelta | None = None,
     pictures: Path | None = None,
     default_args: dict[str, Any] | None = None,
 ) -> DAG:
     """Make the DAG of one campaign, under the campaign's name.
 
-    The report is made once no post-back has come for ``quiet_for``, or after a day, and leaves its picture in
-    ``pictures``. ``default_args`` are for all tasks, as Airflow knows them.
+    ``approvers``: the people of each role that a campaign may name. ``on_alert`` is called, beside the line in the log,
+    when a run takes longer than the campaign's ``alert_after``. ``quiet_for`` overrides the campaign's own. The report
+    leaves its picture in ``pictures``. ``default_args`` are for all tasks, as Airflow knows them. Raises CampaignError
+    for a role without people.
     """
-    campaign = folder.campaign
+    campaign, name = folder.campaign, folder.name
+    people = _people_of_role(folder, approvers or {})
     with DAG(
-        dag_id=folder.name,
+        dag_id=name,
         description=campaign.title,
-        doc_md=_documentation(folder),
-        schedule=CronDataIntervalTimetable(campaign.schedule, timezone="UTC") if campaign.schedule else None,
-        start_date=datetime.combine(campaign.start, time(), UTC) if campaign.start else None,
+        doc_md=documentation(folder),
+        schedule=_schedule(campaign),
+        start_date=_start(campaign),
         catchup=False,
-        default_args={"owner": campaign.owner, **PATIENCE, **(default_args or {})},
+        default_args={
+            "owner": campaign.owner,
+            **PATIENCE,
+            "retries": campaign.retries,
+            **(default_args or {}),
+        },
         tags=["sendoff", *campaign.tags],
-        params={"resend": _resend()},
+        params=_form(),
+        deadline=_deadlines(folder, on_alert),
     ) as dag:
         audience = BuildAudienceOperator(
             task_id="audience",
             folder=folder.path,
             resend="{{ params.resend }}",
-            outlets=[audience_asset(folder.name)],
+            reason="{{ params.reason or '' }}",
+            size_limit="{{ params.size_limit or '' }}",
+            preview_only="{{ params.dry_run }}",
+            outlets=[audience_asset(name)],
         )
         launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
         report = ReconcileOperator(
             task_id="report",
             launch_key=launch_key,
             pictures=str(pictures) if pictures else None,
-            inlets=[launch_asset(folder.name)],
-            outlets=[report_asset(folder.name)],
+            inlets=[launch_asset(name)],
+            outlets=[report_asset(name)],
         ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
+        preview = PreviewOperator(task_id="preview", launch_key=launch_key)
+        approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
         dispatch = _dispatch(folder, launch_key)
-        audience >> dispatch >> _quiet(launch_key, quiet_for) >> report
-        dispatch >> LaunchedOperator(
-            task_id="launched", launch_key=launch_key, outlets=[launch_asset(folder.name)]
-        )
+        quiet = _quiet(campaign, launch_key, quiet_for)
+        audience >> preview >> approve >> dispatch >> quiet >> report
+        dispatch >> LaunchedOperator(task_id="launched", launch_key=launch_key, outlets=[launch_asset(name)])
     return dag
+
+
+def _schedule(campaign: Campaign) -> Any:
+    if campaign.schedule:
+        return CronDataIntervalTimetable(campaign.schedule, timezone=campaign.schedule_time_zone)
+    return [Asset.ref(name=name) for name in campaign.after] or None
+
+
+def _start(campaign: Campaign) -> datetime | None:
+    if campaign.start is None:
+        return None
+    return datetime.combine(campaign.start, time(), ZoneInfo(campaign.schedule_time_zone))
+
+
+def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:
+    """Give those who may approve a campaign, as Airflow's operator takes them; None: whom Airflow lets."""
+    role = folder.campaign.approval.role
+    if role is None:
+        return None
+    if not approvers.get(role):
+        roles = ", ".join(sorted(name for name, people in approvers.items() if people))
+        raise CampaignError(
+            f"{folder.path / 'campaign.yaml'}: approval.role: found {role!r}, a role without people; allowed: "
+            f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
+        )
+    return [{"id": person, "name": person} for person in approvers[role]]
+
+
+def _deadlines(
+    folder: CampaignFolder, on_alert: AsyncCallback | SyncCallback | None
+) -> list[DeadlineAlert] | None:
+    after = folder.campaign.alert_after
+    if after is None:
+        return None
+    log = AsyncCallback(tell_of_silence, {"campaign": folder.name, "allowed": f"{after.length} {after.unit}"})
+    return [
+        DeadlineAlert(
+            reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=after.timedelta(), callback=callback
+        )
+        for callback in (log, on_alert)
+        if callback
+    ]
 
 
 def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
@@ -140,46 +213,56 @@ def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
             launch_key=launch_key,
             sendoff_conn_id=campaign.connection,
             inlets=[audience_asset(folder.name)],
+            **({"pool": campaign.pool} if campaign.pool else {}),
         )
         .expand(worker=list(range(1, campaign.parallelism + 1)))
     )
 
 
-def _quiet(launch_key: Any, quiet_for: timedelta) -> PostBacksQuietSensor:
+def _quiet(campaign: Campaign, launch_key: Any, quiet_for: timedelta | None) -> PostBacksQuietSensor:
+    quiet = campaign.report.quiet_for.timedelta() if quiet_for is None else quiet_for
     return PostBacksQuietSensor(
         task_id="quiet",
         launch_key=launch_key,
-        quiet_for=quiet_for,
-        timeout=LONGEST_WAIT,
-        poke_interval=min(quiet_for / 5, timedelta(seconds=30)),
+        quiet_for=quiet,
+        timeout=campaign.report.at_latest.timedelta(),
+        poke_interval=min(quiet / 5, timedelta(seconds=30)),
         soft_fail=True,  # a launch that never falls silent is reported on as well
         deferrable=True,
     )
 
 
-def _resend() -> Param:
-    return Param(
-        0,
-        type="integer",
-        minimum=0,
-        title="Resend number",
-        description="0 sends each period once, however often it is triggered. 1, 2, ... deliberately send the same "
-        "period again, to everybody in it.",
-    )
-
-
-def _documentation(folder: CampaignFolder) -> str:
-    campaign = folder.campaign
-    rows = {
-        "Channels": ", ".join(channel.value for channel in campaign.used()),
-        "Service": f"connection `{campaign.connection}`",
-        "Warehouse": f"connection `{campaign.warehouse}`",
-        "People in one request": f"{campaign.segment_size}",
-        "Requests at a time": f"{campaign.parallelism}",
+def _form() -> dict[str, Param]:
+    """Give what the trigger form asks for."""
+    return {
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Ask the query, count, and stop: nothing is frozen, and nothing is sent.",
+        ),
+        "size_limit": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Size limit",
+            description="The most people that it is sent to; the others are left out. Empty: no limit.",
+        ),
+        "resend": Param(
+            0,
+            type="integer",
+            minimum=0,
+            title="Resend number",
+            description="0 sends each period once, however often it is triggered. 1, 2, ... deliberately send the same "
+            "period again, to everybody in it.",
+        ),
+        "reason": Param(
+            None,
+            type=["null", "string"],
+            title="Reason",
+            description="Why the period is sent again; a resend number needs one.",
+        ),
     }
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    query = f"\n\n```sql\n{folder.audience_sql}\n```" if folder.audience_sql else ""
-    return f"# {campaign.title}\n\n| | |\n|---|---|\n{table}{query}"
 
 
 def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: Any) -> DAG:

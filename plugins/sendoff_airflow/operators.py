@@ -6,60 +6,92 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
+from sendoff.errors import CampaignError, NotYetError
 from sendoff_airflow import LEDGER, RECEIVER, SERVICE
 from sendoff_airflow.assets import tell
 from sendoff_airflow.failures import explained
 from sendoff_airflow.period import period_of
 
+if TYPE_CHECKING:
+    from sendoff.campaign import CampaignFolder
+    from sendoff.ledger import Ledger
+    from sendoff.ledger.launches import Launch
+    from sendoff.preview import Preview
+
+SHOWN = (
+    "state",
+    "rows",
+    "dropped",
+    "left_out",
+    "audience",
+    "people",
+    "change",
+    "variants",
+    "languages",
+    "time_zones",
+    "waves",
+    "requests",
+    "seconds",
+    "gates",
+)
+"""What of a preview may stand in a log and in XCom: counts, and none of a campaign's words."""
+
 
 class BuildAudienceOperator(BaseOperator):
-    """Freeze the audience and the segments of a launch in the ledger.
+    """Hold a launch against its campaign's rules and gates, and freeze its audience and segments in the ledger.
 
-    Returns ``launch_key``, ``audience``, ``segments``, ``rows`` and ``dropped`` (a count for each reason). A launch
-    that the ledger holds already, of this run or of another for the same period, is given back as it was frozen and
-    the query does not run again. Each is an XCom of its own as well: ``audience.output["launch_key"]``.
+    Returns ``launch_key``, ``state`` (held: somebody must approve it), ``audience``, ``segments``, ``rows`` and
+    ``dropped`` (a count for each reason). A launch that the ledger holds already, of this run or of another for the
+    same period, is given back as it was frozen and the query does not run again. Each is an XCom of its own as well:
+    ``audience.output["launch_key"]``. Fails at once where a gate is closed, and is skipped where it is too late.
 
     :param folder: the campaign's folder, with ``campaign.yaml`` and ``audience.sql``
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
+    :param reason: why it is repeated; a resend needs one (templated)
+    :param size_limit: the most people that it is sent to (templated)
+    :param preview_only: look only: log the counts, freeze nothing, and skip this task and what follows (templated)
     """
 
-    template_fields: Sequence[str] = ("resend",)
+    template_fields: Sequence[str] = ("resend", "reason", "size_limit", "preview_only")
 
     def __init__(
         self,
         *,
         folder: str | Path,
         resend: int | str = 0,
+        reason: str | None = None,
+        size_limit: int | str | None = None,
+        preview_only: bool | str = False,
         ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.folder = str(folder)
         self.resend = resend
+        self.reason = reason
+        self.size_limit = size_limit
+        self.preview_only = preview_only
         self.ledger_conn_id = ledger_conn_id
 
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or make the launch of this run's period."""
         from sendoff.campaign import load_campaign
-        from sendoff.launch import prepare_launch
-        from sendoff_airflow.stores import ledger, warehouse
+        from sendoff_airflow.stores import ledger
 
         folder = load_campaign(Path(self.folder))
         with closing(ledger(self.ledger_conn_id)) as book:
-            launch = prepare_launch(
-                book,
-                folder,
-                period=period_of(context),
-                warehouses=warehouse,
-                resend=int(self.resend),
-            )
+            if str(self.preview_only) == "True":
+                self._look(context, book, folder)
+            launch = self._freeze(context, book, folder)
         facts = {
             "launch_key": launch.launch_key,
+            "state": launch.state,
             "audience": launch.audience,
             "segments": launch.segments,
             "rows": launch.rows,
@@ -68,19 +100,97 @@ class BuildAudienceOperator(BaseOperator):
         tell(context, self, facts)
         return facts
 
+    def _freeze(self, context: Context, book: Ledger, folder: CampaignFolder) -> Launch:
+        from sendoff.launch import prepare_launch
+        from sendoff_airflow.stores import warehouse
 
-class CreateCampaignOperator(BaseOperator):
+        run = context["dag_run"]
+        return prepare_launch(
+            book,
+            folder,
+            period=period_of(context, folder.campaign),
+            warehouses=warehouse,
+            resend=int(self.resend),
+            reason=self.reason or None,
+            who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
+            size_limit=_number(self.size_limit),
+            due_at=run.run_after,
+        )
+
+    def _look(self, context: Context, book: Ledger, folder: CampaignFolder) -> None:
+        from sendoff.preview import preview
+        from sendoff_airflow.stores import warehouse
+
+        seen = preview(
+            folder,
+            period=period_of(context, folder.campaign),
+            warehouses=warehouse,
+            ledger=book,
+            size_limit=_number(self.size_limit),
+            due_at=context["dag_run"].run_after,
+        )
+        counts = _counts(seen)
+        context["ti"].xcom_push("preview", counts)
+        for name, count in counts.items():
+            self.log.info("%s: %s", name, count)
+        raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
+
+
+def _counts(seen: Preview) -> dict[str, Any]:
+    values = seen.to_json()
+    return {name: values[name] for name in SHOWN}
+
+
+def _number(value: int | str | None) -> int | None:
+    return int(value) if value else None  # a template gives a text, empty where there is no number
+
+
+class PreviewOperator(BaseOperator):
+    """Say what a frozen launch will send, as counts: in the log and as XCom, without a word of its messages.
+
+    The whole preview, with a sample request, is what people see who must approve the launch, and what
+    ``sendoff preview`` prints.
+
+    :param launch_key: the launch (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+        """Read the launch from the ledger; the warehouse is not asked again."""
+        from sendoff.preview import preview_of
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            seen = preview_of(book, self.launch_key)
+        for warning in seen.warnings:
+            self.log.warning("%s", warning)
+        return _counts(seen)
+
+
+class DispatchOperator(BaseOperator):
     """Send the planned dispatches of a launch, each once, until none is left.
 
     Any number of these may work through one launch at once: map the operator over ``worker`` for more requests at a
-    time. Returns how many dispatches this one saw ``accepted``, ``refused`` and ``in_doubt``. Retries are safe: they go
-    on with what is still planned. It fails for good where the service refused a dispatch, after the others were made.
+    time. Retries are safe: they go on with what is still planned. While it is too early, for a send window, a rate
+    limit or the next wave, the task waits in the triggerer, which takes no worker and no retry.
+
+    Returns how many dispatches this one saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited. It fails
+    for good where the service refused a dispatch, after the others were made, and is skipped where it became too late.
 
     :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
     :param worker: tells mapped tasks apart in the ledger
     """
 
     template_fields: Sequence[str] = ("launch_key",)
+    way: ClassVar[str]
+    other: ClassVar[str]
 
     def __init__(
         self,
@@ -102,22 +212,61 @@ class CreateCampaignOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:
         """Work until nothing is planned any more."""
+        return self._work(context)
+
+    @explained
+    def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
+        """Work on after waiting in the triggerer."""
+        return self._work(context)
+
+    def _work(self, context: Context) -> dict[str, int]:
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
         from sendoff.dispatch import check_refusals, work
         from sendoff_airflow.hook import SendoffHook
         from sendoff_airflow.stores import addresses, ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
+            self._check_way(book)
             sender = SendoffHook(self.sendoff_conn_id).sender(addresses(self.receiver_conn_id))
-            tally = work(book, self.launch_key, sender, worker=_worker(context, self.worker))
-            check_refusals(book, self.launch_key)
-        return asdict(tally)
+            try:
+                tally = work(book, self.launch_key, sender, worker=_worker(context, self.worker))
+            except NotYetError as early:
+                self.log.info("%s; waiting until %s", early, early.until)
+                until = early.until
+            else:
+                check_refusals(book, self.launch_key)
+                return asdict(tally)
+        raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
+
+    def _check_way(self, book: Ledger) -> None:
+        from sendoff.campaign import Campaign
+
+        launch = book.launches.get(self.launch_key)
+        if Campaign.model_validate_json(launch.definition).way != self.way:
+            raise CampaignError(
+                f"campaign {launch.campaign}: {type(self).__name__} is not for it; use {self.other}"
+            )
 
 
-class ExecuteCampaignOperator(CreateCampaignOperator):
-    """Send the planned dispatches of a launch whose campaign executes a template, an execution for each.
+class CreateCampaignOperator(DispatchOperator):
+    """Send a launch whose campaign has content of its own: a campaign of the service for each segment.
 
-    All else is as with CreateCampaignOperator.
+    All else is as with DispatchOperator.
     """
+
+    way = "create"
+    other = "ExecuteCampaignOperator: the campaign executes a template"
+
+
+class ExecuteCampaignOperator(DispatchOperator):
+    """Send a launch whose campaign executes a template: an execution for each segment, with its people's own values.
+
+    All else is as with DispatchOperator.
+    """
+
+    way = "execute"
+    other = "CreateCampaignOperator: the campaign has content of its own"
 
 
 def _worker(context: Context, number: int) -> str:
@@ -188,9 +337,15 @@ class ReconcileOperator(BaseOperator):
 
         with closing(ledger(self.ledger_conn_id)) as book:
             figures = reconcile(book, self.launch_key)
+            launch = book.launches.get(self.launch_key)
+            by = [each.who for each in book.decisions.of_launch(self.launch_key) if each.kind == launch.state]
         self.log.info("\n%s", as_text(figures))
+        if launch.state != "released":
+            state = " by ".join([launch.state, *by[-1:]])
+            self.log.warning("launch %s is %s: what is planned is not sent", self.launch_key, state)
         facts: dict[str, Any] = {
             "launch_key": figures.launch_key,
+            "state": launch.state,
             "audience": figures.audience,
             "verdicts": dict(figures.verdicts),
             "anomalies": dict(figures.anomalies),

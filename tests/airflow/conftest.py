@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+import requests
+
+from sendoff.ledger import Ledger
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -25,13 +37,17 @@ for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOF
         del os.environ[name]
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
+    "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,
     "AIRFLOW__CORE__DAGS_FOLDER": str(EMPTY),
     "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parents[2] / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
+    "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:op,bob:op,eve:op",
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
     "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
 }
+(HOME / "passwords.json").write_text(json.dumps({"ann": "ann", "bob": "bob", "eve": "eve"}))
 
 
 AIRFLOWS_OWN_WARNINGS = (
@@ -73,3 +89,209 @@ def run_dag(airflow_database: None) -> Callable[..., DagRun]:
         return dag.test(**how)
 
     return run
+
+
+BIN = Path(sys.executable).parent
+PLATFORMS = ("android", "ios", "chrome", "firefox", "safari")
+DEVICES = [7_340_000_000 + n for n in range(1, 501)]  # long enough that no count looks like one
+SEGMENT_SIZE = 60  # nine segments, the last of them smaller
+SEGMENTS = 9
+POST_BACK_SECRET = "0123456789abcdef" * 2
+DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+CAMPAIGN = """
+title: {title}
+message:
+  title: Welcome back
+  text: We missed you
+channels:
+  android_push:
+  ios_push:
+  web_push:
+    browsers: [chrome, firefox, safari]
+connection: {connection}
+warehouse: shop
+segment_size: {segment_size}
+parallelism: 2
+"""
+FEW = f"SELECT device_id, platform FROM devices WHERE device_id <= {DEVICES[59]}"
+QUERY = "SELECT device_id, platform FROM devices WHERE :period_start < :period_end"
+
+
+@dataclass
+class House:
+    """The service, the receiver, the warehouse and the ledger of these tests."""
+
+    devices: ClassVar = DEVICES
+    platforms: ClassVar = PLATFORMS
+    segments: ClassVar = SEGMENTS
+    few: ClassVar = FEW
+    day: ClassVar = DAY
+
+    folder: Path
+    service: str
+    receiver: subprocess.Popen[bytes]
+    ledger_url: str
+    secrets: list[str] = field(repr=False)
+
+    def campaign(
+        self, name: str, query: str = QUERY, connection: str = "service", more: str = "", **choices: Any
+    ) -> DAG:
+        from sendoff.campaign import load_campaign
+        from sendoff_airflow.dags import campaign_dag
+
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        text = CAMPAIGN.format(title=f"The campaign {name}", connection=connection, segment_size=SEGMENT_SIZE)
+        (folder / "campaign.yaml").write_text(text + more)
+        (folder / "audience.sql").write_text(query)
+        usual = {"quiet_for": timedelta(seconds=3), "default_args": {"retries": 0}}
+        return campaign_dag(load_campaign(folder), **{**usual, **choices})
+
+    def truths(self, name: str) -> list[dict[str, Any]]:
+        campaigns = self._admin("campaigns?count=1000")["campaigns"]
+        mine = [each for each in campaigns if each["title"].startswith(f"The campaign {name} [")]
+        return [self._admin(f"campaigns/{each['id']}/truth") for each in mine]
+
+    def wait_until_quiet(self) -> None:
+        deadline = time.monotonic() + 60
+        while not self._admin("progress")["quiet"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def _admin(self, path: str) -> dict[str, Any]:
+        answer = requests.get(f"{self.service}/admin/{path}", timeout=10)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    @contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        with closing(Ledger(self.ledger_url)) as ledger:
+            yield ledger
+
+    def verdicts(self, key: str) -> dict[str, set[int]]:
+        with self.ledger() as ledger:
+            return {name: set(map(int, who)) for name, who in ledger.verdicts.sets(key).items()}
+
+    def states(self, key: str) -> dict[str, int]:
+        with self.ledger() as ledger:
+            return ledger.dispatches.states(key)
+
+    def launch_key(self, run: DagRun) -> str:
+        return self.xcoms(run)["audience", "launch_key", -1]
+
+    def tasks(self, run: DagRun) -> dict[str, list[str]]:
+        """The states of a run's tasks."""
+        found: dict[str, list[str]] = {}
+        for instance in run.get_task_instances():
+            found.setdefault(instance.task_id, []).append(str(instance.state))
+        return found
+
+    def xcoms(self, run: DagRun) -> dict[tuple[str, str, int], Any]:
+        from airflow.models.xcom import XComModel
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            rows = session.query(XComModel).filter_by(dag_id=run.dag_id, run_id=run.run_id).all()
+            return {(row.task_id, row.key, row.map_index): XComModel.deserialize_value(row) for row in rows}
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    database = f"sqlite:///{folder / 'service.db'}"
+    ledger_url = f"sqlite:///{folder / 'ledger.db'}"
+    with closing(Ledger(ledger_url)) as ledger:
+        ledger.migrate()
+    _make_warehouse(folder)
+    app = _service_command("apps", "add", "--name", "shop", "--database", database)
+    client = _service_command("client-ids", "add", "--name", "us", "--type", "secret", "--database", database)
+    _service_command("devices", "import", str(folder / "devices.csv"), "--database", database)
+    quick = ("--delay-from", "0", "--delay-to", "0.3", "--first-pause", "0.1")
+    serve = subprocess.Popen(
+        [BIN / "messaging-service", "serve", "--port", "0", "--database", database, *quick],
+        stdout=subprocess.PIPE,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        receive, public_url = _start_receiver(ledger_url)
+        try:
+            assert serve.stdout is not None
+            service = json.loads(serve.stdout.readline())["listening"]
+            known = {"login": client["client_id"], "password": client["client_secret"]}
+            extra = {"app_token": app["apptoken"]}
+            patch.setenv("SENDOFF_LEDGER_URL", ledger_url)
+            _connection(
+                patch,
+                "sendoff_receiver",
+                conn_type="sendoff_receiver",
+                host=public_url,
+                password=POST_BACK_SECRET,
+            )
+            _connection(patch, "shop", conn_type="sqlite", host=str(folder / "shop.db"))
+            _connection(patch, "service", conn_type="sendoff", host=service, **known, extra=extra)
+            _connection(
+                patch,
+                "misspelt",
+                conn_type="sendoff",
+                host=service,
+                **known,
+                extra={**extra, "field_names": {"device_ids": "devices"}},
+            )
+            _connection(
+                patch, "wrong_secret", conn_type="sendoff", host=service, **{**known, "password": "wrong"}
+            )
+            _connection(patch, "nobody", conn_type="sendoff", host="http://127.0.0.1:9", **known, extra=extra)
+            secrets = [client["client_secret"], app["apptoken"], POST_BACK_SECRET]
+            yield House(folder, service, receive, ledger_url, secrets)
+        finally:
+            for process in (serve, receive):
+                process.terminate()
+            for process in (serve, receive):
+                process.wait(10)
+            assert serve.stdout is not None
+            serve.stdout.close()
+
+
+def _start_receiver(ledger_url: str) -> tuple[subprocess.Popen[bytes], str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    public_url = f"http://127.0.0.1:{port}"
+    settings = {
+        "SENDOFF_LEDGER_URL": ledger_url,
+        "SENDOFF_PUBLIC_URL": public_url,
+        "SENDOFF_POST_BACK_SECRETS": POST_BACK_SECRET,
+    }
+    process = subprocess.Popen([BIN / "sendoff", "receiver", "--port", str(port)], env=os.environ | settings)
+    deadline = time.monotonic() + 30
+    while True:
+        assert process.poll() is None, "the receiver ended"
+        assert time.monotonic() < deadline
+        try:
+            requests.get(f"{public_url}/healthz", timeout=1).raise_for_status()
+        except requests.RequestException:
+            time.sleep(0.05)
+        else:
+            return process, public_url
+
+
+def _make_warehouse(folder: Path) -> None:
+    """Each device once, twenty of them twice, and a row without a device."""
+    rows = [(device, PLATFORMS[device % len(PLATFORMS)]) for device in DEVICES]
+    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+        shop.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, *rows[:20], (None, "ios")])
+    lines = ["device_id,platform,profile_id,user_id,language,time_zone"]
+    lines += [f"{device},{platform},{device},user-{device},en,UTC" for device, platform in rows]
+    (folder / "devices.csv").write_text("\n".join(lines) + "\n")
+
+
+def _service_command(*arguments: str) -> dict[str, Any]:
+    line = [BIN / "messaging-service", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _connection(patch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
+    patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))

@@ -145,4 +145,12 @@ def test_the_plugins_folder_is_not_imported_file_by_file() -> None:
 def test_a_campaign_can_be_made_a_dag_by_hand(folder: Path) -> None:
     dag = campaign_dag(load_campaign(folder / "campaigns/third"), pictures=folder / "reports")
     assert dag.dag_id == "third"
-    assert dag.task_ids == ["audience", "report", "dispatch", "quiet", "launched"]
+    assert dag.task_ids == [
+        "audience",
+        "report",
+        "preview",
+        "approve",
+        "dispatch",
+        "quiet",
+        "launched",
+    ]

@@ -1,0 +1,211 @@
+"""People are asked before a launch is sent, by Airflow's own means, and the ledger keeps what they said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.app import create_app
+from airflow.jobs.job import Job
+from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from fastapi.testclient import TestClient
+
+from airflow import settings
+from sendoff.control import release
+from sendoff.period import Period, launch_key
+
+NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
+CRM = {"crm": ["ann", "bob"]}
+
+
+class People:
+    """Those who answer in Airflow's REST API, as its page of required actions does."""
+
+    def __init__(self) -> None:
+        self._client = TestClient(create_app())
+        self._threads: list[threading.Thread] = []
+        self._problems: list[BaseException] = []
+        self.statuses: list[int] = []
+
+    def will(self, dag: str, *answers: tuple[str, str], first: Callable[[], None] = lambda: None) -> None:
+        """Have each of (who, option) answer once the DAG asks; the DAG is run while they do."""
+        self._start(dag, lambda: self._answer(dag, answers, first))
+
+    def let_time_pass(self, dag: str) -> None:
+        """Do as the scheduler does with a question that nobody answered in time."""
+        scheduler = SchedulerJobRunner(job=Job())
+
+        def pass_time() -> None:
+            instance = _waiting(dag)
+            while instance.state == "awaiting_input":
+                scheduler.check_awaiting_input_timeouts()
+                time.sleep(0.2)
+                instance = _instance(dag)
+
+        self._start(dag, pass_time)
+
+    def _answer(self, dag: str, answers: tuple[tuple[str, str], ...], first: Callable[[], None]) -> None:
+        run = _waiting(dag).run_id
+        first()
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+        for who, option in answers:
+            token = self._client.post("/auth/token", json={"username": who, "password": who}).json()
+            reply = self._client.patch(
+                path,
+                json={"chosen_options": [option], "params_input": {}},
+                headers={"Authorization": f"Bearer {token['access_token']}"},
+            )
+            self.statuses.append(reply.status_code)
+
+    def _start(self, dag: str, what: Callable[[], None]) -> None:
+        def act() -> None:
+            try:
+                what()
+            except BaseException as problem:
+                self._problems.append(problem)
+                _end(dag)  # or it would be waited for forever
+
+        self._threads.append(threading.Thread(target=act, daemon=True))
+        self._threads[-1].start()
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        for problem in self._problems:
+            raise problem
+
+
+@pytest.fixture
+def people(airflow_database: None) -> Iterator[People]:
+    found = People()
+    yield found
+    found.close()
+
+
+def _instance(dag: str) -> TaskInstance | None:
+    with closing(settings.Session()) as session:
+        return session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").first()
+
+
+def _waiting(dag: str) -> TaskInstance:
+    deadline = time.monotonic() + 60
+    while (instance := _instance(dag)) is None or instance.state != "awaiting_input":
+        assert time.monotonic() < deadline, "nobody is asked"
+        time.sleep(0.1)
+    return instance
+
+
+def _end(dag: str) -> None:
+    with closing(settings.Session()) as session:
+        session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").update({"state": "failed"})
+        session.commit()
+
+
+def _question(dag: str) -> HITLDetail:
+    with closing(settings.Session()) as session:
+        return session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == dag).one()
+
+
+def _decisions(house: Any, key: str) -> list[tuple[str, str]]:
+    with house.ledger() as ledger:
+        return [
+            (each.kind, each.who)
+            for each in ledger.decisions.of_launch(key)
+            if each.kind in ("approved", "rejected")
+        ]
+
+
+def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
+    house: Any, run_dag: Callable[..., DagRun], people: People, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("approved", query=house.few, more=NEEDED, approvers=CRM)
+    people.will("approved", ("eve", "Approve"), ("bob", "Approve"), ("ann", "Reject"))
+    run = run_dag(dag, logical_date=house.day)
+    people.close()
+    assert people.statuses == [403, 200, 409]  # not of the role; the answer; one too late
+    assert run.state == "success"
+    key = house.launch_key(run)
+    assert _decisions(house, key) == [("approved", "bob")]
+    assert house.xcoms(run)["approve", "return_value", -1] == {
+        "launch_key": key,
+        "state": "released",
+        "who": "bob",
+    }
+    assert house.states(key) == {"accepted": 1}
+
+    question = _question("approved")
+    period = "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z"
+    assert question.subject == f"Send approved for {period} to 60 people?"
+    assert "We missed you" in question.body
+    assert "We missed you" not in capfd.readouterr().out
+    assert "We missed you" not in str(house.xcoms(run))
+
+
+def test_what_was_rejected_is_not_sent_and_is_reported_so(
+    house: Any, run_dag: Callable[..., DagRun], people: People, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("rejected", query=house.few, more=NEEDED, approvers=CRM)
+    people.will("rejected", ("ann", "Reject"))
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    assert house.tasks(run) == {
+        "audience": ["success"],
+        "preview": ["success"],
+        "approve": ["success"],
+        "dispatch": ["skipped", "skipped"],
+        "launched": ["skipped"],
+        "quiet": ["skipped"],
+        "report": ["success"],
+    }
+    key = house.launch_key(run)
+    assert _decisions(house, key) == [("rejected", "ann")]
+    assert house.truths("rejected") == []
+    assert len(house.verdicts(key)["not_sent"]) == 60
+    assert f"launch {key} is rejected by ann: what is planned is not sent" in capfd.readouterr().out
+
+    again = run_dag(dag, logical_date=house.day.replace(hour=11))
+    assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # nobody is asked twice
+
+
+def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: People) -> None:
+    more = NEEDED.replace("length: 30, unit: minutes", "length: 1, unit: seconds")
+    dag = house.campaign("silent", query=house.few, more=more, approvers=CRM)
+    people.let_time_pass("silent")
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run)["dispatch"] == ["skipped", "skipped"]
+    assert _decisions(house, house.launch_key(run)) == [("rejected", "nobody answered")]
+    assert house.truths("silent") == []
+
+
+def test_who_decides_in_the_ledger_has_decided(
+    house: Any, run_dag: Callable[..., DagRun], people: People
+) -> None:
+    day = Period(house.day.replace(day=1, hour=0), house.day.replace(hour=0))
+    key = launch_key("service", "released", day)
+    dag = house.campaign("released", query=house.few, more=NEEDED, approvers=CRM)
+
+    def let_go() -> None:
+        with house.ledger() as ledger:
+            release(ledger, key, "carol", "at the command line")
+
+    people.will("released", ("ann", "Reject"), first=let_go)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.launch_key(run) == key
+    assert house.states(key) == {"accepted": 1}
+    assert _decisions(house, key) == []
+
+
+def test_nobody_is_asked_about_a_small_launch(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    dag = house.campaign("small", query=house.few, more="approval: {needed: above, above: 60}\n")
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    assert _decisions(house, house.launch_key(run)) == []
+    assert house.states(house.launch_key(run)) == {"accepted": 1}
