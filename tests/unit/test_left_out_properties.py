@@ -62,11 +62,11 @@ launched = st.lists(
     st.tuples(
         st.sampled_from(["first", "second", "third"]),
         people.filter(bool),
-        st.integers(-5, 5),
+        st.integers(-4, 4),
         st.sampled_from(["released", "held"]),
         st.integers(1, 3),
     ),
-    max_size=5,
+    max_size=8,
 )
 
 
