@@ -5,6 +5,8 @@ The sound campaigns load all the same: they are in campaigns.py.
 
 from pathlib import Path
 
+from approvers import APPROVERS
+
 from sendoff_airflow.dags import check_campaigns
 
-check_campaigns(Path(__file__).with_name("campaigns"))
+check_campaigns(Path(__file__).with_name("campaigns"), approvers=APPROVERS)

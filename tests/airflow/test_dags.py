@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
+from airflow.dag_processing.dagbag import BundleDagBag, DagBag
+from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.serialization.serialized_objects import DagSerialization
 
 from sendoff.campaign import load_campaign
@@ -30,8 +31,19 @@ channels: {android_push: }
 """
 
 
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's path is as it was, without the DAG folders of these tests, after each of them."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def read(folder: Path) -> DagBag:
+    """Read DAG files as Airflow's DAG processor does, which puts their folder on Python's path."""
+    return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
+
+
 def test_the_dag_files_make_a_dag_of_each_campaign_and_one_that_reconciles() -> None:
-    bag = DagBag(DAGS)
+    bag = read(DAGS)
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
     assert sorted(bag.dags) == sorted([*CAMPAIGNS, "reconcile"])
@@ -43,7 +55,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
     script = textwrap.dedent(
         """
         import json, sys
-        from airflow.dag_processing.dagbag import DagBag
+        from airflow.dag_processing.dagbag import BundleDagBag
 
         done = []
 
@@ -52,7 +64,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
                 done.append(f"{event} {arguments[-1]}")
 
         sys.addaudithook(watch)
-        bag = DagBag(sys.argv[1])
+        bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
         large = {"pyarrow", "matplotlib", "alembic", "jwt", "sendoff.ledger", "sendoff.client"} & set(sys.modules)
         print(json.dumps({"dags": len(bag.dags), "done": done, "large": sorted(large)}))
         """
@@ -80,10 +92,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_broken_campaign_is_an_import_error_and_hides_no_other(folder: Path) -> None:
-    bag = DagBag(folder)
+    bag = read(folder)
     assert sorted(bag.dags) == ["first", "reconcile", "third"]
     [(file, text)] = bag.import_errors.items()
-    assert file == str(folder / "campaign_errors.py")
+    assert file == "campaign_errors.py"
     assert f"{folder}/campaigns/second/campaign.yaml:5: " in text
     assert "tittle" in text
 
@@ -103,31 +115,134 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
 
 
 def test_what_the_folder_says_is_what_the_dag_does(folder: Path) -> None:
-    more = (
-        'schedule: "0 6 * * *"\nstart: 2026-02-03\nowner: crm\ntags: [push]\nparallelism: 3\nconnection: eu\n'
-    )
+    more = """
+schedule: "0 6 * * *"
+schedule_time_zone: Europe/Dublin
+start: 2026-07-03
+owner: crm
+tags: [push]
+parallelism: 3
+connection: eu
+pool: slow_and_steady
+retries: 4
+report: {quiet_for: {length: 20, unit: minutes}, at_latest: {length: 2, unit: days}}
+"""
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + more)
     dag = campaign_dags(folder / "campaigns", default_args={"queue": "slow"})["first"]
     assert dag.timetable.expression == "0 6 * * *"  # type: ignore[attr-defined]
-    assert dag.start_date == datetime(2026, 2, 3, tzinfo=UTC)
+    assert str(dag.timetable.timezone) == "Europe/Dublin"  # type: ignore[attr-defined]
+    assert dag.start_date == datetime(2026, 7, 2, 23, tzinfo=UTC)
     assert dag.catchup is False
     assert {"sendoff", "push"} == set(dag.tags)
     assert {task.owner for task in dag.tasks} == {"crm"}
     assert {task.queue for task in dag.tasks} == {"slow"}
-    assert all(task.retries == 8 for task in dag.tasks)
+    assert all(task.retries == 4 for task in dag.tasks)
     dispatch: Any = dag.get_task("dispatch")
     assert dispatch.partial_kwargs["sendoff_conn_id"] == "eu"
+    assert dispatch.partial_kwargs["pool"] == "slow_and_steady"
     assert dispatch.expand_input.value == {"worker": [1, 2, 3]}
+    quiet: Any = dag.get_task("quiet")
+    assert quiet.quiet_for == timedelta(minutes=20)
+    assert quiet.timeout == 2 * 86_400
     assert "SELECT device_id FROM devices" in (dag.doc_md or "")
     assert "World" not in (dag.doc_md or "")
 
 
-def test_the_trigger_form_asks_for_a_resend_number(folder: Path) -> None:
-    param = campaign_dags(folder / "campaigns")["first"].params.get_param("resend")
-    assert param.schema["type"] == "integer"
-    assert param.resolve() == 0
-    with pytest.raises(Exception, match="-1 is less than the minimum"):
-        param.resolve(-1)
+def test_the_trigger_form_takes_what_the_audience_task_understands(folder: Path) -> None:
+    params = campaign_dags(folder / "campaigns")["first"].params
+    usual = {"dry_run": False, "size_limit": None, "resend": 0, "reason": None}
+    assert {name: params.get_param(name).resolve() for name in params} == usual
+    for name, wrong in (("resend", -1), ("size_limit", 0), ("dry_run", "yes"), ("reason", 5)):
+        with pytest.raises(Exception, match=f"{wrong}.* is "):
+            params.get_param(name).resolve(wrong)
+
+
+def test_a_campaign_may_follow_assets(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "after: [second.report, stock]\n")
+    dag = campaign_dags(folder / "campaigns")["first"]
+    stored = DagSerialization.to_dict(dag)["dag"]["timetable"]["__var"]["asset_condition"]
+    assert stored == {
+        "__type": "asset_all",
+        "objects": [
+            {"__type": "asset_ref", "name": "second.report"},
+            {"__type": "asset_ref", "name": "stock"},
+        ],
+    }
+
+
+def test_those_of_a_role_approve(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")
+    dags = campaign_dags(folder / "campaigns", approvers={"crm": ["ann", "bob"]})
+    approve: Any = dags["first"].get_task("approve")
+    assert approve.assigned_users == [{"id": "ann", "name": "ann"}, {"id": "bob", "name": "bob"}]
+    assert approve.defaults == ["Reject"]
+
+
+@pytest.mark.parametrize(
+    ("approvers", "allowed"), [({}, "none, until"), ({"crm": [], "ops": ["eve"]}, "allowed: ops")]
+)
+def test_a_role_without_people_is_an_error_of_its_campaign(
+    folder: Path, approvers: dict[str, list[str]], allowed: str
+) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")
+    shutil.rmtree(folder / "campaigns/second")
+    assert sorted(campaign_dags(folder / "campaigns", approvers=approvers)) == ["third"]
+    with pytest.raises(CampaignError, match=r"first/campaign\.yaml: approval\.role: found 'crm'") as raised:
+        check_campaigns(folder / "campaigns", approvers=approvers)
+    assert allowed in str(raised.value)
+
+
+def test_the_documentation_says_what_the_folder_says(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(
+        """
+title: A *campaign* | of <b>ours</b>
+message: {title: Hello, text: World}
+channels: {android_push: }
+schedule: "0 6 * * *"
+schedule_time_zone: Europe/Dublin
+audience: {exclude: [{kind: list, name: complaints}], holdout: {percent: 5}}
+gates: {most: 5000, window: {earliest: "08:00", latest: "20:00", time_zone: Europe/Dublin}}
+approval: {needed: above, above: 100}
+"""
+    )
+    (folder / "campaigns/first/audience.sql").write_text("SELECT device_id FROM devices -- ```")
+    text = campaign_dags(folder / "campaigns")["first"].doc_md
+    assert text is not None
+    for part in (
+        "# A \\*campaign\\* \\| of \\<b\\>ours\\</b\\>",
+        "| Channels | android\\_push |",
+        "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
+        "| The service sends | kind now |",
+        "| Approval | needed above 100 people, by whom Airflow lets |",
+        "- exclude: kind list, name complaints",
+        "- holdout: percent 5.0",
+        "- most: 5000",
+        "- window: earliest 08:00, latest 20:00, time\\_zone Europe/Dublin",
+        "````sql\nSELECT device_id FROM devices -- ```\n````",
+    ):
+        assert part in text
+    assert "World" not in text
+
+
+def test_a_run_that_takes_too_long_is_told_of(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "alert_after: {length: 2, unit: hours}\n")
+    mine = AsyncCallback("my_alerts.send_to_chat")
+    dags = campaign_dags(folder / "campaigns", on_alert=mine)
+    assert not dags["third"].deadline
+    log, chat = dags["first"].deadline
+    assert log.interval == chat.interval == timedelta(hours=2)
+    assert log.callback.path == "sendoff_airflow.alerts.tell_of_silence"
+    assert chat.callback == mine
+    DagSerialization.to_dict(dags["first"])
+
+
+def test_two_hundred_campaigns_are_read(tmp_path: Path) -> None:
+    for number in range(200):
+        campaign = tmp_path / f"campaign_{number}"
+        campaign.mkdir()
+        (campaign / "campaign.yaml").write_text(SOUND)
+        (campaign / "audience.sql").write_text("SELECT device_id FROM devices")
+    assert len(campaign_dags(tmp_path)) == 200
 
 
 def test_dag_files_hold_nothing_but_choices() -> None:
