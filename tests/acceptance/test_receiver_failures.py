@@ -2,22 +2,32 @@
 
 import http.client
 import os
+import pwd
+import resource
+import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pytest
 import sqlalchemy as sa
 
+from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 
 Receiving = Callable[..., AbstractContextManager[Any]]
@@ -279,3 +289,291 @@ def test_a_traceback_tells_nothing_of_a_post_back(sqlite_url: str, receiving: Re
         receiver.end()
     assert "the clock stopped" in receiver.log()
     assert_nothing_told(receiver)
+
+
+def test_slow_clients_are_turned_away_and_keep_nobody_waiting(sqlite_url: str, receiving: Receiving) -> None:
+    with receiving(sqlite_url, command=LOUD) as receiver:
+        beginnings = {
+            b"": b"",  # says nothing at all
+            b"POST / HTTP/1.1\r\nX-Slow: ": b"x",
+            head(receiver.path, "Content-Length: 9999"): b" ",
+            head(receiver.path, "Transfer-Encoding: chunked"): b"1\r\n \r\n",
+        }
+        clients = []
+        for beginning, more in beginnings.items():
+            client = receiver.connect()
+            client.sendall(beginning)
+            clients.append((client, more))
+        stop = threading.Event()
+        dribbling = threading.Thread(target=dribble, args=(clients, stop))
+        dribbling.start()
+        assert [receiver.post(device) for device in range(1, 11)] == [200] * 10
+        answers = [statuses(everything(client)) for client, _ in clients]
+        stop.set()
+        dribbling.join()
+        for client, _ in clients:
+            client.close()
+    assert answers == [[], [], [408], [408]]
+    assert [device for _, _, device in receiver.stored()] == list(range(1, 11))
+
+
+def dribble(clients: list[tuple[socket.socket, bytes]], stop: threading.Event) -> None:
+    """Say a little every now and then, so that no connection is idle."""
+    while not stop.wait(0.2):
+        for client, more in clients:
+            with suppress(OSError):
+                client.sendall(more)
+
+
+def everything(client: socket.socket) -> bytes:
+    """Read until the other side ends the connection; fails where it does not."""
+    answer = b""
+    with suppress(ConnectionError):
+        while part := client.recv(65_536):
+            answer += part
+    return answer
+
+
+def test_requests_that_follow_each_other_closely_are_answered_in_their_order(
+    sqlite_url: str, receiving: Receiving
+) -> None:
+    with receiving(sqlite_url) as receiver:
+        rightly = [request(receiver.path, receiver.body(device)) for device in range(1, 51)]
+        last = request(receiver.path + "x", receiver.body(51))  # hangs up, and what follows is not taken
+        answers = receiver.exchange(b"".join([*rightly, last, request(receiver.path, receiver.body(52))]))
+    assert statuses(answers) == [200] * 50 + [404]
+    assert [device for _, _, device in receiver.stored()] == list(range(1, 51))
+
+
+def test_many_connections_at_once_are_all_served(sqlite_url: str, receiving: Receiving) -> None:
+    with receiving(sqlite_url) as receiver, ExitStack() as stack:
+        clients = [stack.enter_context(receiver.connect()) for _ in range(1_000)]
+        for device, client in enumerate(clients, 1):
+            client.sendall(request(receiver.path, receiver.body(device)))
+        answers = [statuses(client.recv(1_000)) for client in clients]
+    assert answers == [[200]] * 1_000
+    assert sorted(device for _, _, device in receiver.stored()) == list(range(1, 1_001))
+
+
+def test_a_post_back_that_is_sent_again_is_stored_again_and_changes_no_figure(
+    sqlite_url: str, receiving: Receiving
+) -> None:
+    """Folding counts it as a duplicate: test_reconcile.py holds that to the figures."""
+    with receiving(sqlite_url) as receiver:
+        assert [receiver.post(5) for _ in range(3)] == [200] * 3
+        assert [number for _, number, device in receiver.stored() if device == 5] == [1, 2, 3]
+
+
+def test_a_secret_is_replaced_while_addresses_under_the_old_one_are_still_in_use(
+    sqlite_url: str, receiving: Receiving
+) -> None:
+    old, new = path_under(OLD), path_under(NEW)
+    answers = {}
+    for valid in (OLD, f"{NEW},{OLD}", NEW):
+        with receiving(sqlite_url, secrets=valid, command=LOUD) as receiver:
+            answers[valid] = [receiver.status(path, body=PERSON) for path in (old, new)]
+            receiver.end()
+        log = receiver.log()
+        for planted in ("987654321", "planted-secret", old.rpartition("/")[2], new.rpartition("/")[2]):
+            assert planted not in log
+    assert answers == {OLD: [200, 404], f"{NEW},{OLD}": [200, 200], NEW: [404, 200]}
+    assert len(receiver.stored()) == 4
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A PostgreSQL server of its own, which may be stopped."""
+
+    programs: Path
+    folder: Path
+    port: int
+    user: str | None  # whom the server runs as: it refuses to be root
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/postgres"
+
+    def command(self, name: str, *arguments: str) -> None:
+        subprocess.run(
+            [self.programs / name, "-D", self.folder / "data", *arguments],
+            user=self.user,
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1"
+        self.command("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self.command("pg_ctl", "-m", mode, "stop")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal every process of the server."""
+        postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        for process in (postmaster, *postmaster.children()):
+            process.send_signal(number)
+
+
+def programs() -> Path | None:
+    """The folder of PostgreSQL's programs, which Debian keeps out of the way."""
+    found = shutil.which("initdb") or max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), default=None)
+    return Path(found).parent if found else None
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A running server with an empty, migrated ledger in it."""
+    if not (folder := programs()):
+        pytest.skip("wants PostgreSQL's programs: there is no initdb")
+    user = "postgres" if os.geteuid() == 0 else None
+    if user and user not in (entry.pw_name for entry in pwd.getpwall()):
+        pytest.skip("wants PostgreSQL's programs: there is no user postgres to run them")
+    with tempfile.TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as free:
+        cluster = Cluster(folder, Path(name), free.getsockname()[1], user)
+        if user:
+            shutil.chown(name, user)
+        cluster.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
+        free.close()
+        cluster.start()
+        with closing(Ledger(cluster.url)) as ledger:
+            ledger.migrate()
+        yield cluster
+        cluster.stop("immediate")
+
+
+LOSSES: dict[str, tuple[Callable[[Cluster], None], Callable[[Cluster], None]]] = {
+    "stopped": (lambda cluster: cluster.stop("fast"), Cluster.start),
+    "crashed": (lambda cluster: cluster.stop("immediate"), Cluster.start),
+    "silent": (
+        lambda cluster: cluster.signal(signal.SIGSTOP),
+        lambda cluster: cluster.signal(signal.SIGCONT),
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_database_is_answered_503_until_it_is_back_and_nothing_is_lost(
+    cluster: Cluster, receiving: Receiving, loss: str
+) -> None:
+    lose, bring_back = LOSSES[loss]
+    first = 1 + list(LOSSES).index(loss) * 1_000_000
+    with receiving(cluster.url, command=LOUD) as receiver:
+        with receiver.under_load(first, connections=8) as senders:
+            receiver.until(lambda: sum(len(sender.answered) for sender in senders) > 50)
+            lose(cluster)
+            try:
+                assert_unavailable(receiver)
+            finally:
+                bring_back(cluster)
+            before = sum(len(sender.answered) for sender in senders)
+            receiver.until(lambda: sum(len(sender.answered) for sender in senders) > before + 50)
+        receiver.end()
+    answered = {device for sender in senders for device in sender.answered}
+    refused = [status for sender in senders for status in sender.refused]
+    kept = [device for _, _, device in receiver.stored() if device >= first]
+    assert answered <= set(kept)
+    assert len(kept) == len(set(kept))
+    assert set(refused) <= {503}
+    assert_nothing_told(receiver)
+
+
+def assert_unavailable(receiver: Any) -> None:
+    """It says so where it should, and needs no ledger to say that an address is wrong."""
+    receiver.until(lambda: receiver.status("/readyz", "GET") == 503)
+    status, headers = receiver.answer(receiver.path, body=PERSON)
+    assert status == 503
+    assert int(headers["retry-after"]) > 0
+    assert receiver.status(receiver.path + "x", body=PERSON) == 404
+    assert receiver.status(receiver.path, "GET") == 405
+    assert receiver.status("/healthz", "GET") == 200
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path]:
+    """A file system that can be filled."""
+    with tempfile.TemporaryDirectory() as name:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=777", "tmpfs", name]
+        if os.geteuid() or subprocess.run(mount, stderr=subprocess.DEVNULL, check=False).returncode:
+            pytest.skip("wants a disk of its own: mounting one is not allowed here")
+        try:
+            yield Path(name)
+        finally:
+            subprocess.run(["umount", "--lazy", name], check=True)
+
+
+@contextmanager
+def limited_files(sqlite_url: str) -> Iterator[tuple[str, Callable[[Any], None], Callable[[Any], None]]]:
+    def limit(receiver: Any, size: int) -> None:
+        for worker in receiver.workers():
+            worker.rlimit(psutil.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    yield (
+        sqlite_url,
+        lambda receiver: limit(receiver, 200_000),
+        lambda receiver: limit(receiver, resource.RLIM_INFINITY),
+    )
+
+
+@contextmanager
+def full_disk(megabytes: int) -> Iterator[tuple[Path, Callable[[Any], None], Callable[[Any], None]]]:
+    """A disk, what fills it but for the last megabyte, and what frees it again."""
+    with small_disk(megabytes) as disk:
+        filler = disk / "filler"
+        yield (
+            disk,
+            lambda _: filler.write_bytes(bytes((megabytes - 1) << 20)) and None,
+            lambda _: filler.unlink(),
+        )
+
+
+@pytest.mark.parametrize("what", ["a file", "the disk of SQLite", "the disk of PostgreSQL"])
+def test_a_full_disk_is_answered_503_until_there_is_room_and_nothing_is_lost(
+    request: pytest.FixtureRequest, sqlite_url: str, receiving: Receiving, what: str
+) -> None:
+    with ExitStack() as stack:
+        if what == "a file":
+            url, fill, free = stack.enter_context(limited_files(sqlite_url))
+        else:
+            disk, fill, free = stack.enter_context(full_disk(16))
+            url = f"sqlite:///{disk / 'ledger.db'}"
+            if what == "the disk of PostgreSQL":
+                url = request.getfixturevalue("cluster").url
+                stack.enter_context(moved(url, disk))
+            with closing(Ledger(url)) as ledger:
+                ledger.migrate()
+        receiver = stack.enter_context(receiving(url, command=LOUD))
+        answers = {10_000_000: receiver.post(10_000_000)}
+        fill(receiver)
+        devices = count(10_000_001)
+        while 503 not in answers.values():
+            device = next(devices)
+            assert device < 10_001_000, "the disk was never full"
+            answers[device] = receiver.status(receiver.path, body=receiver.body(device)[:-1] + LONG)
+        assert_unavailable(receiver)
+        free(receiver)
+        receiver.until(lambda: receiver.post(next(devices)) == 200)
+        receiver.end()
+        kept = [device for _, _, device in receiver.stored() if device and device >= 10_000_000]
+    assert set(answers.values()) == {200, 503}
+    assert {device for device, status in answers.items() if status == 200} <= set(kept)
+    assert len(kept) == len(set(kept))
+    assert_nothing_told(receiver)
+
+
+LONG = b', "x": "%b"}' % secrets.token_hex(8_000).encode()  # PostgreSQL compresses what it can
+
+
+@contextmanager
+def moved(url: str, disk: Path) -> Iterator[None]:
+    """Keep the post-backs of a ledger in PostgreSQL on another disk."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with closing_engine(engine), engine.connect() as connection:
+        shutil.chown(disk, "postgres")
+        connection.execute(sa.text(f"CREATE TABLESPACE small LOCATION '{disk}'"))
+        connection.execute(sa.text("ALTER TABLE post_backs SET TABLESPACE small"))
+        yield
+        connection.execute(sa.text("ALTER TABLE post_backs SET TABLESPACE pg_default"))
+        connection.execute(sa.text("DROP TABLESPACE small"))
