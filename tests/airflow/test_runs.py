@@ -1,0 +1,143 @@
+"""What a run of a campaign's DAG does besides sending at once: looking only, waiting, sending less, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from sendoff.campaign import load_campaign
+from sendoff.launch import prepare_launch
+from sendoff.period import Period
+from sendoff_airflow.operators import CreateCampaignOperator, ExecuteCampaignOperator
+from sendoff_airflow.stores import warehouse
+
+SKIPPED = {
+    "audience": ["skipped"],
+    "preview": ["skipped"],
+    "approve": ["skipped"],
+    "dispatch": ["skipped", "skipped"],
+    "launched": ["skipped"],
+    "quiet": ["skipped"],
+    "report": ["skipped"],
+}
+
+
+def launches(house: Any, name: str) -> list[Any]:
+    with house.ledger() as ledger:
+        return ledger.launches.search(campaign=name)
+
+
+def test_a_dry_run_counts_and_freezes_nothing(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("looked_at", more="gates: {most: 100}\n")
+    run = run_dag(dag, logical_date=house.day, run_conf={"dry_run": True, "size_limit": 200})
+    assert run.state == "success"
+    assert house.tasks(run) == SKIPPED
+    assert launches(house, "looked_at") == []
+    assert house.truths("looked_at") == []
+    counts = house.xcoms(run)["audience", "preview", -1]
+    assert counts["people"] == 200
+    assert counts["left_out"]["size_limit"] == 300
+    assert [(gate["name"], gate["is_open"]) for gate in counts["gates"]] == [("least", True), ("most", False)]
+    printed = capfd.readouterr().out
+    assert "people: 200" in printed
+    assert "We missed you" not in printed
+
+
+def test_a_size_limit_leaves_out_the_others(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    run = run_dag(house.campaign("limited"), logical_date=house.day, run_conf={"size_limit": 70})
+    assert run.state == "success"
+    assert sum(len(truth["targeted"]) for truth in house.truths("limited")) == 70
+    assert house.xcoms(run)["preview", "return_value", -1]["left_out"]["size_limit"] == 430
+
+
+def test_a_closed_gate_fails_at_once_and_says_what_it_saw(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("too_many", more="gates: {most: 100}\n", default_args={})
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "failed"
+    assert house.tasks(run)["audience"] == ["failed"]
+    assert launches(house, "too_many") == []
+    assert "gates.most: found 500" in capfd.readouterr().out
+
+
+def test_a_run_that_is_too_late_is_skipped_and_says_why(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("too_late", more="gates: {lateness: {length: 1, unit: hours}}\n")
+    run = run_dag(dag, logical_date=house.day, run_after=datetime.now(UTC) - timedelta(hours=2))
+    assert run.state == "success"
+    assert house.tasks(run) == SKIPPED
+    assert house.truths("too_late") == []
+    assert "gates.lateness" in capfd.readouterr().out
+
+
+def test_a_resend_needs_a_reason_and_the_ledger_keeps_it(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("again", query=house.few, default_args={})
+    run = run_dag(dag, logical_date=house.day, run_conf={"resend": 1})
+    assert house.tasks(run)["audience"] == ["failed"]
+    assert "reason" in capfd.readouterr().out
+    given = {"resend": 1, "reason": "{{ the first went to a test service }}"}
+    run = run_dag(dag, logical_date=house.day + timedelta(hours=1), run_conf=given)
+    assert run.state == "success"
+    with house.ledger() as ledger:
+        found = ledger.decisions.of_launch(house.launch_key(run))
+    assert (given["reason"], "dag_test") in [(each.why, each.who) for each in found]
+
+
+def test_the_waves_of_a_launch_follow_each_other_in_one_run(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    spread = "gates: {spread: {shares: [1, 10], wait: {length: 1, unit: seconds}}}\n"
+    run = run_dag(house.campaign("spread", more=spread), logical_date=house.day)
+    assert run.state == "success"
+    assert sum(len(truth["targeted"]) for truth in house.truths("spread")) == len(house.devices)
+    with house.ledger() as ledger:
+        waves = {wave for _, wave, _ in ledger.dispatches.parts(house.launch_key(run))}
+    assert waves == {1, 2, 3}
+    assert "waiting until" in capfd.readouterr().out  # in the triggerer, between two waves
+    assert {
+        instance.try_number for instance in run.get_task_instances() if instance.task_id == "dispatch"
+    } == {1}
+
+
+def held_against_window(house: Any, name: str) -> str:
+    """Freeze a launch whose window is closed at this hour, and give its key."""
+    hours = ("22:00", "23:00") if datetime.now(UTC).hour < 12 else ("00:00", "01:00")
+    window = f'{{earliest: "{hours[0]}", latest: "{hours[1]}", time_zone: UTC}}'
+    house.campaign(name, query=house.few, more=f"gates: {{window: {window}}}\n")
+    day = Period(house.day - timedelta(days=1), house.day)
+    with house.ledger() as ledger:
+        folder = load_campaign(house.folder / name)
+        return prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+
+
+def test_a_task_waits_in_the_triggerer_until_the_window_opens(house: Any) -> None:
+    key = held_against_window(house, "at_night")
+    operator = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
+    context: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="dispatch", try_number=1)}
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context)
+    trigger: Any = deferred.value.trigger
+    assert trigger.moment > datetime.now(UTC)
+    assert (trigger.moment.hour, trigger.moment.minute) in ((22, 0), (0, 0))
+    assert house.states(key) == {"planned": 1}
+    with pytest.raises(TaskDeferred):
+        getattr(operator, deferred.value.method_name)(context, event="it was woken too early")
+
+
+def test_an_operator_refuses_a_launch_that_is_for_the_other_one(house: Any) -> None:
+    key = held_against_window(house, "for_the_other")
+    operator = ExecuteCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
+    with pytest.raises(AirflowFailException, match="use CreateCampaignOperator"):
+        operator.execute({})
