@@ -3,7 +3,8 @@
 One thread takes whatever has gathered while it was busy, so the transactions grow with the load. It numbers
 the post-backs from 1 in the order of its commits, and holds on to a transaction that failed until the
 ledger has taken it: repeating one that did succeed unseen changes nothing, and no number ever appears
-behind a later one.
+behind a later one. A ledger that was away may come back as an older copy that does not know this receiver
+and gave its number to another: so it is asked first, and the receiver gets a new number where it must.
 """
 
 from __future__ import annotations
@@ -74,13 +75,16 @@ class GroupCommit:
         self._stop = threading.Event()
         self._tried = threading.Event()
         self._next_number = 1
+        self._registered_at: datetime | None = None
+        self._is_known = False
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
 
     @property
     def available(self) -> bool:
         """Whether the ledger took what it was last given, and did not fall silent since."""
         busy_since = self._busy_since
-        return self._available and (busy_since is None or monotonic() - busy_since < self._patience)
+        answers = busy_since is None or monotonic() - busy_since < self._patience
+        return self._available and answers and self._thread.is_alive()
 
     def start(self, patience: float = 5.0) -> None:
         """Start, and wait up to ``patience`` seconds until the ledger answered or failed to."""
@@ -123,9 +127,7 @@ class GroupCommit:
             if not batch:
                 self._persist(self._ledger.ping, batch)
                 continue
-            numbered = [(self._next_number + place, post_back) for place, (post_back, _) in enumerate(batch)]
-            self._next_number += len(batch)
-            if self._persist(partial(self._commit, numbered), batch):
+            if self._persist(partial(self._commit, [post_back for post_back, _ in batch]), batch):
                 _answer(batch, stored=True)
 
     def _take(self) -> list[Waiting]:
@@ -158,17 +160,34 @@ class GroupCommit:
             self._busy_since = None
 
     def _register(self) -> None:
-        self.receiver = self._ledger.post_backs.register_receiver(self._name, self._clock())
+        now = self._clock()
+        self.receiver = self._ledger.post_backs.register_receiver(self._name, now)
+        self._registered_at = now
+        self._next_number = 1
+        self._is_known = True
 
-    def _commit(self, numbered: Sequence[tuple[int, PostBack]]) -> None:
+    def _known_receiver(self) -> int:
+        """Give this receiver's number, a new one where the ledger that came back does not know it."""
         assert self.receiver is not None
+        assert self._registered_at is not None
+        registered = self._ledger.post_backs.is_registered
+        if not self._is_known and not registered(self.receiver, self._name, self._registered_at):
+            log.warning("Receiver %s: the ledger does not know it any more, and gets it anew", self.receiver)
+            self._register()
+        self._is_known = True
+        return self.receiver
+
+    def _commit(self, batch: Sequence[PostBack]) -> None:
+        receiver = self._known_receiver()
+        numbered = list(enumerate(batch, self._next_number))
         try:
-            self._ledger.post_backs.store(self.receiver, numbered)
+            self._ledger.post_backs.store(receiver, numbered)
         except LedgerUnavailableError:
             raise
         except Exception as error:
             log.error("Storing %d post-backs singly: together they failed (%s)", len(numbered), _kind(error))
-            self._commit_singly(self.receiver, numbered)
+            self._commit_singly(receiver, numbered)
+        self._next_number += len(numbered)
         self.counts.stored += len(numbered)
         self.counts.commits += 1
         self.counts.largest_commit = max(self.counts.largest_commit, len(numbered))
@@ -184,6 +203,7 @@ class GroupCommit:
                 self._ledger.post_backs.store(receiver, [(number, replace(post_back, fields=None))])
 
     def _give_up(self, batch: list[Waiting], error: Exception) -> None:
+        self._is_known = False
         with self._changed:
             was_available, self._available = self._available, False
             queued, self._queue = self._queue, []

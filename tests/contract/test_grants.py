@@ -140,6 +140,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     reader = open_ledger("reader")
     assert reader.verdicts.figures(KEY).verdicts == figures.verdicts
     assert reader.dispatches.states(KEY) == {"accepted": 2}
+    assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # asked after an outage
     people(worker)
 
 
@@ -177,7 +178,7 @@ FORBIDDEN = {
         "SELECT size FROM verdicts",
         "SELECT definition FROM launches",
         "SELECT body FROM post_backs",
-        "SELECT name FROM receivers",
+        "SELECT folded FROM receivers",
         "DELETE FROM post_backs",
         "UPDATE post_backs SET readable = false",
         "UPDATE receivers SET folded = 0",

@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sendoff.errors import LedgerUnavailableError
 from sendoff.group_commit import GroupCommit
 from sendoff.ledger import Ledger
+from sendoff.ledger.tables import post_backs, receivers
 from sendoff.postbacks import PostBack
 from sendoff.wire import PostBackBody
 
@@ -37,11 +39,16 @@ class Disturbed:
     def register_receiver(self, name: str, now: datetime) -> int:
         return int(self.real.register_receiver(name, now))
 
+    def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
+        return bool(self.real.is_registered(receiver, name, started_at))
+
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
         self.calls.append([number for number, _ in numbered])
         plan = self.plans.pop(0) if self.plans else "works"
         if plan == "away":
             raise LedgerUnavailableError("away")
+        if plan == "the thread ends":
+            raise SystemExit
         self.real.store(receiver, numbered)
         if plan == "answer lost":
             raise LedgerUnavailableError("the commit was made, but nobody heard of it")
@@ -192,3 +199,50 @@ def test_a_request_that_went_away_harms_no_other(ledger: Ledger) -> None:
 
     run(test())
     assert rows(ledger, "device_id") == [(1,), (2,)]
+
+
+def test_a_ledger_that_comes_back_as_an_older_copy_gets_the_receiver_anew(ledger: Ledger) -> None:
+    disturbed = Disturbed(ledger.post_backs, ["works", "away"])
+    ledger.post_backs = disturbed  # type: ignore[assignment]
+
+    async def test() -> int:
+        async with committing(ledger) as commit:
+            assert await stored(commit, post_back(1)) == [True]
+            forget_receivers(ledger)
+            other = disturbed.real.register_receiver("test:2", NOW)  # may get the number that was free
+            disturbed.real.store(other, [(1, post_back(7)), (2, post_back(8))])
+            assert await stored(commit, post_back(2)) == [False]
+            await available(commit)
+            assert await stored(commit, post_back(3)) == [True]
+            assert commit.receiver not in {None, other}
+            return int(commit.receiver or 0)
+
+    receiver = run(test())
+    ledger.post_backs = disturbed.real
+    kept = ledger.post_backs.read(receiver, after=0, limit=10)
+    assert kept["number"].to_pylist() == [1, 2]
+    assert kept["device_id"].to_pylist() == [2, 3]
+    assert (receiver, 0, 2) in ledger.post_backs.unfolded()
+
+
+def forget_receivers(ledger: Ledger) -> None:
+    """Make a ledger what it was before the first receiver, as a backup would."""
+    with ledger._database.write() as connection:
+        connection.execute(sa.delete(post_backs))
+        connection.execute(sa.delete(receivers))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_without_its_thread_nobody_is_kept_waiting(ledger: Ledger) -> None:
+    ledger.post_backs = Disturbed(ledger.post_backs, ["the thread ends"])  # type: ignore[assignment]
+
+    async def test() -> None:
+        async with committing(ledger) as commit:
+            waiting = commit.submit(post_back(1))
+            assert waiting is not None
+            await available(commit, be=False)
+            commit.release()
+            assert await waiting is False
+            assert commit.submit(post_back(2)) is None
+
+    run(test())

@@ -60,7 +60,7 @@ def grants(role: str, user: str, schema: str = "public") -> list[str]:
 
 def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield "INSERT", "TABLE", post_backs.name
-    yield "INSERT, SELECT (receiver)", "TABLE", receivers.name  # it is told the number that it gets
+    yield "INSERT, SELECT (receiver, name, started_at)", "TABLE", receivers.name  # which number is its own
     yield from _numbers(receivers)
 
 

@@ -108,6 +108,12 @@ class PostBacks:
                 connection.execute(sa.insert(receivers).returning(receivers.c.receiver), row).scalar_one()
             )
 
+    def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
+        """Say whether a number is still the one that ``register_receiver`` gave this process at this time."""
+        query = sa.select(receivers.c.name, receivers.c.started_at).where(receivers.c.receiver == receiver)
+        with self._database.read() as connection:
+            return connection.execute(query).one_or_none() == (name, started_at)
+
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
         """Store post-backs in one transaction; when this returns they are durable.
 
