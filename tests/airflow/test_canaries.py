@@ -1,0 +1,416 @@
+"""Secrets, people and messages are planted, campaigns run and fail, and all that is left behind is searched for them.
+
+Looked for in plain, in hexadecimal, in Base64 and as URLs have it: in Airflow's database, logs and output, in what the
+receiver wrote, and in the ledger, where each place that may hold something is named. The service's own record is the
+other side's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+import requests
+import sqlalchemy as sa
+from airflow.models.dagrun import DagRun
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from sendoff.campaign import load_campaign
+from sendoff.ledger import Ledger
+from sendoff.postbacks import Addresses
+from sendoff_airflow.dags import campaign_dag
+from sendoff_airflow.hook import SendoffHook
+
+BIN = Path(sys.executable).parent
+KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"
+POST_BACK_SECRET = "planted-post-back-secret-of-canaries"
+LEDGER_PASSWORD = "planted-ledger-password"
+TITLE, TEXT = "planted headline of the message", "planted body of the message {{ 7*7 }} {{ var.value.x }}"
+TEMPLATE_TEXT = "planted body of the template for {{mail}}"
+UNREADABLE = "planted unreadable post-back"
+PERIOD = "WHERE :period_start < :period_end"
+
+MESSAGE = f"""
+title: Spring {{{{ 7*7 }}}} {{{{ macros.uuid }}}}
+message:
+  title: {TITLE}
+  text: "{TEXT}"
+channels:
+  web_push: {{browsers: [chrome, firefox]}}
+segment_size: 10
+"""
+ONE_TO_ONE = """
+title: Points
+template: {{id: {template}, channels: [web_push], columns: [mail], parameters: {{shop: planted shop name}}}}
+segment_size: 10
+"""
+
+
+def forms(text: str) -> set[bytes]:
+    """The ways in which a text may be written somewhere; in Base64 it may start within a group of three bytes."""
+    data = text.encode()
+    found = {data, data.hex().encode(), data.hex().upper().encode(), quote(text).encode()}
+    found |= {quote(text, safe="").encode(), quote_plus(text).encode(), json.dumps(text)[1:-1].encode()}
+    for ahead, start in ((0, 0), (1, 2), (2, 3)):
+        for encode in (b64encode, urlsafe_b64encode):
+            found.add(encode(b"\0" * ahead + data)[start : (ahead + len(data)) * 8 // 6])
+    return found
+
+
+def planted_in(data: bytes, canaries: Mapping[str, Iterable[str]]) -> set[str]:
+    """The names of the canaries that some bytes hold."""
+    return {
+        name
+        for name, texts in canaries.items()
+        if any(form in data for text in texts for form in forms(text))
+    }
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        str.encode,
+        lambda text: text.encode().hex().encode(),
+        lambda text: b64encode(f"Basic {text}:".encode()),
+        lambda text: b64encode(f"Basic! {text}:".encode()),
+        lambda text: urlsafe_b64encode(f"Basic!! {text}:".encode()),
+        lambda text: quote(f"a={text}&b", safe="").encode(),
+        lambda text: json.dumps({"a": text}).encode(),
+    ],
+)
+def test_the_search_finds_a_canary_in_every_form(write: Callable[[str], bytes]) -> None:
+    canary = "planted: Ünicode/secret+1?"
+    assert planted_in(b"before " + write(canary) + b" after", {"it": [canary]}) == {"it"}
+    assert (
+        planted_in(b"before " + write("another text of that length") + b" after", {"it": [canary]}) == set()
+    )
+
+
+@dataclass
+class Planted:
+    """A house in which everything that must not get out is known."""
+
+    folder: Path
+    ledger_url: str
+    receiver: subprocess.Popen[bytes]
+    receiver_output: Path
+    public_url: str
+    template: int
+    canaries: dict[str, list[str]] = field(repr=False)
+
+    def campaign(self, name: str, text: str, sql: str, connection: str, warehouse: str = "shop") -> Any:
+        folder = self.folder / name
+        folder.mkdir()
+        (folder / "campaign.yaml").write_text(f"{text}connection: {connection}\nwarehouse: {warehouse}\n")
+        (folder / "audience.sql").write_text(sql)
+        quick = {"quiet_for": timedelta(seconds=1), "default_args": {"retries": 0}}
+        return campaign_dag(load_campaign(folder), pictures=self.folder / "reports", **quick)
+
+
+@pytest.fixture
+def planted(
+    house: Any, postgres_url: str, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Planted]:
+    people = [d for d in house.devices if house.platforms[d % len(house.platforms)] == "chrome"][:20]
+    mails = {device: f"planted-{device}@example.com" for device in people}
+    _make_warehouse(tmp_path / "shop.db", mails)
+    _make_postgres_warehouse(postgres_url, mails)
+    database = f"sqlite:///{house.folder / 'service.db'}"
+    public = load_pem_private_key(KEY_FILE.read_bytes(), None).public_key()
+    (tmp_path / "public.pem").write_bytes(
+        public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    by_key = _command("client-ids", "add", "--name", "k", "--type", "public-key")(
+        "--key", str(tmp_path / "public.pem"), "--expires-at", "2099-01-01", "--database", database
+    )
+    by_secret = _command("client-ids", "add", "--name", "s", "--type", "secret")("--database", database)
+    app = _command("apps", "add", "--name", "other")("--database", database)
+    extra = {"grant": "jwt_bearer", "private_key": KEY_FILE.read_text()}
+    host, conn = house.service, {"conn_type": "sendoff"}
+    secret = {"login": by_secret["client_id"], "password": by_secret["client_secret"]}
+    ledger_url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    public_url = f"http://127.0.0.1:{free_port}"
+    connections = {
+        "by_key": {**conn, "host": host, "login": by_key["client_id"], "extra": extra},
+        "by_secret": {**conn, "host": host, **secret},
+        "refused": {**conn, "host": host, **secret, "extra": {"field_names": {"device_ids": "nonsense"}}},
+        "wrong": {**conn, "host": host, **secret, "password": "planted-wrong-secret"},
+        "down": {**conn, "host": "http://127.0.0.1:9", **secret, "extra": {"app_token": app["apptoken"]}},
+        "shop": {"conn_type": "sqlite", "host": str(tmp_path / "shop.db")},
+        "big_shop": _as_connection(postgres_url),
+        "sendoff_receiver": {
+            "conn_type": "sendoff_receiver",
+            "host": public_url,
+            "password": POST_BACK_SECRET,
+        },
+    }
+    for name, fields in connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", ledger_url)
+    with closing(Ledger(ledger_url)) as ledger:
+        ledger.migrate()
+    canaries = {
+        "device IDs": list(map(str, people)),
+        "user IDs": [f"user-{device}" for device in people],
+        "parameters": [*mails.values(), "planted shop name"],
+        "words": [TITLE, TEXT.partition(" {{")[0], TEMPLATE_TEXT.partition(" {{")[0]],
+        "client secrets": [by_secret["client_secret"], "planted-wrong-secret"],
+        "private key": [line for line in KEY_FILE.read_text().splitlines() if "-----" not in line],
+        "app token": [app["apptoken"]],
+        "post-back secret": [POST_BACK_SECRET],
+        "ledger password": [LEDGER_PASSWORD],
+        "unreadable body": [UNREADABLE],
+    }
+    template = _make_template(house.service, by_secret)
+    output = tmp_path / "receiver.log"
+    with _receiver(ledger_url, public_url, free_port, output) as receiver:
+        yield Planted(tmp_path, ledger_url, receiver, output, public_url, template, canaries)
+
+
+def test_nothing_that_was_planted_is_left_where_it_must_not_be(
+    house: Any,
+    planted: Planted,
+    run_dag: Callable[..., DagRun],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chosen = f"SELECT device_id, mail FROM people {PERIOD}"
+    one_to_one = ONE_TO_ONE.format(template=planted.template)
+    states = {
+        name: run_dag(planted.campaign(name, text, sql, connection, *warehouse), logical_date=house.day).state
+        for name, text, sql, connection, *warehouse in (
+            ("by_key", MESSAGE, f"SELECT device_id FROM people {PERIOD}", "by_key"),
+            ("one_to_one", one_to_one, chosen, "by_secret"),
+            ("refused", MESSAGE, chosen.replace(", mail", ""), "refused"),
+            ("wrong", MESSAGE, chosen.replace(", mail", ""), "wrong"),
+            ("down", MESSAGE, chosen.replace(", mail", ""), "down"),
+            (
+                "bad_query",
+                MESSAGE,
+                "SELECT CAST(mail AS bigint) AS device_id FROM people",
+                "down",
+                "big_shop",
+            ),
+            ("bad_rows", MESSAGE, "SELECT mail AS device_id FROM people", "down"),
+        )
+    }
+    assert states == {"by_key": "success", "one_to_one": "success"} | dict.fromkeys(
+        ("refused", "wrong", "down", "bad_query", "bad_rows"), "failed"
+    )
+    _post_unreadable(planted)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", f"postgresql+psycopg://ann:{LEDGER_PASSWORD}@127.0.0.1:9/ledger")
+    lost = planted.campaign("ledger_down", MESSAGE, chosen, "by_secret")
+    assert run_dag(lost, logical_date=house.day).state == "failed"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", planted.ledger_url)
+    house.wait_until_quiet()
+    planted.receiver.terminate()
+    planted.receiver.wait(30)  # it says what it did
+
+    printed = "".join(capfd.readouterr())
+    for said in ("refuses the client ID", "no connection to 127.0.0.1:9", "the warehouse said", "refused 2"):
+        assert said in printed
+    canaries = planted.canaries | {
+        "tokens": [SendoffHook(name).tokens().token() for name in ("by_key", "by_secret")],
+        "post-back addresses": _signatures(planted),
+    }
+    assert planted_in(printed.encode(), canaries) == set()
+    assert not re.search(r"eyJ[\w-]{20,}\.", printed)  # an assertion
+    received = planted.receiver_output.read_bytes()
+    assert b"since its start: stored=" in received
+    assert planted_in(received, canaries) == set()
+    _assert_airflow_holds_nothing(canaries)
+    _assert_the_ledger_holds_what_it_may(planted, canaries)
+    _assert_jinja_was_not_rendered(house)
+
+
+def _assert_airflow_holds_nothing(canaries: Mapping[str, Iterable[str]]) -> None:
+    home = Path(os.environ["AIRFLOW_HOME"])
+    found = {
+        (str(path.relative_to(home)), name)
+        for path in home.rglob("*")
+        if path.is_file()
+        for name in planted_in(path.read_bytes(), canaries)
+    }
+    assert found == set()
+    places = dict(_places(home / "airflow.db"))
+    assert {place: names for place, data in places.items() if (names := planted_in(data, canaries))} == {}
+    for searched in ("xcom.value", "rendered_task_instance_fields.rendered_fields", "asset_event.extra"):
+        assert places[searched], searched
+    assert places["serialized_dag.data"]
+
+
+def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str, Iterable[str]]) -> None:
+    """What a dump of the ledger holds: of people and messages what it is there for, of secrets nothing."""
+    ledger = Path(planted.ledger_url.removeprefix("sqlite:///"))
+    found = {
+        (place, name)
+        for place, data in _places(ledger)
+        for name in planted_in(data, canaries)
+        if place != "sqlite_master.sql"
+    }
+    assert found == {
+        ("launches.definition", "words"),
+        ("launches.definition", "parameters"),  # the values that are the same for everybody
+        ("segments.parameters", "parameters"),  # each person's own values, with which they are sent to
+        ("segments.parameters", "device IDs"),
+        ("post_backs.device_id", "device IDs"),
+        ("post_backs.profile_id", "device IDs"),  # here a profile has the number of its device
+        ("post_backs.user_id", "user IDs"),
+        ("post_backs.user_id", "device IDs"),  # which these user IDs contain
+        ("post_backs.body", "device IDs"),
+        ("post_backs.body", "user IDs"),
+        ("post_backs.body", "unreadable body"),
+    }
+    with closing(sqlite3.connect(ledger)) as connection:
+        dump = "\n".join(connection.iterdump()).encode()
+    assert planted_in(dump, canaries) == {name for _, name in found}
+
+
+def _assert_jinja_was_not_rendered(house: Any) -> None:
+    """The title and the words reach the service as the file has them."""
+    campaigns = requests.get(f"{house.service}/admin/campaigns?count=1000", timeout=10).json()["campaigns"]
+    titles = [each["title"] for each in campaigns if each["title"].startswith("Spring ")]
+    assert len(titles) == 2
+    assert all(title.startswith("Spring {{ 7*7 }} {{ macros.uuid }} [") for title in titles)
+
+
+def _places(database: Path) -> Iterator[tuple[str, bytes]]:
+    """Each column of each table of a SQLite database, with all that it holds."""
+    with closing(sqlite3.connect(database)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            rows = connection.execute(f'SELECT * FROM "{table}"')
+            names = [column[0] for column in rows.description]
+            columns = list(zip(*rows.fetchall(), strict=True)) or [()] * len(names)
+            for name, values in zip(names, columns, strict=True):
+                yield f"{table}.{name}", b"\n".join(map(_as_bytes, values))
+
+
+def _as_bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else b"" if value is None else str(value).encode()
+
+
+def _signatures(planted: Planted) -> list[str]:
+    addresses = Addresses(planted.public_url, [POST_BACK_SECRET])
+    with closing(Ledger(planted.ledger_url)) as ledger:
+        keys = [
+            dispatch.dispatch_key
+            for launch in ledger.launches.search("", limit=100)
+            for dispatch in ledger.dispatches.of_launch(launch.launch_key)
+        ]
+    assert keys
+    return [addresses.sign(kind, key).rpartition("/")[2] for key in keys for kind in ("delivery", "open")]
+
+
+def _post_unreadable(planted: Planted) -> None:
+    address = Addresses(planted.public_url, [POST_BACK_SECRET]).sign("open", "0123456789abcdef" * 2)
+    assert requests.post(address, data=UNREADABLE, timeout=10).ok
+    forged = f"{address[:-4]}0000"
+    assert requests.post(forged, data=UNREADABLE, timeout=10).status_code == 404
+
+
+def _make_template(service: str, client: Mapping[str, str]) -> int:
+    form = {name: client[name] for name in ("client_id", "client_secret")}
+    answer = requests.post(
+        f"{service}/api/oauth/token", data={"grant_type": "client_credentials", **form}, timeout=10
+    )
+    made = requests.post(
+        f"{service}/api/external/create/campaign",
+        json={
+            "title": "template",
+            "trigger": 3,
+            "push_text": TEMPLATE_TEXT,
+            "web_push": 1,
+            "web_push_chrome": 1,
+        },
+        headers={"Authorization": f"Bearer {answer.json()['access_token']}"},
+        timeout=10,
+    )
+    assert made.status_code == 200, made.text
+    number: int = made.json()["model"]["id"]
+    return number
+
+
+def _command(*words: str) -> Callable[..., dict[str, Any]]:
+    def run(*more: str) -> dict[str, Any]:
+        line = [BIN / "messaging-service", *words, *more]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return run
+
+
+@contextmanager
+def _receiver(ledger_url: str, public_url: str, port: int, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    settings = {
+        "SENDOFF_LEDGER_URL": ledger_url,
+        "SENDOFF_PUBLIC_URL": public_url,
+        "SENDOFF_POST_BACK_SECRETS": POST_BACK_SECRET,
+    }
+    with output.open("wb") as written:
+        process = subprocess.Popen(
+            [BIN / "sendoff", "receiver", "--port", str(port)],
+            env=os.environ | settings,
+            stdout=written,
+            stderr=written,
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while not _answers(f"{public_url}/readyz"):
+            assert process.poll() is None, output.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return requests.get(address, timeout=1).ok
+    except requests.RequestException:
+        return False
+
+
+def _make_warehouse(file: Path, mails: Mapping[int, str]) -> None:
+    with closing(sqlite3.connect(file)) as shop, shop:
+        shop.execute("CREATE TABLE people (device_id INTEGER, mail TEXT)")
+        shop.executemany("INSERT INTO people VALUES (?, ?)", mails.items())
+
+
+def _make_postgres_warehouse(url: str, mails: Mapping[int, str]) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE people (device_id bigint, mail text)"))
+        rows = [{"device": device, "mail": mail} for device, mail in mails.items()]
+        connection.execute(sa.text("INSERT INTO people VALUES (:device, :mail)"), rows)
+    engine.dispose()
+
+
+def _as_connection(url: str) -> dict[str, Any]:
+    parsed = sa.make_url(url)
+    return {
+        "conn_type": "postgres",
+        "host": parsed.host,
+        "port": parsed.port,
+        "login": parsed.username,
+        "password": parsed.password,
+        "schema": parsed.database,
+    }
