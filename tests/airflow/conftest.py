@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -25,6 +26,7 @@ from sendoff.ledger import Ledger
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import DAG
 
 # Airflow reads its settings while it is imported, and pytest imports test modules right after this file.
@@ -295,3 +297,101 @@ def _service_command(*arguments: str) -> dict[str, Any]:
 
 def _connection(patch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
     patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
+
+
+class People:
+    """Those who answer in Airflow's REST API, as its page of required actions does."""
+
+    def __init__(self) -> None:
+        from airflow.api_fastapi.app import create_app
+        from fastapi.testclient import TestClient
+
+        self._client = TestClient(create_app())
+        self._threads: list[threading.Thread] = []
+        self._problems: list[BaseException] = []
+        self.statuses: list[int] = []
+
+    def will(self, dag: str, *answers: tuple[str, str], first: Callable[[], None] = lambda: None) -> None:
+        """Have each of (who, option) answer once the DAG asks; the DAG is run while they do."""
+        self._start(dag, lambda: self._answer(dag, answers, first))
+
+    def let_time_pass(self, dag: str) -> None:
+        """Do as the scheduler does with a question that nobody answered in time."""
+        from airflow.jobs.job import Job
+        from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+
+        scheduler = SchedulerJobRunner(job=Job())
+
+        def pass_time() -> None:
+            instance = _waiting(dag)
+            while instance.state == "awaiting_input":
+                scheduler.check_awaiting_input_timeouts()
+                time.sleep(0.2)
+                instance = _instance(dag)
+
+        self._start(dag, pass_time)
+
+    def _answer(self, dag: str, answers: tuple[tuple[str, str], ...], first: Callable[[], None]) -> None:
+        run = _waiting(dag).run_id
+        first()
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+        for who, option in answers:
+            token = self._client.post("/auth/token", json={"username": who, "password": who}).json()
+            reply = self._client.patch(
+                path,
+                json={"chosen_options": [option], "params_input": {}},
+                headers={"Authorization": f"Bearer {token['access_token']}"},
+            )
+            self.statuses.append(reply.status_code)
+
+    def _start(self, dag: str, what: Callable[[], None]) -> None:
+        def act() -> None:
+            try:
+                what()
+            except BaseException as problem:
+                self._problems.append(problem)
+                _end(dag)  # or it would be waited for forever
+
+        self._threads.append(threading.Thread(target=act, daemon=True))
+        self._threads[-1].start()
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+        for problem in self._problems:
+            raise problem
+
+
+@pytest.fixture
+def people(airflow_database: None) -> Iterator[People]:
+    found = People()
+    yield found
+    found.close()
+
+
+def _instance(dag: str) -> TaskInstance | None:
+    from airflow.models.taskinstance import TaskInstance
+
+    from airflow import settings
+
+    with closing(settings.Session()) as session:
+        return session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").first()
+
+
+def _waiting(dag: str) -> TaskInstance:
+    deadline = time.monotonic() + 60
+    while (instance := _instance(dag)) is None or instance.state != "awaiting_input":
+        assert time.monotonic() < deadline, "nobody is asked"
+        time.sleep(0.1)
+    return instance
+
+
+def _end(dag: str) -> None:
+    from airflow.models.taskinstance import TaskInstance
+
+    from airflow import settings
+
+    with closing(settings.Session()) as session:
+        session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").update({"state": "failed"})
+        session.commit()

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
-from airflow.api_fastapi.app import create_app
-from airflow.jobs.job import Job
-from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
-from fastapi.testclient import TestClient
 
 from airflow import settings
 from sendoff.control import release
@@ -23,90 +17,6 @@ from sendoff.period import Period, launch_key
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
 CRM = {"crm": ["ann", "bob"]}
-
-
-class People:
-    """Those who answer in Airflow's REST API, as its page of required actions does."""
-
-    def __init__(self) -> None:
-        self._client = TestClient(create_app())
-        self._threads: list[threading.Thread] = []
-        self._problems: list[BaseException] = []
-        self.statuses: list[int] = []
-
-    def will(self, dag: str, *answers: tuple[str, str], first: Callable[[], None] = lambda: None) -> None:
-        """Have each of (who, option) answer once the DAG asks; the DAG is run while they do."""
-        self._start(dag, lambda: self._answer(dag, answers, first))
-
-    def let_time_pass(self, dag: str) -> None:
-        """Do as the scheduler does with a question that nobody answered in time."""
-        scheduler = SchedulerJobRunner(job=Job())
-
-        def pass_time() -> None:
-            instance = _waiting(dag)
-            while instance.state == "awaiting_input":
-                scheduler.check_awaiting_input_timeouts()
-                time.sleep(0.2)
-                instance = _instance(dag)
-
-        self._start(dag, pass_time)
-
-    def _answer(self, dag: str, answers: tuple[tuple[str, str], ...], first: Callable[[], None]) -> None:
-        run = _waiting(dag).run_id
-        first()
-        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
-        for who, option in answers:
-            token = self._client.post("/auth/token", json={"username": who, "password": who}).json()
-            reply = self._client.patch(
-                path,
-                json={"chosen_options": [option], "params_input": {}},
-                headers={"Authorization": f"Bearer {token['access_token']}"},
-            )
-            self.statuses.append(reply.status_code)
-
-    def _start(self, dag: str, what: Callable[[], None]) -> None:
-        def act() -> None:
-            try:
-                what()
-            except BaseException as problem:
-                self._problems.append(problem)
-                _end(dag)  # or it would be waited for forever
-
-        self._threads.append(threading.Thread(target=act, daemon=True))
-        self._threads[-1].start()
-
-    def close(self) -> None:
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-        for problem in self._problems:
-            raise problem
-
-
-@pytest.fixture
-def people(airflow_database: None) -> Iterator[People]:
-    found = People()
-    yield found
-    found.close()
-
-
-def _instance(dag: str) -> TaskInstance | None:
-    with closing(settings.Session()) as session:
-        return session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").first()
-
-
-def _waiting(dag: str) -> TaskInstance:
-    deadline = time.monotonic() + 60
-    while (instance := _instance(dag)) is None or instance.state != "awaiting_input":
-        assert time.monotonic() < deadline, "nobody is asked"
-        time.sleep(0.1)
-    return instance
-
-
-def _end(dag: str) -> None:
-    with closing(settings.Session()) as session:
-        session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").update({"state": "failed"})
-        session.commit()
 
 
 def _question(dag: str) -> HITLDetail:
@@ -124,7 +34,7 @@ def _decisions(house: Any, key: str) -> list[tuple[str, str]]:
 
 
 def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
-    house: Any, run_dag: Callable[..., DagRun], people: People, capfd: pytest.CaptureFixture[str]
+    house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     dag = house.campaign("approved", query=house.few, more=NEEDED, approvers=CRM)
     people.will("approved", ("eve", "Approve"), ("bob", "Approve"), ("ann", "Reject"))
@@ -150,7 +60,7 @@ def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
 
 
 def test_what_was_rejected_is_not_sent_and_is_reported_so(
-    house: Any, run_dag: Callable[..., DagRun], people: People, capfd: pytest.CaptureFixture[str]
+    house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     dag = house.campaign("rejected", query=house.few, more=NEEDED, approvers=CRM)
     people.will("rejected", ("ann", "Reject"))
@@ -175,7 +85,7 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
     assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # nobody is asked twice
 
 
-def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: People) -> None:
+def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:
     more = NEEDED.replace("length: 30, unit: minutes", "length: 1, unit: seconds")
     dag = house.campaign("silent", query=house.few, more=more, approvers=CRM)
     people.let_time_pass("silent")
@@ -186,7 +96,7 @@ def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Peo
 
 
 def test_who_decides_in_the_ledger_has_decided(
-    house: Any, run_dag: Callable[..., DagRun], people: People
+    house: Any, run_dag: Callable[..., DagRun], people: Any
 ) -> None:
     day = Period(house.day.replace(day=1, hour=0), house.day.replace(hour=0))
     key = launch_key("service", "released", day)

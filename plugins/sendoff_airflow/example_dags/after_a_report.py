@@ -1,0 +1,27 @@
+"""What happens next: a DAG that Airflow wakes when a campaign was reported on, and that reads the ledger itself."""
+
+from contextlib import closing
+
+from airflow.sdk import DAG, task
+
+from sendoff_airflow.assets import report_asset
+
+with DAG(
+    "sendoff_example_after",
+    schedule=[report_asset("example_welcome_back")],
+    tags=["sendoff", "example"],
+) as dag:
+
+    @task
+    def check_missing(most_percent: float = 5) -> dict[str, int]:
+        """Fail where too many of the newest launch are missing: an event says only that there is something new."""
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger()) as book:
+            [launch] = book.launches.search(campaign="example_welcome_back", limit=1)
+            verdicts = book.verdicts.figures(launch.launch_key).verdicts
+        if verdicts["missing"] * 100 > most_percent * launch.audience:
+            raise ValueError(f"{verdicts['missing']} of {launch.audience} people are missing")
+        return dict(verdicts)
+
+    check_missing()

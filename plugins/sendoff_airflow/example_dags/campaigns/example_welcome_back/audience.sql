@@ -1,0 +1,3 @@
+SELECT device_id, platform
+FROM devices
+WHERE platform IN ('android', 'ios')

@@ -1,0 +1,22 @@
+"""One-to-one messages: a template of the service is executed with the values that belong to each person alone."""
+
+from datetime import datetime
+from pathlib import Path
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from sendoff_airflow.operators import BuildAudienceOperator, ExecuteCampaignOperator
+
+with DAG(
+    "sendoff_example_execute",
+    schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
+    start_date=datetime(2026, 1, 5),  # noqa: DTZ001 - in the time zone of Airflow
+    catchup=False,
+    default_args={"retries": 5},
+    tags=["sendoff", "example"],
+) as dag:
+    audience = BuildAudienceOperator(
+        task_id="audience",
+        folder=Path(__file__).with_name("campaigns") / "example_order_shipped",
+    )
+    ExecuteCampaignOperator(task_id="send", launch_key=audience.output["launch_key"])  # type: ignore[index]

@@ -1,0 +1,107 @@
+"""The example DAGs, read from files as Airflow reads them, and run against the local service."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+
+from sendoff.campaign import load_campaign
+from sendoff.postbacks import PostBackAddresses
+from sendoff.wire import create_body
+from sendoff_airflow import example_dags
+from sendoff_airflow.hook import SendoffHook
+
+EXAMPLES = Path(example_dags.__file__).parent
+TEMPLATE = """
+title: The template of the example
+message:
+  title: On its way
+  text: Your order {{order_number}} has left our house
+channels:
+  android_push:
+targeting: {kind: broadcast}
+send: {kind: triggered, time_zone: UTC, start: 2026-01-05, end: never, trigger: {kind: api}}
+"""
+
+
+@pytest.fixture
+def examples(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, DAG]:
+    """The example DAGs in a deployment whose connections have their usual names, and that does not wait long."""
+    for usual, ours in (("DEFAULT", "SERVICE"), ("WAREHOUSE", "SHOP")):
+        monkeypatch.setenv(f"AIRFLOW_CONN_SENDOFF_{usual}", os.environ[f"AIRFLOW_CONN_{ours}"])
+    copy = shutil.copytree(EXAMPLES, tmp_path / "dags")
+    file = copy / "campaigns/example_order_shipped/campaign.yaml"
+    file.write_text(file.read_text().replace("id: 4711", f"id: {_template(tmp_path)}"))
+    bag = DagBag(copy)
+    assert bag.import_errors == {}
+    assert len(bag.dags) == len(list(EXAMPLES.glob("*.py"))) - 1
+    for dag in bag.dags.values():
+        for task in dag.tasks:
+            if task.task_type == "PostBacksQuietSensor":
+                task.quiet_for, task.poke_interval = timedelta(seconds=2), 0.5
+    return bag.dags
+
+
+def _template(folder: Path) -> int:
+    """Have the service keep what the one-to-one example executes, and give its number."""
+    made = folder / "template"
+    made.mkdir()
+    (made / "campaign.yaml").write_text(TEMPLATE)
+    campaign = load_campaign(made).campaign
+    body = create_body(campaign, title="template", targeting=None, post_backs=PostBackAddresses())
+    outcome: Any = SendoffHook("service").client().create_campaign(body)
+    return outcome.campaign_id
+
+
+def test_a_campaign_is_created_once_somebody_approved_it_reported_on_and_followed(
+    house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    people.will("sendoff_example_create", ("ann", "Approve"))
+    run = run_dag(examples["sendoff_example_create"], logical_date=house.day)
+    assert run.state == "success"
+    key = house.launch_key(run)
+    phones = {
+        device
+        for device in house.devices
+        if house.platforms[device % len(house.platforms)] in ("android", "ios")
+    }
+    assert set().union(*house.verdicts(key).values()) == phones
+    assert house.states(key) == {"accepted": 1}
+
+    again = run_dag(examples["sendoff_example_report"], logical_date=house.day, run_conf={"launch_key": key})
+    assert again.state == "success"
+    assert house.xcoms(again)["report", "return_value", -1]["launch_key"] == key
+
+    assert examples["sendoff_example_create"].get_task("report").outlets == list(
+        examples["sendoff_example_after"].timetable.asset_condition.objects  # type: ignore[attr-defined]
+    )
+    after = run_dag(examples["sendoff_example_after"], logical_date=house.day)
+    verdicts = house.xcoms(after)["check_missing", "return_value", -1]
+    assert verdicts == {name: len(who) for name, who in house.verdicts(key).items()}
+
+
+def test_each_person_gets_values_that_are_theirs_alone(
+    house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun]
+) -> None:
+    with closing(sqlite3.connect(house.folder / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders (device_id INTEGER, order_number TEXT, shipped_at TEXT)")
+        rows = [(house.devices[n], f"A-{n}", "2026-03-02 08:30:00") for n in range(50)]
+        shop.executemany(
+            "INSERT INTO orders VALUES (?, ?, ?)", [*rows, (house.devices[60], "B", "2026-03-02 09:30:00")]
+        )
+    run = run_dag(examples["sendoff_example_execute"], logical_date=house.day)
+    assert run.state == "success"
+    key = house.launch_key(run)
+    assert house.states(key) == {"accepted": 1}
+    assert house.xcoms(run)["audience", "return_value", -1]["audience"] == 50
