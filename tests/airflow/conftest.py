@@ -151,17 +151,17 @@ class House:
         return campaign_dag(load_campaign(folder), **{**usual, **choices})
 
     def truths(self, name: str) -> list[dict[str, Any]]:
-        campaigns = self._admin("campaigns?count=1000")["campaigns"]
+        campaigns = self.admin("campaigns?count=1000")["campaigns"]
         mine = [each for each in campaigns if each["title"].startswith(f"The campaign {name} [")]
-        return [self._admin(f"campaigns/{each['id']}/truth") for each in mine]
+        return [self.admin(f"campaigns/{each['id']}/truth") for each in mine]
 
     def wait_until_quiet(self) -> None:
         deadline = time.monotonic() + 60
-        while not self._admin("progress")["quiet"]:
+        while not self.admin("progress")["quiet"]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
-    def _admin(self, path: str) -> dict[str, Any]:
+    def admin(self, path: str) -> dict[str, Any]:
         answer = requests.get(f"{self.service}/admin/{path}", timeout=10)
         assert answer.status_code == 200, answer.text
         return answer.json()

@@ -16,7 +16,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Campaign, load_campaign
 from sendoff.postbacks import PostBackAddresses
 from sendoff.wire import create_body
 from sendoff_airflow import example_dags
@@ -105,3 +105,8 @@ def test_each_person_gets_values_that_are_theirs_alone(
     key = house.launch_key(run)
     assert house.states(key) == {"accepted": 1}
     assert house.xcoms(run)["audience", "return_value", -1]["audience"] == 50
+    with house.ledger() as ledger:
+        template = Campaign.model_validate_json(ledger.launches.get(key).definition).template
+    assert template is not None
+    sent = house.admin(f"campaigns/{template.id}/devices/{house.devices[4]}")["messages"]
+    assert [message["message"]["text"] for message in sent] == ["Your order A-4 has left our house"]
