@@ -36,10 +36,10 @@ LONGEST_PATIENCE = 86_400.0
 """Seconds: who asks for more with Retry-After is taken to have asked for a day."""
 
 _LONGEST_ANSWER = 4 * 2**20  # bytes
-# Long runs of token-like characters (but not words_like_this), mail addresses, and numbers of four digits or more.
+# Long runs without a space (but not words_like_this), mail addresses, and numbers of four digits or more. A secret has
+# no space in it, however it is spelled: as it is, in a form, in JSON, in Base64.
 _HIDDEN = re.compile(
-    r"(?<![A-Za-z0-9+/_=.~-])(?![a-z]+(?:_[a-z]+)+(?![A-Za-z0-9+/_=.~-]))[A-Za-z0-9+/_=.~-]{20,}"
-    r"|\S+@\S+|[0-9]{4,}",
+    r"(?<!\S)(?![^\w\s]*[a-z]+(?:_[a-z]+)+[^\w\s]*(?!\S))\S{20,}|\S+@\S+|[0-9]{4,}",
     re.ASCII,
 )
 

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import html
+import io
+import json
+import string
+import traceback
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
+import requests
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from requests.adapters import HTTPAdapter
 from sqlalchemy.pool import NullPool
+from urllib3 import HTTPResponse
 
+from sendoff.auth import ClientSecret, JwtBearer, TokenSource
 from sendoff.campaign import load_campaign
-from sendoff.errors import AudienceError, CampaignError, QueryError
+from sendoff.client import Client
+from sendoff.errors import AudienceError, CampaignError, CredentialsError, QueryError, SendoffError
 from sendoff.people_file import read_people
 from sendoff.warehouse import read
 
@@ -195,3 +209,112 @@ def test_the_text_of_a_file_that_is_no_list_of_people_is_in_no_error(tmp_path: P
     with pytest.raises(AudienceError) as error:
         read_people(file, "device_id", "integer")
     assert "planted" not in str(error.value)
+
+
+# What an error may say
+
+
+class Echo(HTTPAdapter):
+    """Answers each request with one answer that was made before, as a service might that repeats what it got."""
+
+    def __init__(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__(max_retries=0)
+        self._answer = status, content, headers
+
+    def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
+        status, content, headers = self._answer
+        body = io.BytesIO(content)
+        raw = HTTPResponse(body, headers=dict(headers), status=status, preload_content=False)
+        return self.build_response(request, raw)
+
+
+ECHOED: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "a form": lambda text: urlencode({"client_secret": text}),
+    "a path": lambda text: quote(text, safe=""),
+    "JSON": json.dumps,
+    "basic": lambda text: b64encode(f"client-1:{text}".encode()).decode(),
+    "HTML": html.escape,
+    "a repr": repr,
+    "a header": lambda text: f"Authorization: Bearer {text}",
+}
+SECRETS = st.text(string.ascii_letters + string.digits + string.punctuation, min_size=20, max_size=60).map(
+    "A1{}".format
+)
+STATUSES = st.sampled_from([200, 201, 302, 400, 401, 403, 404, 408, 409, 418, 422, 429, 500, 503])
+PLACES = st.sampled_from(["error", "error_description", "message", "token_type", "errors", "expires_in"])
+HEADERS = st.sampled_from(
+    [{}, {"Content-Type": "text/html"}, {"Retry-After": "7"}, {"Location": "https://b.c/"}]
+)
+
+
+def echoing(status: int, content: bytes, headers: Mapping[str, str]) -> requests.Session:
+    session = requests.Session()
+    session.mount("https://", Echo(status, content, headers))
+    return session
+
+
+def assert_tells_nothing(said: str, secret: str) -> None:
+    """No half of a secret is in what is said, in whichever way it was repeated."""
+    for write in ECHOED.values():
+        written = write(secret)
+        for part in (secret, written, secret[: len(secret) // 2], secret[len(secret) // 2 :]):
+            assert part not in said
+
+
+@given(
+    secret=SECRETS,
+    status=STATUSES,
+    place=PLACES,
+    form=st.sampled_from(sorted(ECHOED)),
+    headers=HEADERS,
+    cut=st.integers(0, 60),
+)
+def test_no_failed_login_tells_the_client_secret(
+    secret: str, status: int, place: str, form: str, headers: dict[str, str], cut: int
+) -> None:
+    content = json.dumps({"error": "no", place: f"you sent {ECHOED[form](secret)}, which is wrong"}).encode()
+    session = echoing(status, content[: len(content) - cut] if cut > 50 else content, headers)
+    source = TokenSource(ClientSecret("client-1", secret), "https://a.example", session)
+    with pytest.raises(SendoffError) as error:
+        source.token()
+    assert_tells_nothing("".join(traceback.format_exception(error.value)) + repr(error.value), secret)
+
+
+@given(
+    token=st.text(string.ascii_letters + string.digits + "-._~+/", min_size=20, max_size=60).map(
+        "A1{}==".format
+    ),
+    status=STATUSES,
+    place=PLACES,
+    form=st.sampled_from(sorted(ECHOED)),
+    headers=HEADERS,
+)
+def test_no_outcome_of_a_request_tells_the_token(
+    token: str, status: int, place: str, form: str, headers: dict[str, str]
+) -> None:
+    echoed = f"you sent {ECHOED[form](token)}, which is wrong"
+    content = json.dumps({"success": False, "code": status, "message": "no", place: echoed}).encode()
+    login = echoing(200, json.dumps({"access_token": token, "expires_in": 3600}).encode(), {})
+    source = TokenSource(ClientSecret("client-1", "s" * 20), "https://a.example", login)
+    client = Client("https://a.example", echoing(status, content, headers), source)
+    assert_tells_nothing(repr(client.create_campaign(b"{}")), token)
+
+
+PEM = (Path(__file__).parents[1] / "keys/rsa-2048.pem").read_text()
+
+
+@given(
+    place=st.integers(0, len(PEM)),
+    length=st.integers(0, 200),
+    put=st.text("\n\r \\-=+/ABCnr:", max_size=8),
+    passphrase=st.none() | st.just("planted passphrase"),
+)
+def test_no_broken_key_is_quoted(place: int, length: int, put: str, passphrase: str | None) -> None:
+    broken = PEM[:place] + put + PEM[place + length :]
+    try:
+        JwtBearer("client-1", broken, passphrase=passphrase)
+    except CredentialsError as error:
+        said = "".join(traceback.format_exception(error))
+        assert "planted" not in said
+        assert not [line for line in PEM.splitlines()[1:-1] if line[:16] in said or line[-16:] in said]
