@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,19 @@ LedgerUrl = Annotated[
 ]
 LaunchKey = Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")]
 Why = Annotated[str, typer.Option(help="The reason, for the ledger")]
+MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or enough of its beginning")]
+Everything = Annotated[bool, typer.Option("--all", help="Every launch, instead of one")]
+OfConnection = Annotated[
+    str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+class Resolution(StrEnum):
+    """What a person may do with a request in doubt."""
+
+    RESEND = "resend"
+    WRITE_OFF = "write-off"
 
 
 def main() -> None:
@@ -230,28 +243,137 @@ def report(
 
 
 @app.command()
-def release(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
-    """Let a launch that is held be sent; the ledger keeps who released it, and why."""
+def pause(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
     from sendoff import control
 
     with _ledger(ledger_url) as ledger:
-        key = _only_launch(ledger, launch)
-        control.release(ledger, key, _who(), why)
-    typer.echo(f"launch {key} is released; clear its tasks that failed, so that they go on")
+        if key := _chosen(ledger, launch, everything, connection):
+            control.pause(ledger, key, _who(), why)
+        else:
+            control.pause_all(ledger, _who(), why, connection=connection)
+    typer.echo(f"{_subject(key, connection)} paused; workers wait, and go on once it is resumed")
 
 
 @app.command()
-def stop(launch: LaunchKey, why: Why, ledger_url: LedgerUrl = None) -> None:
-    """Make no further request of a launch; the ledger keeps who stopped it, and why."""
+def resume(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
     from sendoff import control
 
     with _ledger(ledger_url) as ledger:
-        key = _only_launch(ledger, launch)
-        control.stop(ledger, key, _who(), why)
-        states = ledger.dispatches.states(key)
-    typer.echo(
-        f"launch {key} is stopped: {states.get('planned', 0):,} requests are not made, and never will be"
-    )
+        if key := _chosen(ledger, launch, everything, connection):
+            control.resume(ledger, key, _who(), why)
+        else:
+            control.resume_all(ledger, _who(), why, connection=connection)
+        brakes = ledger.brakes.on(ledger.launches.get(key).connection) if key else []
+    typer.echo(f"{_subject(key, connection)} resumed; its workers go on within half a minute")
+    for brake in brakes:
+        typer.echo(f"but launches are still paused ({brake.scope}) by {brake.who}: {brake.why}")
+
+
+@app.command()
+def release(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Let a launch that is held be sent, or every one that was held because something went wrong."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.release(ledger, key, _who(), why)
+            typer.echo(f"launch {key} is released; clear its tasks that failed, so that they go on")
+            return
+        keys = control.release_all(ledger, _who(), why, connection=connection)
+    for key in keys:
+        typer.echo(f"launch {key} is released")
+    typer.echo(f"{len(keys):,} launches are released; clear their tasks that failed, so that they go on")
+
+
+@app.command()
+def stop(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Make no further request of a launch, or of every launch of which something is left, and never again."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.stop(ledger, key, _who(), why)
+            keys = [key]
+        else:
+            keys = control.stop_all(ledger, _who(), why, connection=connection)
+        planned = {each: ledger.dispatches.states(each).get("planned", 0) for each in keys}
+    for each, count in planned.items():
+        typer.echo(f"launch {each} is stopped: {count:,} requests are not made, and never will be")
+    if not key:
+        typer.echo(f"{len(keys):,} launches are stopped")
+
+
+@app.command()
+def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """List the requests in doubt, of one launch or of all, after what post-backs prove is settled."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        found = control.doubts(ledger, _only_launch(ledger, launch) if launch else None)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        return
+    if not found:
+        typer.echo("nothing is in doubt")
+        return
+    for each in found:
+        people = f" ({each.people:,} people)" if each.people else ""
+        segment = f"segment {each.segment:,}{people}"
+        typer.echo(
+            f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}, "
+            f"since {each.since:%Y-%m-%d %H:%M} UTC, {each.post_backs:,} post-backs that prove nothing: {each.reason}"
+        )
+    typer.echo("settle each with: sendoff resolve DISPATCH resend|write-off --why TEXT")
+
+
+@app.command()
+def resolve(
+    dispatch: Annotated[
+        str, typer.Argument(help="The key of a dispatch in doubt, or enough of its beginning")
+    ],
+    how: Annotated[
+        Resolution,
+        typer.Argument(help="Send it again (perhaps twice), or look for it no more (perhaps never)"),
+    ],
+    why: Why,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Settle a request in doubt: send it again, or write it off; the ledger keeps who did it, and why."""
+    from sendoff import control
+
+    with _ledger(ledger_url) as ledger:
+        key = _only_doubt(ledger, dispatch)
+        control.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", _who(), why)
+    if how is Resolution.RESEND:
+        typer.echo(f"dispatch {key} is planned again; clear the launch's dispatch tasks if none is running")
+    else:
+        typer.echo(f"dispatch {key} is written off: its people stay in doubt")
 
 
 @app.command()
@@ -346,6 +468,28 @@ def _who() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may run as a user without a name
         return f"user {os.getuid()}"
+
+
+def _chosen(ledger: Ledger, launch: str | None, everything: bool, connection: str | None) -> str | None:
+    """Give the one launch that is meant, or None for all of them, or all of a connection."""
+    if sum((launch is not None, everything, connection is not None)) != 1:
+        raise SettingsError("give one of the three: a launch key, --all, or --connection NAME")
+    return None if launch is None else _only_launch(ledger, launch)
+
+
+def _subject(launch_key: str | None, connection: str | None) -> str:
+    if launch_key:
+        return f"launch {launch_key} is"
+    return "every launch is" if connection is None else f"every launch of connection {connection} is"
+
+
+def _only_doubt(ledger: Ledger, prefix: str) -> str:
+    found = [each.dispatch_key for each in ledger.dispatches.doubts() if each.dispatch_key.startswith(prefix)]
+    if not found:
+        raise NotFoundError(f"nothing in doubt starts with {prefix!r}; see: sendoff doubts")
+    if len(found) > 1:
+        raise SettingsError(f"more than one dispatch in doubt starts with {prefix!r}; give more of the key")
+    return found[0]
 
 
 def _only_launch(ledger: Ledger, prefix: str) -> str:

@@ -1,17 +1,25 @@
-"""What a person may do with a launch: release it, reject it, stop it; and the ledger remembers who did and why."""
+"""What a person may do with launches and with what is in doubt; the ledger remembers who did it and why.
+
+Every worker looks before each request, so what is decided here has effect on all of them at once: what the service is
+being asked at that moment is not taken back, and nothing is asked after it.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Literal
 
 from sendoff.errors import GateError
-from sendoff.ledger import Ledger
+from sendoff.fold import fold
+from sendoff.ledger import Doubt, Ledger
+from sendoff.ledger.brakes import scope_of
 
 
 def release(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
     """Let a launch that is held be sent; where a wave held it, the next wave follows without a judgement.
 
-    Raises GateError where it is not held, NotFoundError where the ledger does not hold it.
+    Its failures count anew from here. Raises GateError where it is not held, NotFoundError where the ledger does not
+    hold it.
     """
     _decide(ledger, launch_key, "released", who, why, now)
 
@@ -21,13 +29,106 @@ def reject(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime
     _decide(ledger, launch_key, "rejected", who, why, now)
 
 
+def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
+    """Make no further request of a launch until somebody resumes it; its workers wait, and go on by themselves.
+
+    Raises GateError where it is not released, NotFoundError where the ledger does not hold it.
+    """
+    _decide(ledger, launch_key, "paused", who, why, now)
+
+
+def resume(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
+    """Let a launch that was paused go on at the segment at which it was. Raises GateError where it is not paused."""
+    _decide(ledger, launch_key, "resumed", who, why, now)
+
+
 def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """End a launch that is held or released: no request of it is made any more.
+    """End a launch that is held, released or paused: no request of it is made any more.
 
     What the service has accepted is not taken back. Raises GateError where it was rejected or stopped before,
     NotFoundError where the ledger does not hold it.
     """
     _decide(ledger, launch_key, "stopped", who, why, now)
+
+
+def pause_all(
+    ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
+) -> None:
+    """Make no further request of any launch, or of any of one connection, also of those that are yet to be made.
+
+    Raises GateError where that is so already.
+    """
+    scope = scope_of(connection)
+    if not ledger.brakes.set(scope, who, why, now=now or datetime.now(UTC)):
+        raise GateError(f"launches are paused already ({scope})")
+
+
+def resume_all(
+    ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
+) -> None:
+    """Undo :func:`pause_all` of the same connection; what else holds a launch still does. Raises GateError."""
+    scope = scope_of(connection)
+    if not ledger.brakes.lift(scope, who, why, now=now or datetime.now(UTC)):
+        raise GateError(f"launches are not paused ({scope})")
+
+
+def stop_all(
+    ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
+) -> list[str]:
+    """Stop every launch of which something is left to send, or every one of a connection, and give their keys."""
+    unsent = ledger.launches.unsent("held", "released", "paused", connection=connection)
+    return _decide_all(ledger, unsent, "stopped", who, why, now)
+
+
+def release_all(
+    ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
+) -> list[str]:
+    """Release every launch that was held because something went wrong, and give their keys.
+
+    Not those that wait for somebody's approval.
+    """
+    held = [key for key in ledger.launches.unsent("held", connection=connection) if _went_wrong(ledger, key)]
+    return _decide_all(ledger, held, "released", who, why, now)
+
+
+def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | None = None) -> list[Doubt]:
+    """Give what is in doubt in a launch, or in all, once what post-backs prove is settled; oldest first."""
+    moment = now or datetime.now(UTC)
+    ledger.dispatches.expire_leases(launch_key, moment)
+    fold(ledger, now=moment)
+    return ledger.dispatches.doubts(launch_key)
+
+
+def resolve(
+    ledger: Ledger,
+    dispatch_key: str,
+    how: Literal["resend", "write_off"],
+    who: str,
+    why: str,
+    *,
+    now: datetime | None = None,
+) -> None:
+    """Send a dispatch in doubt again, or write it off; what post-backs prove by now stands before that.
+
+    Sent again, people may get the message twice; written off, they may not have got it, and nobody looks any more. A
+    launch that nobody works on must be worked on again for a resend to happen. Raises GateError where the dispatch is
+    not in doubt, or must be sent and its launch is over, NotFoundError where the ledger does not hold it.
+    """
+    moment = now or datetime.now(UTC)
+    fold(ledger, now=moment)
+    if not ledger.dispatches.resolve(dispatch_key, how, who, why, moment):
+        raise GateError(f"dispatch {dispatch_key} is not in doubt, or its launch is stopped or rejected")
+
+
+def _went_wrong(ledger: Ledger, launch_key: str) -> bool:
+    return any(each.kind == "held" for each in ledger.decisions.of_launch(launch_key))
+
+
+def _decide_all(
+    ledger: Ledger, launch_keys: list[str], kind: str, who: str, why: str, now: datetime | None
+) -> list[str]:
+    moment = now or datetime.now(UTC)
+    return [key for key in launch_keys if ledger.decisions.decide(key, kind, who, why, now=moment)]
 
 
 def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str, now: datetime | None) -> None:

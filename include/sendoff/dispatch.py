@@ -4,8 +4,9 @@ Any number of workers may run the loop for one launch at once, and run it again 
 committed before the request and the outcome after it, so a dispatch whose worker died in between is found in flight
 with its lease over: it goes into doubt, and is never sent again by itself.
 
-What the campaign allows is looked up before every request: whether the launch is released, whether it is too late,
-whether the window of its people is open, and which waves may be sent.
+What is allowed is looked up before every request: whether the launch is released and no brake is set, whether the rate
+of the connection allows one, whether it is too late, whether the window of its people is open, and which waves may be
+sent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -30,6 +31,7 @@ from sendoff.errors import (
     CampaignError,
     GateError,
     LedgerUnavailableError,
+    NoSlotError,
     NotYetError,
     PermanentError,
     RefusedError,
@@ -38,7 +40,8 @@ from sendoff.errors import (
 from sendoff.gates import is_over, lateness, opens_at, zone_of
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import NotProcessed, Outcome
+from sendoff.ledger.rates import AHEAD
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.postbacks import Addresses
 from sendoff.spread import open_next_wave
 from sendoff.wire import FieldNames, Targeting, create_body, execute_body
@@ -51,6 +54,7 @@ LEASE = timedelta(minutes=5)
 _LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
 _USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
 _RECORDINGS = 12  # tries to record an outcome, over about two minutes: well within the lease
+_PAUSE = timedelta(seconds=30)  # after which a worker looks whether a launch goes on that somebody paused
 _ENDED = frozenset({"rejected", "stopped"})
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 
@@ -72,6 +76,9 @@ class Sender:
     addresses: Addresses
     app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
+    rate: float | None = (
+        None  # requests per second of all workers of the connection; None: as fast as it goes
+    )
 
     def request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
         """Write the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.
@@ -114,12 +121,12 @@ def work(
 ) -> Tally:
     """Send the planned dispatches of a launch, one after the other, until none is left that may be sent.
 
-    Raises NotYetError, with the time to call again, where it is too early: outside of the window, between two waves, or
-    where the service asked for patience. Raises another RetryableError where the service could not be reached. In both
-    cases what was planned stays planned, and calling again goes on at the same dispatch. Raises GateError while the
-    launch is held, and another PermanentError where a person must change something first, such as a secret. A launch
-    that has become too late is stopped, not sent. Refusals and doubts do not stop the loop; they are in the tally and
-    in the ledger.
+    Raises NotYetError, with the time to call again, where it is too early: outside of the window, between two waves,
+    while somebody has paused the launch or set a brake, or where the service asked for patience. Raises another
+    RetryableError where the service could not be reached. In both cases what was planned stays planned, and calling
+    again goes on at the same dispatch. Raises GateError while the launch is held, and another PermanentError where a
+    person must change something first, such as a secret. A launch that has become too late is stopped, and one whose
+    requests fail too often is held. One refusal or doubt does not stop the loop; it is in the tally and in the ledger.
     """
     launch = ledger.launches.get(launch_key)
     campaign = Campaign.model_validate_json(launch.definition)
@@ -127,29 +134,95 @@ def work(
     name = worker or worker_name()
     if expired := ledger.dispatches.expire_leases(launch_key, now()):
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
+    _resend_doubts(ledger, launch_key, campaign, now())
     tally: Counter[str] = Counter()
     waited = 0.0
     while not _is_too_late(ledger, launch, campaign, now()):
         moment = now()
         shut = _shut(campaign, launch, zones, moment)
-        claim = ledger.dispatches.claim(
-            launch_key, worker=name, now=moment, lease=LEASE, closed_zones=shut.keys()
-        )
-        if claim is None:
-            if _goes_on(ledger, launch_key, campaign, shut, moment):
-                continue
-            break
+        try:
+            claim = ledger.dispatches.claim(
+                launch_key,
+                worker=name,
+                now=moment,
+                lease=LEASE,
+                closed_zones=shut.keys(),
+                rate=sender.rate,
+            )
+            if claim is None:
+                if _goes_on(ledger, launch_key, campaign, shut, moment):
+                    continue
+                break
+        except NoSlotError as early:
+            lead = AHEAD if sender.rate else timedelta(0)
+            waited += _wait(early, waited, now() + lead, sleep)
+            continue
+        if claim.not_before and (ahead := (claim.not_before - now()).total_seconds()) > 0:
+            sleep(ahead)
         outcome = _attempt(sender, claim, campaign, launch)
         _record(ledger, claim, outcome, now, sleep)
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
         if isinstance(outcome, NotProcessed):
-            waited += _be_patient(outcome, waited, now, sleep)
-        else:
-            waited = 0.0
-            tally[outcome.kind] += 1
+            _be_patient(ledger, launch.connection, outcome, now())
+            continue
+        waited = 0.0
+        tally[outcome.kind] += 1
+        if isinstance(outcome, InDoubt):
+            _resend_doubts(ledger, launch_key, campaign, now())
+        if not isinstance(outcome, Accepted):
+            _hold_failing(ledger, launch_key, campaign, outcome, now())
     return Tally(**tally)
+
+
+def _resend_doubts(ledger: Ledger, launch_key: str, campaign: Campaign, now: datetime) -> None:
+    """Plan again, once, what is in doubt of a campaign for which twice is better than never."""
+    if campaign.on_doubt != "resend":
+        return
+    for doubt in ledger.dispatches.doubts(launch_key):
+        if ledger.dispatches.resolve(
+            doubt.dispatch_key, "resend", "sendoff", "on_doubt: resend", now, doubts=1
+        ):
+            _log.warning("launch %s segment %d was in doubt and is sent again", launch_key, doubt.segment)
+
+
+def _hold_failing(
+    ledger: Ledger, launch_key: str, campaign: Campaign, outcome: Refused | InDoubt, now: datetime
+) -> None:
+    """Hold a launch of which too many of the newest requests failed as this one did, where something is left of it.
+
+    Counted is from where somebody released it last.
+    """
+    gate = campaign.gates.failures
+    if gate is None:
+        return
+    seen = ledger.decisions.newest(launch_key)
+    recent = ledger.dispatches.recent(launch_key, gate.of, _released_at(ledger, launch_key))
+    found, most = {
+        "refused": (recent.refused, gate.refused),
+        "in_doubt": (recent.in_doubt, gate.in_doubt),
+    }[outcome.kind]
+    if found < most or not ledger.dispatches.states(launch_key).get("planned"):
+        return
+    why = (
+        f"gates.failures.{outcome.kind}: found {found:,} of the newest {_count(recent.requests, 'request')} "
+        f"{outcome.kind.replace('_', ' ')}; allowed: fewer than {most:,}"
+    )
+    if ledger.decisions.decide(
+        launch_key, "held", "sendoff", why, now=now, detail=asdict(recent), since=seen
+    ):
+        _log.warning("launch %s is held: %s", launch_key, why)
+
+
+def _count(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{number:,} {noun}s"
+
+
+def _released_at(ledger: Ledger, launch_key: str) -> datetime | None:
+    """Give when somebody released a launch last, after which its failures count anew."""
+    released = [each for each in ledger.decisions.of_launch(launch_key) if each.kind == "released"]
+    return released[-1].decided_at if released else None
 
 
 def _is_too_late(ledger: Ledger, launch: Launch, campaign: Campaign, now: datetime) -> bool:
@@ -206,6 +279,7 @@ def _goes_on(
         raise GateError(
             f"launch {launch_key} is held: {_why_held(ledger, launch_key)}; release it or stop it"
         )
+    _check_not_paused(ledger, launch, now)
     ahead = [part for part in planned if shut.get(part.time_zone, now) is not None]
     if not ahead:
         over = sum(part.dispatches for part in planned)
@@ -215,6 +289,7 @@ def _goes_on(
         openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
         if len(openings) == len(in_open_wave):
             raise NotYetError(f"launch {launch_key}: the window of gates.window is closed", min(openings))
+        _check_patience(ledger, launch, now)
         return True  # another worker gave a dispatch back, or a launch was released, a moment ago
     spread = campaign.gates.spread or Spread()
     if any(part.state == "in_flight" and part.wave <= launch.wave for part in progress):
@@ -222,6 +297,21 @@ def _goes_on(
         raise NotYetError(f"launch {launch_key}: wave {launch.wave} is in flight", until)
     open_next_wave(ledger, launch, spread, now=now)
     return True
+
+
+def _check_not_paused(ledger: Ledger, launch: Launch, now: datetime) -> None:
+    if launch.state == "paused":
+        paused = [each for each in ledger.decisions.of_launch(launch.launch_key) if each.kind == "paused"]
+        by = f" by {paused[-1].who}: {paused[-1].why}" if paused else ""
+        raise NotYetError(f"launch {launch.launch_key} is paused{by}", now + _PAUSE)
+    for brake in ledger.brakes.on(launch.connection):
+        raise NotYetError(f"launches are paused ({brake.scope}) by {brake.who}: {brake.why}", now + _PAUSE)
+
+
+def _check_patience(ledger: Ledger, launch: Launch, now: datetime) -> None:
+    until = ledger.rates.next_at(launch.connection)
+    if until and until > now:
+        raise NoSlotError(f"no request over the connection {launch.connection} is due yet", until)
 
 
 def _why_held(ledger: Ledger, launch_key: str) -> str:
@@ -270,10 +360,14 @@ def check_all_made(ledger: Ledger, launch_key: str) -> None:
 
 
 def check_refusals(ledger: Ledger, launch_key: str) -> None:
-    """Raise RefusedError, with what the service said, where it refused a dispatch of a launch."""
-    refused = ledger.dispatches.states(launch_key).get("refused", 0)
+    """Raise RefusedError, with what the service said, where it refused a dispatch of a launch.
+
+    What was refused before somebody released the launch was seen then, and counts no more.
+    """
+    seen = _released_at(ledger, launch_key)
+    refused = ledger.dispatches.refused(launch_key, seen)
     if refused:
-        said = "; ".join(ledger.dispatches.reasons(launch_key, "refused")[:3])
+        said = "; ".join(ledger.dispatches.reasons(launch_key, "refused", seen)[:3])
         raise RefusedError(f"launch {launch_key}: the service refused {refused} dispatches: {said}")
 
 
@@ -282,17 +376,24 @@ def worker_name() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"
 
 
-def _be_patient(
-    outcome: NotProcessed, waited: float, now: Callable[[], datetime], sleep: Callable[[float], None]
-) -> float:
-    """Wait as the service asked and give the seconds; raise where it asked for too much, or waiting is of no use."""
+def _be_patient(ledger: Ledger, connection: str, outcome: NotProcessed, now: datetime) -> None:
+    """Keep the service's wish for patience for all workers of the connection; raise where waiting is of no use."""
     said = f"nothing was sent: {outcome.reason}"
     if outcome.permanent:
         raise PermanentError(said)
     if not outcome.asks_patience:
         raise RetryableError(said)
     wish = _USUAL_PATIENCE if outcome.retry_after is None else max(_SHORTEST_PAUSE, outcome.retry_after)
-    if outcome.retry_after is None or waited + wish > _LONGEST_PATIENCE:
-        raise NotYetError(said, now() + timedelta(seconds=wish))
-    sleep(wish)
-    return wish
+    until = now + timedelta(seconds=wish)
+    ledger.rates.delay(connection, until)
+    if outcome.retry_after is None or wish > _LONGEST_PATIENCE:
+        raise NotYetError(said, until)
+
+
+def _wait(early: NoSlotError, waited: float, now: datetime, sleep: Callable[[float], None]) -> float:
+    """Wait for the connection's next request and give the seconds; raise where that takes too long."""
+    ahead = max((early.until - now).total_seconds(), 0.0)
+    if waited + ahead > _LONGEST_PATIENCE:
+        raise early
+    sleep(ahead)
+    return ahead

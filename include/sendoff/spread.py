@@ -48,13 +48,15 @@ class Judgement:
 def open_next_wave(ledger: Ledger, launch: Launch, spread: Spread, *, now: datetime) -> None:
     """Judge the open waves of a launch, and open the next one or hold the launch.
 
-    ``launch``: as it was before its open waves were seen to be made. Where it has changed meanwhile nothing happens, so
-    of any number of workers at once one decides. Raises NotYetError before the time of waiting is over.
+    ``launch``: as it was before its open waves were seen to be made. Where it has changed meanwhile, or something was
+    decided of it, nothing happens: of any number of workers at once one decides, and a person before all of them.
+    Raises NotYetError before the time of waiting is over.
     """
     launch_key = launch.launch_key
+    seen = ledger.decisions.newest(launch_key)
     released = _released_after(ledger.decisions.of_launch(launch_key))
     if released >= launch.wave:
-        _open(ledger, launch, "somebody released the launch", None, now)
+        _open(ledger, launch, "somebody released the launch", None, now, seen)
         return
     newest = ledger.dispatches.newest_outcome(launch_key, up_to_wave=launch.wave)
     if newest and now < (until := newest + spread.wait.timedelta()):
@@ -63,17 +65,19 @@ def open_next_wave(ledger: Ledger, launch: Launch, spread: Spread, *, now: datet
     if faults := list(judged.faults(spread)):
         why = f"after wave {launch.wave}: {'; '.join(faults)}"
         if ledger.decisions.decide(
-            launch_key, "held", "sendoff", why, now=now, detail=asdict(judged), wave=launch.wave
+            launch_key, "held", "sendoff", why, now=now, detail=asdict(judged), wave=launch.wave, since=seen
         ):
             _log.warning("launch %s is held %s", launch_key, why)
         return
-    _open(ledger, launch, f"wave {launch.wave} went well", judged, now)
+    _open(ledger, launch, f"wave {launch.wave} went well", judged, now, seen)
 
 
-def _open(ledger: Ledger, launch: Launch, why: str, judged: Judgement | None, now: datetime) -> None:
+def _open(
+    ledger: Ledger, launch: Launch, why: str, judged: Judgement | None, now: datetime, seen: int
+) -> None:
     detail = asdict(judged) if judged else None
     if ledger.decisions.decide(
-        launch.launch_key, "wave", "sendoff", why, now=now, detail=detail, wave=launch.wave
+        launch.launch_key, "wave", "sendoff", why, now=now, detail=detail, wave=launch.wave, since=seen
     ):
         _log.info("launch %s: wave %d is open", launch.launch_key, launch.wave + 1)
 

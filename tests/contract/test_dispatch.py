@@ -239,6 +239,21 @@ def nobody_waits(seconds: float) -> None:
     raise AssertionError(f"a worker slept for {seconds} s")
 
 
+class Clock:
+    """A clock that stands still but for those who sleep."""
+
+    def __init__(self) -> None:
+        self.moment = NOW
+        self.slept: list[float] = []
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.moment += timedelta(seconds=seconds)
+
+
 class Patient:
     """A client that asks for patience so often, and then takes what comes."""
 
@@ -254,10 +269,21 @@ class Patient:
 
 def test_a_wish_for_patience_is_granted(ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, count=2)
-    slept: list[float] = []
+    clock = Clock()
     patient = replace(sender, client=Patient(sender.client, 2.0, 3.0))  # type: ignore[arg-type]
-    assert work(ledger, KEY, patient, sleep=slept.append) == Tally(accepted=1)
-    assert slept == [2.0, 3.0]
+    assert work(ledger, KEY, patient, now=clock.now, sleep=clock.sleep) == Tally(accepted=1)
+    assert clock.slept == [2.0, 3.0]
+
+
+def test_a_wish_for_patience_holds_for_every_worker(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    told = replace(sender, client=Patient(sender.client, 3600.0))  # type: ignore[arg-type]
+    with pytest.raises(NotYetError):
+        work(ledger, KEY, told, now=lambda: NOW)
+    with pytest.raises(NotYetError) as caught:
+        work(ledger, KEY, sender, now=lambda: NOW + timedelta(minutes=58), sleep=nobody_waits)
+    assert caught.value.until == NOW + timedelta(hours=1)
+    assert work(ledger, KEY, sender, now=lambda: NOW + timedelta(hours=1)) == Tally(accepted=1)
 
 
 def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(ledger: Ledger, sender: Sender) -> None:

@@ -16,7 +16,7 @@ from sendoff.segments import Segment
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
-KINDS = ("approved", "released", "rejected", "held", "stopped", "wave")
+KINDS = ("approved", "released", "rejected", "held", "paused", "resumed", "stopped", "wave")
 
 
 @pytest.fixture
@@ -45,7 +45,8 @@ def frozen(ledger: Ledger) -> Callable[[str], None]:
             "held",
             {"approved": "released", "released": "released", "rejected": "rejected", "stopped": "stopped"},
         ),
-        ("released", {"held": "held", "stopped": "stopped", "wave": "released"}),
+        ("released", {"held": "held", "paused": "paused", "stopped": "stopped", "wave": "released"}),
+        ("paused", {"resumed": "released", "stopped": "stopped"}),
         ("rejected", {}),
         ("stopped", {}),
     ],
@@ -97,6 +98,38 @@ def test_a_wave_that_was_judged_too_late_holds_nothing(ledger: Ledger, frozen: C
     frozen("released")
     assert ledger.decisions.decide(KEY, "wave", "sendoff", None, now=NOW, wave=1)
     assert not ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW, wave=1)
+    assert ledger.launches.get(KEY).state == "released"
+
+
+def test_a_verdict_gives_way_to_what_was_decided_since(ledger: Ledger, frozen: Callable[[str], None]) -> None:
+    frozen("held")
+    seen = ledger.decisions.newest(KEY)
+    assert seen == 0
+    assert ledger.decisions.decide(KEY, "released", "ann", "looks right", now=NOW)
+    assert not ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW, since=seen)
+    assert ledger.launches.get(KEY).state == "released"
+    seen = ledger.decisions.newest(KEY)
+    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW, since=seen)
+    assert ledger.launches.get(KEY).state == "held"
+
+
+def test_of_many_verdicts_and_a_person_the_person_has_the_last_word(
+    ledger: Ledger, frozen: Callable[[str], None]
+) -> None:
+    frozen("released")
+    seen = ledger.decisions.newest(KEY)
+
+    def judge(_: int) -> bool:
+        return ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW, since=seen)
+
+    def release() -> None:
+        while not ledger.decisions.decide(KEY, "released", "ann", "known", now=NOW):
+            pass
+
+    with ThreadPoolExecutor(8) as pool:
+        released = pool.submit(release)
+        assert sum(pool.map(judge, range(20))) == 1
+        released.result(60)
     assert ledger.launches.get(KEY).state == "released"
 
 

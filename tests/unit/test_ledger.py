@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from sendoff.audience import Audience
-from sendoff.errors import LedgerUnavailableError, NotFoundError, SettingsError
+from sendoff.errors import LedgerUnavailableError, NoSlotError, NotFoundError, SettingsError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.ledger.rates import AHEAD
 from sendoff.ledger.tables import metadata
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
@@ -234,3 +236,65 @@ def test_an_unreachable_ledger_is_retryable(free_port: int) -> None:
 def test_a_url_that_cannot_be_used_says_what_one_looks_like(url: str) -> None:
     with pytest.raises(SettingsError, match="sqlite:////"):
         Ledger(url)
+
+
+def test_a_rate_is_kept_by_all_workers_together(ledger: Ledger) -> None:
+    """By arithmetic: every claim has a moment of its own, each later than the one before by the least time."""
+    freeze(ledger, *range(1, 41), segment_size=1)
+    barrier = threading.Barrier(4)
+
+    def work(name: str) -> list[datetime]:
+        barrier.wait()
+        moments, now = [], NOW
+        while True:
+            try:
+                claim = ledger.dispatches.claim(KEY, worker=name, now=now, lease=LEASE, rate=30)
+            except NoSlotError as early:
+                now = max(now, early.until)
+                continue
+            if claim is None and ledger.dispatches.states(KEY).get("planned"):
+                now += AHEAD  # others have taken what was near
+                continue
+            if claim is None:
+                return moments
+            assert claim.not_before is not None
+            assert claim.not_before <= now + AHEAD
+            moments.append(claim.not_before)
+
+    with ThreadPoolExecutor(4) as pool:
+        moments = sorted(moment for made in pool.map(work, "abcd") for moment in made)
+    assert len(moments) == 40
+    assert min(later - earlier for earlier, later in pairwise(moments)) >= timedelta(microseconds=33_334)
+    following = ledger.rates.next_at("service")
+    assert following == moments[-1] + timedelta(microseconds=33_334)
+
+
+def test_what_the_rate_does_not_allow_stays_planned(ledger: Ledger) -> None:
+    freeze(ledger)
+    first = ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=0.1)
+    assert first is not None
+    assert first.not_before == NOW
+    assert ledger.dispatches.claim(KEY, worker="b", now=NOW, lease=LEASE, rate=0.1) is None
+    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 2}
+    assert ledger.rates.next_at("service") == NOW + timedelta(seconds=10)
+
+
+def test_a_wish_for_patience_moves_all_workers_of_a_connection(ledger: Ledger) -> None:
+    freeze(ledger)
+    until = NOW + timedelta(seconds=90)
+    ledger.rates.delay("another", until + timedelta(hours=1))
+    ledger.rates.delay("service", until)
+    ledger.rates.delay("service", NOW)  # an older wish changes nothing
+    for rate in (None, 100.0):
+        assert ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate) is None
+    claim = ledger.dispatches.claim(KEY, worker="a", now=until, lease=LEASE)
+    assert claim is not None
+    assert claim.not_before is None
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
+def test_a_rate_that_cannot_be_kept_is_refused(ledger: Ledger, rate: float) -> None:
+    freeze(ledger)
+    with pytest.raises(ValueError, match="requests per second"):
+        ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate)
+    assert ledger.dispatches.states(KEY) == {"planned": 3}

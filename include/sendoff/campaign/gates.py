@@ -78,6 +78,25 @@ class Spread(Value):
         return self
 
 
+class Failures(Value):
+    """When a launch is held because its requests fail: so many of its newest ones, so that one alone does not count."""
+
+    refused: Int32 = Field(3, description="So many that the service refused")
+    in_doubt: Int32 = Field(3, description="So many that are in doubt at the same time")
+    of: Annotated[
+        int,
+        Field(ge=1, le=1000, strict=True, description="How many of the newest requests are looked at"),
+    ] = 20
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Self:
+        if self.of < max(self.refused, self.in_doubt):
+            raise problem(
+                f"of: {self.of}", f"at least {max(self.refused, self.in_doubt)}, as many as may fail"
+            )
+        return self
+
+
 class Gates(Value):
     """What must hold before the first request."""
 
@@ -94,6 +113,9 @@ class Gates(Value):
     )
     window: SendWindow | None = Field(None, description="The part of each day in which requests are made")
     spread: Spread | None = Field(None, description="Send to a few first")
+    failures: Failures | None = Field(
+        Failures(), description="When the launch is held because its requests fail; null: never"
+    )
 
 
 class Approval(Value):

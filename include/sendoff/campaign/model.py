@@ -122,6 +122,11 @@ class Campaign(Value):
         default={}, description="Sides of a comparison, by name: people are shared out among them by chance"
     )
     gates: Gates = Field(Gates(), description="What must hold before the first request")
+    on_doubt: Literal["hold", "resend"] = Field(
+        "hold",
+        description="What becomes of a request in doubt: held until evidence or a person settles it, or sent again at "
+        "once, at most once, where twice is better than never",
+    )
     approval: Approval = Field(Approval(), description="Whether a person must agree before the first request")
     report: Waiting = Field(Waiting(), description="When the report is made")
 

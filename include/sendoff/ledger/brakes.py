@@ -41,7 +41,8 @@ class Brakes:
         """Set a brake and keep the decision; False, and nothing happens, where it is set already."""
         with self._database.write() as connection:
             row = asdict(Brake(scope, who, why, now))
-            if not connection.execute(self._database.insert_or_pass(brakes), row).rowcount:
+            insert = self._database.insert_or_pass(brakes).returning(brakes.c.scope)
+            if connection.scalar(insert, row) is None:
                 return False
             connection.execute(sa.insert(decisions), _decision("paused", scope, who, why, now))
         return True

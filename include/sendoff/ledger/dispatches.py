@@ -148,7 +148,7 @@ class Dispatches:
         assert name is not None
         slot = reserve(self._database, link, name, rate, now)
         if slot > now + AHEAD:  # others took what was near; what is raised here undoes the claim
-            raise NoSlotError(f"the connection {name} makes {rate:g} requests a second", slot - AHEAD)
+            raise NoSlotError(f"the connection {name} makes {rate:g} requests a second", slot)
         return slot
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
@@ -186,14 +186,16 @@ class Dispatches:
         *,
         doubts: int | None = None,
     ) -> bool:
-        """Plan a dispatch in doubt again, or write it off, and keep the decision; False where it is not in doubt.
+        """Plan a dispatch in doubt again, or write it off, and keep the decision; False where that is not possible.
 
-        ``doubts``: only if it went into doubt so often. Raises NotFoundError for a dispatch that the ledger does not
-        hold.
+        It is not where the dispatch is not in doubt, nor, to plan it, where its launch is over. ``doubts``: only if it
+        went into doubt so often. Raises NotFoundError for a dispatch that the ledger does not hold.
         """
         change = sa.update(dispatches).where(
             dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == "in_doubt"
         )
+        if how == "resend":
+            change = change.where(_OF_UNFINISHED)
         if doubts is not None:
             change = change.where(_doubts(dispatch_key) == doubts)
         moved = change.values(state=_RESOLVED[how]).returning(dispatches.c.launch_key, dispatches.c.segment)
@@ -311,13 +313,17 @@ class Dispatches:
         refused = sum(kind == "refused" for kind, _ in rows)
         return Recent(len(rows), refused, rows.count(("in_doubt", "in_doubt")))
 
-    def expire_leases(self, launch_key: str, now: datetime) -> int:
-        """Put every dispatch whose worker was silent beyond its lease into doubt; gives their number."""
+    def expire_leases(self, launch_key: str | None, now: datetime) -> int:
+        """Put every dispatch of a launch, or of all, whose worker was silent beyond its lease into doubt.
+
+        Gives their number.
+        """
+        is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
         with self._database.write() as connection:
             expired = connection.execute(
                 sa.update(dispatches)
                 .where(
-                    dispatches.c.launch_key == launch_key,
+                    is_of_launch,
                     dispatches.c.state == "in_flight",
                     dispatches.c.lease_until < now,
                 )
@@ -520,6 +526,11 @@ def _segment(launch_key: str, number: int) -> Any:
         .join(audiences, audiences.c.launch_key == segments.c.launch_key)
         .where(segments.c.launch_key == launch_key, segments.c.number == number)
     )
+
+
+_OF_UNFINISHED = dispatches.c.launch_key.in_(
+    sa.select(launches.c.launch_key).where(launches.c.state.not_in(("rejected", "stopped")))
+)
 
 
 def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:

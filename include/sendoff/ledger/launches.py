@@ -91,6 +91,17 @@ class Launches:
             rows = connection.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
         return [_launch(row) for row in rows]
 
+    def unsent(self, *states: str, connection: str | None = None) -> list[str]:
+        """Give the keys of launches in one of some states of which something is planned, oldest first."""
+        planned = sa.exists().where(
+            dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state == "planned"
+        )
+        query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), planned)
+        if connection is not None:
+            query = query.where(launches.c.connection == connection)
+        with self._database.read() as link:
+            return list(link.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
+
     def freeze(
         self,
         launch_key: str,

@@ -1,0 +1,301 @@
+"""Pausing, braking, holding and settling launches while workers send: the service's own record decides."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.audience import Audience
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign
+from sendoff.client import Client
+from sendoff.control import pause, pause_all, release, resolve, resume, resume_all, stop
+from sendoff.dispatch import Sender, Tally, check_refusals, work
+from sendoff.errors import GateError, NotYetError, RefusedError
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import Addresses
+from sendoff.reconcile import reconcile
+from sendoff.segments import Segment
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+EVERYBODY = list(range(1, 61))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.migrate()
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def service(service_start: Callable[..., Any]) -> Any:
+    return service_start()
+
+
+@pytest.fixture
+def sender(service: Any) -> Sender:
+    session = requests.Session()
+    tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
+    return Sender(Client(service.base_url, session, tokens), Addresses("http://127.0.0.1:9", ["x" * 32]))
+
+
+def freeze(ledger: Ledger, *, size: int = 1, people: int = 60, **more: Any) -> None:
+    campaign = Campaign.model_validate(
+        {
+            "title": "Spring",
+            "message": {"title": "Hello", "text": "It is spring"},
+            "channels": {"android_push": {}},
+            "post_backs": {"kinds": []},
+            **more,
+        }
+    )
+    identifiers = integers(range(1, people + 1))
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=Audience("device_id", identifiers, people, {}, {}, identifiers.fingerprint()),
+        segments=[Segment(segment) for segment in identifiers.slices(size)],
+        now=NOW,
+        sends_at=NOW,
+    )
+
+
+def sent_to(service: Any) -> list[int]:
+    """Everybody whom the service was told to send to, once for each telling."""
+    service.wait_until_quiet()
+    campaigns = service.admin("campaigns?count=1000")["campaigns"]
+    return sorted(
+        device for each in campaigns for device in service.admin(f"campaigns/{each['id']}/truth")["targeted"]
+    )
+
+
+def fault(service: Any, kind: str, count: int) -> None:
+    asked = {"kind": kind, "at": ["create"], "count": count}
+    assert service.post("/admin/faults", json=asked).status_code == 201
+
+
+def work_at(ledger: Ledger, sender: Sender, moment: datetime = NOW) -> Tally:
+    return work(ledger, KEY, sender, now=lambda: moment)
+
+
+class Announcing:
+    """A client that says when it has made so many requests."""
+
+    def __init__(self, client: Client, after: int) -> None:
+        self._client = client
+        self._left = threading.Semaphore(after)
+        self.reached = threading.Event()
+
+    def create_campaign(self, body: bytes) -> Any:
+        outcome = self._client.create_campaign(body)
+        if not self._left.acquire(blocking=False):
+            self.reached.set()
+        return outcome
+
+
+@pytest.mark.parametrize(
+    ("halt", "go_on"),
+    [
+        (
+            lambda ledger: pause(ledger, KEY, "ann", "wrong picture"),
+            lambda ledger: resume(ledger, KEY, "ann", "fixed"),
+        ),
+        (
+            lambda ledger: pause_all(ledger, "ann", "an outage"),
+            lambda ledger: resume_all(ledger, "ann", "it is over"),
+        ),
+        (
+            lambda ledger: pause_all(ledger, "ann", "an outage", connection="service"),
+            lambda ledger: resume_all(ledger, "ann", "it is over", connection="service"),
+        ),
+    ],
+    ids=["launch", "all", "connection"],
+)
+def test_after_a_pause_nothing_more_is_asked_of_the_service_and_it_goes_on_where_it_was(
+    service: Any,
+    ledger: Ledger,
+    sender: Sender,
+    halt: Callable[[Ledger], None],
+    go_on: Callable[[Ledger], None],
+) -> None:
+    freeze(ledger)
+    announcing = Announcing(sender.client, after=5)
+    watched = replace(sender, client=announcing)  # type: ignore[arg-type]
+
+    def worker() -> None:
+        with pytest.raises(NotYetError, match=r"paused.* by ann"):
+            work(ledger, KEY, watched)
+
+    with ThreadPoolExecutor(2) as pool:
+        working = [pool.submit(worker) for _ in range(2)]
+        assert announcing.reached.wait(60)
+        halt(ledger)
+        accepted = service.admin("campaigns")["total"]
+        for each in working:
+            each.result(60)
+    asked = service.admin("campaigns")["total"]
+    assert asked <= accepted + 2, "beyond what each of two workers was asking at that moment"
+    assert ledger.dispatches.states(KEY) == {"accepted": asked, "planned": 60 - asked}
+    with pytest.raises(NotYetError) as caught:
+        work_at(ledger, sender)
+    assert caught.value.until == NOW + timedelta(seconds=30)
+    assert service.admin("campaigns")["total"] == asked
+    go_on(ledger)
+    assert work(ledger, KEY, sender) == Tally(accepted=60 - asked)
+    assert sent_to(service) == EVERYBODY
+
+
+def test_a_brake_of_another_connection_holds_nothing(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, people=3)
+    pause_all(ledger, "ann", "an outage", connection="another")
+    assert work_at(ledger, sender) == Tally(accepted=3)
+    assert sent_to(service) == [1, 2, 3]
+
+
+def test_what_is_paused_can_be_stopped(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, people=3)
+    pause(ledger, KEY, "ann", "wrong picture")
+    stop(ledger, KEY, "ann", "it cannot be mended")
+    assert work_at(ledger, sender) == Tally()
+    assert sent_to(service) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "tally", "said"),
+    [
+        ("403", Tally(refused=3), "gates.failures.refused: found 3 of the newest 3 requests refused"),
+        ("500", Tally(in_doubt=3), "gates.failures.in_doubt: found 3 of the newest 3 requests in doubt"),
+    ],
+)
+def test_a_service_that_fails_every_request_holds_the_launch_until_a_person_releases_it(
+    service: Any, ledger: Ledger, sender: Sender, kind: str, tally: Tally, said: str
+) -> None:
+    freeze(ledger, people=10)
+    fault(service, kind, 5)
+    with pytest.raises(GateError, match=f"is held: {said}; allowed: fewer than 3"):
+        work_at(ledger, sender)
+    states = ledger.dispatches.states(KEY)
+    assert states == {"planned": 7, "refused" if tally.refused else "in_doubt": 3}
+    release(ledger, KEY, "ann", "they say it works again", now=NOW + timedelta(minutes=1))
+    assert work_at(ledger, sender, NOW + timedelta(minutes=2)).accepted == 5
+    assert sent_to(service) == [6, 7, 8, 9, 10]
+
+
+def test_refusals_here_and_there_hold_nothing(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, people=40, gates={"failures": {"refused": 3, "of": 10}})
+    fault(service, "403", 2)
+    assert work_at(ledger, sender) == Tally(accepted=38, refused=2)
+    assert len(sent_to(service)) == 38
+
+
+def test_a_launch_without_the_gate_is_never_held(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, people=10, gates={"failures": None})
+    fault(service, "403", 8)
+    assert work_at(ledger, sender) == Tally(accepted=2, refused=8)
+    assert sent_to(service) == [9, 10]
+
+
+def test_a_refusal_that_a_person_saw_fails_the_run_no_more(
+    ledger: Ledger, service: Any, sender: Sender
+) -> None:
+    freeze(ledger, people=5)
+    fault(service, "403", 3)
+    with pytest.raises(GateError):
+        work_at(ledger, sender)
+    with pytest.raises(RefusedError, match="refused 3 dispatches"):
+        check_refusals(ledger, KEY)
+    release(ledger, KEY, "ann", "those are known", now=NOW + timedelta(minutes=1))
+    check_refusals(ledger, KEY)
+    fault(service, "403", 1)
+    assert work_at(ledger, sender, NOW + timedelta(minutes=2)) == Tally(accepted=1, refused=1)
+    with pytest.raises(RefusedError, match="refused 1 dispatches"):
+        check_refusals(ledger, KEY)
+
+
+def test_what_is_in_doubt_is_sent_again_once_somebody_says_so(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, people=2)
+    fault(service, "500", 1)
+    assert work_at(ledger, sender) == Tally(accepted=1, in_doubt=1)
+    assert work_at(ledger, sender) == Tally()
+    (doubt,) = ledger.dispatches.doubts(KEY)
+    resolve(ledger, doubt.dispatch_key, "resend", "ann", "the service lost it", now=NOW)
+    assert work_at(ledger, sender) == Tally(accepted=1)
+    assert sent_to(service) == [1, 2]
+    with pytest.raises(GateError, match="is not in doubt"):
+        resolve(ledger, doubt.dispatch_key, "resend", "bob", "me too", now=NOW)
+
+
+def test_with_on_doubt_resend_a_doubt_is_sent_again_once(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, people=1, on_doubt="resend")
+    fault(service, "500", 2)
+    assert work_at(ledger, sender) == Tally(in_doubt=2)
+    assert work_at(ledger, sender) == Tally()
+    (doubt,) = ledger.dispatches.doubts(KEY)
+    assert doubt.attempt == 2
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who, decision.why) == ("resend_dispatch", "sendoff", "on_doubt: resend")
+
+
+def test_who_was_in_doubt_stays_so_whatever_a_later_attempt_says(
+    service: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, people=3, on_doubt="resend")
+    fault(service, "500", 1)
+    fault(service, "403", 1)
+    assert work_at(ledger, sender) == Tally(accepted=2, refused=1, in_doubt=1)
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert figures.dispatches == {"accepted": 2, "refused": 1}
+    assert (figures.verdicts["in_doubt"], figures.verdicts["not_sent"]) == (1, 0)
+
+
+def test_the_rate_is_that_of_all_workers_together(service: Any, ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, people=12)
+    lock, moment, made = threading.Lock(), [NOW], []
+
+    def now() -> datetime:
+        with lock:
+            return moment[0]
+
+    def sleep(seconds: float) -> None:
+        with lock:
+            moment[0] += timedelta(seconds=seconds)
+
+    claimed = ledger.dispatches.claim
+
+    def claim(*arguments: Any, **more: Any) -> Any:
+        taken = claimed(*arguments, **more)
+        if taken:
+            made.append(taken.not_before)
+        return taken
+
+    ledger.dispatches.claim = claim  # type: ignore[method-assign]
+    slow = replace(sender, rate=4.0)
+    with ThreadPoolExecutor(4) as pool:
+        tallies = [pool.submit(work, ledger, KEY, slow, now=now, sleep=sleep) for _ in range(4)]
+        assert sum(each.result(60).accepted for each in tallies) == 12
+    made.sort()
+    assert min(later - earlier for earlier, later in pairwise(made)) >= timedelta(seconds=0.25)
+    assert sent_to(service) == EVERYBODY[:12]
