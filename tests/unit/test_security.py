@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import re
 import string
 import traceback
 from base64 import b64encode
@@ -28,6 +29,18 @@ from sendoff.client import Client
 from sendoff.errors import AudienceError, CampaignError, CredentialsError, QueryError, SendoffError
 from sendoff.people_file import read_people
 from sendoff.warehouse import read
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_claim_names_a_test_that_exists() -> None:
+    claims = [line for line in (ROOT / "docs/security.md").read_text().splitlines() if "::" in line]
+    assert len(claims) > 20
+    for claim in claims:
+        named = re.fullmatch(r"\| .+ \| `(tests/[\w/]+\.py)::(test_\w+)` \|", claim)
+        assert named, claim
+        assert re.search(rf"^def {named[2]}\(", (ROOT / named[1]).read_text(), re.MULTILINE), claim
+
 
 # What an audience's query may do
 
