@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models.asset import AssetDagRunQueue
+from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
+from airflow import settings
 from sendoff.campaign import load_campaign
 from sendoff.launch import prepare_launch
 from sendoff.period import Period
@@ -109,6 +113,25 @@ def test_the_waves_of_a_launch_follow_each_other_in_one_run(
     assert {
         instance.try_number for instance in run.get_task_instances() if instance.task_id == "dispatch"
     } == {1}
+
+
+def test_a_campaign_runs_after_the_asset_of_another_one(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    first = house.campaign("first_of_two", query=house.few)
+    then = house.campaign("then", query=house.few, more="after: [first_of_two.report]\n")
+    run_dag(first, logical_date=house.day)  # makes the asset known
+    run_dag(then, logical_date=house.day)
+    with closing(settings.Session()) as session:
+        session.query(DagModel).filter_by(dag_id="then").update({"is_paused": False})
+        session.commit()
+    assert queued("then") == 0
+    run_dag(first, logical_date=house.day + timedelta(hours=1))
+    assert queued("then") == 1
+
+
+def queued(dag: str) -> int:
+    """Count the renewed assets that the scheduler will make a DAG's next run of."""
+    with closing(settings.Session()) as session:
+        return session.query(AssetDagRunQueue).filter_by(target_dag_id=dag).count()
 
 
 def held_against_window(house: Any, name: str) -> str:
