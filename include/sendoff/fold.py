@@ -2,6 +2,12 @@
 
 The work is done on columns, not on rows: a run of post-backs is sorted by dispatch, and each dispatch's part becomes
 sets of identifiers and numbers. Which receiver took a post-back, in which order and how often changes no set.
+
+A post-back is set aside, and folded later, while there is nothing to hold it against: its dispatch is not in this
+ledger, as after a backup was restored; or the service is being asked at this moment, and its reply will tell the
+campaign's number, without which a forgery cannot be told. A reply is waited for no longer than its worker's lease.
+Where there is none, and where an earlier attempt may have made a campaign of another number, post-backs are taken for
+sound: they are the only evidence, and who forges one must have come by a signed address.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ import pyarrow.compute as pc
 
 from sendoff.identifiers import Collector, Identifiers, Kind, empty
 from sendoff.ledger import Ledger, Origin, Returned
-from sendoff.ledger.post_backs import Fold
+from sendoff.ledger.post_backs import Fold, SetAside
 
 _log = logging.getLogger(__name__)
 
@@ -32,43 +38,63 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
     May be stopped at any moment and run by several processes at once: each run is stored in one transaction together
     with the mark of how far it went.
     """
+    moment = now or datetime.now(UTC)
     folded = 0
     for receiver, start, newest in ledger.post_backs.unfolded():
         after = start
         while after < newest:
             events = ledger.post_backs.read(receiver, after=after, limit=run)
             up_to = events["number"][-1].as_py()
-            if ledger.post_backs.store_fold(_fold_run(ledger, receiver, after, up_to, events)):
-                folded += events.num_rows
+            folding = _fold_run(ledger, receiver, after, up_to, events, moment)
+            if ledger.post_backs.store_fold(folding):
+                folded += events.num_rows - sum(each.post_backs for each in folding.set_aside)
                 after = up_to
             else:  # another process was faster; what it has not folded is still to be done
                 after = ledger.post_backs.folded(receiver)
+    folded += sum(_fold_set_aside(ledger, aside, moment) for aside in ledger.post_backs.set_aside())
     # Also where nothing was new: a dispatch may go into doubt after its evidence came.
-    if resolved := ledger.post_backs.resolve_doubts(now or datetime.now(UTC)):
+    if resolved := ledger.post_backs.resolve_doubts(moment):
         _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
     return folded
 
 
-def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table) -> Fold:
-    origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist())
+def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table, now: datetime) -> Fold:
+    origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist(), now)
     returned: dict[str, Returned] = {}
     expected: list[pa.Table] = []
+    set_aside: list[SetAside] = []
     for dispatch_key, part in _by_dispatch(events):
         origin = origins.get(dispatch_key)
-        if origin is None:
-            _log.warning(
-                "%d post-backs are addressed to a dispatch that the ledger does not hold", part.num_rows
-            )
+        if origin is None or origin.awaits_reply:
+            set_aside.append(_set_aside(receiver, dispatch_key, part))
             continue
         expected.append(part.filter(_is_expected(part, origin)))
         returned[dispatch_key] = _returned(part, expected[-1], origin)
+    if strays := sum(each.post_backs for each in set_aside if each.dispatch_key not in origins):
+        _log.warning("%d post-backs are set aside: the ledger does not hold their dispatches", strays)
     return Fold(
         receiver=receiver,
         after=after,
         up_to=up_to,
         returned=returned,
         minutes=_minutes(pa.concat_tables(expected), origins) if expected else {},
+        set_aside=set_aside,
     )
+
+
+def _set_aside(receiver: int, dispatch_key: str, part: pa.Table) -> SetAside:
+    numbers = pc.min_max(part["number"]).as_py()
+    newest_at = pc.max(part["received_at"]).as_py()
+    return SetAside(receiver, numbers["min"], numbers["max"], dispatch_key, part.num_rows, newest_at)
+
+
+def _fold_set_aside(ledger: Ledger, aside: SetAside, now: datetime) -> int:
+    """Fold what was set aside where it can be held against its dispatch by now; gives the number folded."""
+    events = ledger.post_backs.read_set_aside(aside)
+    folding = _fold_run(ledger, aside.receiver, aside.first - 1, aside.last, events, now)
+    if folding.set_aside or not ledger.post_backs.store_set_aside(aside, folding):
+        return 0
+    return aside.post_backs
 
 
 def _by_dispatch(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -63,7 +63,7 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
     """Fold what came back, give every identifier of a launch its verdict, store both and give the figures."""
     moment = now or datetime.now(UTC)
     ledger.dispatches.expire_leases(launch_key, moment)
-    fold(ledger)
+    fold(ledger, now=moment)
     launch = ledger.launches.get(launch_key)
     returned = ledger.post_backs.returned(launch_key)
     platforms = ledger.launches.groups(launch_key, "platform")
@@ -108,7 +108,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     """
     moment = now or datetime.now(UTC)
     ledger.dispatches.expire_leases(launch_key, moment)
-    fold(ledger)
+    fold(ledger, now=moment)
     launch = ledger.launches.get(launch_key)
     ahead = {"in_flight"} if launch.state in _OVER else {"planned", "in_flight"}
     if ledger.dispatches.states(launch_key).keys() & ahead:

@@ -1,14 +1,15 @@
 """Post-backs in the ledger: stored as they come, in the order of each receiver's commits, and folded later.
 
 A receiver process is the only writer under its number and commits in order, so "everything up to number n" is a
-state that never changes: folding remembers n, and n moves in the same transaction as what was folded.
+state that never changes: folding remembers n, and n moves in the same transaction as what was folded. What cannot be
+held against a dispatch yet is set aside in that transaction, and folded when it can be.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +30,7 @@ from sendoff.ledger.tables import (
     segments,
     timeline,
 )
+from sendoff.ledger.tables import set_aside as set_aside_table
 from sendoff.postbacks import PostBack
 
 _FOLDED_COLUMNS = (
@@ -49,7 +51,8 @@ class Origin:
     """What the post-backs of one dispatch are held against."""
 
     launch_key: str
-    campaign_id: int | None
+    campaign_id: int | None  # None too where an earlier attempt may have made a campaign of another number
+    awaits_reply: bool  # the service is being asked at this moment, and its reply may tell the number
     identified_by: str
     settled_at: datetime | None
     kind: Kind
@@ -84,6 +87,27 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """Post-backs of one dispatch in a run of one receiver that cannot be held against it yet."""
+
+    receiver: int
+    first: int  # their numbers, between which there may be those of other dispatches
+    last: int
+    dispatch_key: str
+    post_backs: int
+    newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Strays:
+    """How many post-backs are validly addressed to dispatches that the ledger does not hold."""
+
+    post_backs: int
+    dispatches: int
+    newest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """A run of post-backs of one receiver, folded, ready to be stored in one transaction."""
 
@@ -92,6 +116,7 @@ class Fold:
     up_to: int
     returned: Mapping[str, Returned]  # dispatch key -> what this run adds
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
+    set_aside: Sequence[SetAside] = ()
 
 
 class PostBacks:
@@ -144,12 +169,19 @@ class PostBacks:
 
     def read(self, receiver: int, *, after: int, limit: int) -> pa.Table:
         """Give up to ``limit`` post-backs of one receiver above number ``after``, in order, without bodies."""
-        query = (
-            sa.select(*(post_backs.c[name] for name in _FOLDED_COLUMNS))
-            .where(post_backs.c.receiver == receiver, post_backs.c.number > after)
-            .order_by(post_backs.c.number)
-            .limit(limit)
+        query = _READ.where(post_backs.c.receiver == receiver, post_backs.c.number > after)
+        return self._table(query.order_by(post_backs.c.number).limit(limit))
+
+    def read_set_aside(self, aside: SetAside) -> pa.Table:
+        """Give the post-backs that were set aside together, as :meth:`read` does."""
+        query = _READ.where(
+            post_backs.c.receiver == aside.receiver,
+            post_backs.c.number.between(aside.first, aside.last),
+            post_backs.c.dispatch_key == aside.dispatch_key,
         )
+        return self._table(query.order_by(post_backs.c.number))
+
+    def _table(self, query: sa.Select[Any]) -> pa.Table:
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         columns = zip(*rows, strict=True) if rows else ([] for _ in _FOLDED_COLUMNS)
@@ -158,14 +190,15 @@ class PostBacks:
             list(_ARROW),
         )
 
-    def origins(self, dispatch_keys: Iterable[str]) -> dict[str, Origin]:
+    def origins(self, dispatch_keys: Iterable[str], now: datetime) -> dict[str, Origin]:
         """Give for each dispatch key that the ledger knows what its post-backs are held against."""
         query = _ORIGIN.where(dispatches.c.dispatch_key.in_(list(dispatch_keys)))
         with self._database.read() as connection:
             return {
                 row.dispatch_key: Origin(
                     launch_key=row.launch_key,
-                    campaign_id=row.campaign_id,
+                    campaign_id=None if row.is_ambiguous else row.campaign_id,
+                    awaits_reply=not row.is_ambiguous and row.state == "in_flight" and row.lease_until >= now,
                     identified_by=row.identified_by,
                     settled_at=row.settled_at,
                     kind=row.kind,
@@ -173,6 +206,29 @@ class PostBacks:
                 )
                 for row in connection.execute(query)
             }
+
+    def set_aside(self) -> list[SetAside]:
+        """Give what is set aside of dispatches that the ledger holds by now."""
+        query = sa.select(set_aside_table).join(
+            dispatches, dispatches.c.dispatch_key == set_aside_table.c.dispatch_key
+        )
+        with self._database.read() as connection:
+            return [SetAside(**row._mapping) for row in connection.execute(query)]
+
+    def strays(self) -> Strays:
+        """Count what is set aside of dispatches that the ledger does not hold."""
+        query = (
+            sa.select(
+                sa.func.coalesce(sa.func.sum(set_aside_table.c.post_backs), 0),
+                sa.func.count(sa.distinct(set_aside_table.c.dispatch_key)),
+                sa.func.max(set_aside_table.c.newest_at),
+            )
+            .outerjoin(dispatches, dispatches.c.dispatch_key == set_aside_table.c.dispatch_key)
+            .where(dispatches.c.dispatch_key.is_(None))
+        )
+        with self._database.read() as connection:
+            count, keys, newest_at = connection.execute(query).one()
+        return Strays(int(count), keys, newest_at)
 
     def store_fold(self, fold: Fold) -> bool:
         """Add a fold to what came back, and move the receiver's mark.
@@ -188,20 +244,39 @@ class PostBacks:
             )
             if not moved.rowcount:
                 return False
-            stored = _stored_returns(connection, fold.returned)
-            changed = [
-                _returns_row(key, stored[key] | new if key in stored else new)
-                for key, new in fold.returned.items()
-            ]
-            if changed:
-                connection.execute(self._database.insert_or_replace(returns), changed)
-            minutes = [
-                {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
-                for (launch, minute), (deliveries, opens) in fold.minutes.items()
-            ]
-            if minutes:
-                connection.execute(self._database.insert_or_add(timeline, "deliveries", "opens"), minutes)
+            self._add(connection, fold)
+            if fold.set_aside:
+                connection.execute(sa.insert(set_aside_table), [asdict(each) for each in fold.set_aside])
         return True
+
+    def store_set_aside(self, aside: SetAside, fold: Fold) -> bool:
+        """Add the fold of what was set aside, and set it aside no more; False where another process was first."""
+        with self._database.write() as connection:
+            _lock_folding(connection)
+            taken = connection.execute(
+                sa.delete(set_aside_table).where(
+                    set_aside_table.c.receiver == aside.receiver, set_aside_table.c.first == aside.first
+                )
+            )
+            if not taken.rowcount:
+                return False
+            self._add(connection, fold)
+        return True
+
+    def _add(self, connection: sa.Connection, fold: Fold) -> None:
+        stored = _stored_returns(connection, fold.returned)
+        changed = [
+            _returns_row(key, stored[key] | new if key in stored else new)
+            for key, new in fold.returned.items()
+        ]
+        if changed:
+            connection.execute(self._database.insert_or_replace(returns), changed)
+        minutes = [
+            {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
+            for (launch, minute), (deliveries, opens) in fold.minutes.items()
+        ]
+        if minutes:
+            connection.execute(self._database.insert_or_add(timeline, "deliveries", "opens"), minutes)
 
     def resolve_doubts(self, now: datetime) -> int:
         """Take every dispatch that was in doubt and that something came back from for accepted; gives their number.
@@ -251,6 +326,23 @@ class PostBacks:
             newest_at, opens = connection.execute(query).one()
         return newest_at, int(opens)
 
+    def heard(self) -> tuple[int, datetime | None]:
+        """Give how many receivers were ever started, and when the newest post-back of any of them was received."""
+        newest = (
+            sa.select(sa.func.max(post_backs.c.number))
+            .where(post_backs.c.receiver == receivers.c.receiver)
+            .scalar_subquery()
+        )
+        query = sa.select(sa.func.count(), sa.func.max(post_backs.c.received_at)).select_from(
+            receivers.outerjoin(
+                post_backs,
+                sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number == newest),
+            )
+        )
+        with self._database.read() as connection:
+            count, newest_at = connection.execute(query).one()
+        return count, newest_at
+
     def timeline(self, launch_key: str) -> list[tuple[datetime, int, int]]:
         """Give (minute of reception, deliveries, opens) of a launch in the order of time."""
         query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
@@ -272,11 +364,22 @@ _ARROW = {
     "readable": pa.bool_(),
 }
 
+_READ = sa.select(*(post_backs.c[name] for name in _FOLDED_COLUMNS))
+
+_EARLIER_DOUBT = sa.exists().where(
+    outcomes.c.dispatch_key == dispatches.c.dispatch_key,
+    outcomes.c.kind == "in_doubt",
+    outcomes.c.attempt < dispatches.c.attempt,
+)
+
 _ORIGIN = (
     sa.select(
         dispatches.c.dispatch_key,
         dispatches.c.launch_key,
         dispatches.c.campaign_id,
+        dispatches.c.state,
+        dispatches.c.lease_until,
+        _EARLIER_DOUBT.label("is_ambiguous"),
         audiences.c.identified_by,
         audiences.c.kind,
         launches.c.settled_at,

@@ -42,6 +42,7 @@ metadata = MetaData(
 
 LAUNCH_STATES = ("held", "released", "paused", "rejected", "stopped")
 DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
+SILENCE_STATES = ("as expected", "thin", "silent")
 DOUBTFUL = text("(state IN ('in_doubt', 'written_off') OR (state = 'planned' AND attempt > 0))")
 """The dispatches that evidence can still show to be accepted."""
 
@@ -271,6 +272,18 @@ post_backs = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("receiver", Integer, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first of them"),
+    Column("last", BigInteger, nullable=False),
+    _key("dispatch_key"),
+    Column("post_backs", BigInteger, nullable=False),
+    Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
+    comment="post-backs that wait for their dispatch, or for its reply, to be held against",
+)
+
 returns = Table(
     "returns",
     metadata,
@@ -292,6 +305,19 @@ timeline = Table(
     Column("minute", Moment, primary_key=True),
     Column("deliveries", BigInteger, nullable=False),
     Column("opens", BigInteger, nullable=False),
+)
+
+silences = Table(
+    "silences",
+    metadata,
+    Column("connection", Text, primary_key=True, comment="empty: the receiver, of all connections"),
+    Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
+    Column("platform", Text, primary_key=True, comment="empty: everybody"),
+    Column("state", String(16), nullable=False),
+    Column("why", Text, nullable=False, comment="counts, never identifiers"),
+    Column("since", Moment, nullable=False),
+    CheckConstraint(f"state IN {SILENCE_STATES}", name="state"),
+    comment="what was last certain of each source of post-backs; one alarm is given for each change",
 )
 
 verdicts = Table(
