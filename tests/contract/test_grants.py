@@ -35,7 +35,8 @@ from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
-SECRET = "s" * 32
+SECRET = "secret of post-backs in this test"
+ADDRESSES = Addresses("http://127.0.0.1:9", [SECRET])  # a signature is the same at every public address
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -122,7 +123,7 @@ def _is_ready(public_url: str) -> bool:
 
 
 def test_a_launch_needs_no_more_than_the_rights_of_each_part(
-    service_process: Any, receiver: str, open_ledger: Callable[[str], Ledger]
+    service_process: Any, receiver: str, urls: Urls, open_ledger: Callable[[str], Ledger]
 ) -> None:
     worker = open_ledger("worker")
     freeze(worker)
@@ -142,6 +143,30 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     assert reader.dispatches.states(KEY) == {"accepted": 2}
     assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # asked after an outage
     people(worker)
+
+    places = dump(urls["owner"])
+    assert [name for name, text in places.items() if "It is spring" in text] == ["launches"]
+    everything = "\n".join(places.values())
+    signatures = [
+        ADDRESSES.sign(kind, dispatch.dispatch_key).rpartition("/")[2]
+        for kind in ("delivery", "open")
+        for dispatch in worker.dispatches.of_launch(KEY)
+    ]
+    for secret in (service_process.client_secret, tokens.token(), SECRET, "planted", *signatures):
+        assert secret not in everything
+        assert secret.encode().hex() not in everything  # as PostgreSQL writes bytes
+
+
+def dump(url: str) -> dict[str, str]:
+    """Every row of every table of a ledger, as text, by table."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        found = {
+            name: "\n".join(connection.scalars(sa.text(f'SELECT each::text FROM "{name}" each')))
+            for name in sa.inspect(connection).get_table_names()
+        }
+    engine.dispose()
+    return found
 
 
 def freeze(ledger: Ledger) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import pytest
 import requests
 import sqlalchemy as sa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 from sqlalchemy.pool import NullPool
@@ -275,6 +275,7 @@ def assert_tells_nothing(said: str, secret: str) -> None:
             assert part not in said
 
 
+@settings(deadline=None)
 @given(
     secret=SECRETS,
     status=STATUSES,
@@ -294,6 +295,7 @@ def test_no_failed_login_tells_the_client_secret(
     assert_tells_nothing("".join(traceback.format_exception(error.value)) + repr(error.value), secret)
 
 
+@settings(deadline=None)
 @given(
     token=st.text(string.ascii_letters + string.digits + "-._~+/", min_size=20, max_size=60).map(
         "A1{}==".format
@@ -317,6 +319,7 @@ def test_no_outcome_of_a_request_tells_the_token(
 PEM = (Path(__file__).parents[1] / "keys/rsa-2048.pem").read_text()
 
 
+@settings(deadline=None)
 @given(
     place=st.integers(0, len(PEM)),
     length=st.integers(0, 200),
