@@ -143,7 +143,7 @@ def _requested(ledger: Ledger, launch: Launch, returned: Mapping[str, Returned])
     for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
         is_doubted = dispatch.dispatch_key in doubted
         found["in_doubt" if is_doubted else _certainty(dispatch.state)].append(segment)
-        if _may_hide_deliveries(returned.get(dispatch.dispatch_key)):
+        if may_hide_deliveries(returned.get(dispatch.dispatch_key)):
             found["misread"].append(segment)
         if dispatch.segment in variants:
             by_variant[variants[dispatch.segment]].append(segment)
@@ -180,7 +180,7 @@ def _judge(
     }
 
 
-def _may_hide_deliveries(part: Returned | None) -> bool:
+def may_hide_deliveries(part: Returned | None) -> bool:
     """Say whether a post-back of a dispatch could not be read as what it may have been: somebody's delivery."""
     return part is not None and bool(part.anomalies.keys() & {"unreadable", "forged"})
 

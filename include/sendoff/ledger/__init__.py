@@ -4,7 +4,7 @@ SQLite in WAL mode by default, PostgreSQL in production, the same tables on both
 launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.dispatches`,
 :mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.brakes`, :mod:`~sendoff.ledger.rates`,
 :mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.verdicts`,
-:mod:`~sendoff.ledger.fates`; :mod:`~sendoff.ledger.database` is below them all.
+:mod:`~sendoff.ledger.fates`, :mod:`~sendoff.ledger.silences`; :mod:`~sendoff.ledger.database` is below them all.
 Each public method is one transaction.
 """
 
@@ -18,6 +18,7 @@ from sendoff.ledger.launches import Launches
 from sendoff.ledger.lists import Lists
 from sendoff.ledger.post_backs import Origin, PostBacks, Returned
 from sendoff.ledger.rates import Rates
+from sendoff.ledger.silences import Silences
 from sendoff.ledger.verdicts import Verdicts
 
 __all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin", "Returned"]
@@ -39,6 +40,7 @@ class Ledger:
         self.lists = Lists(self._database)
         self.post_backs = PostBacks(self._database)
         self.verdicts = Verdicts(self._database)
+        self.silences = Silences(self._database)
 
     @property
     def name(self) -> str:
