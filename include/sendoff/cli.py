@@ -243,6 +243,32 @@ def report(
 
 
 @app.command()
+def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """Say which post-backs came as they should have, which did not, and of which nobody can tell; alarms nobody."""
+    from rich.table import Table
+
+    from sendoff.silence import look
+
+    with _ledger(ledger_url) as ledger:
+        found = look(ledger)
+        strays = ledger.post_backs.strays()
+    if as_json:
+        told = {"sources": [asdict(each) for each in found], "strays": asdict(strays)}
+        typer.echo(json.dumps(told, indent=2, default=datetime.isoformat))
+        return
+    table = Table("post-backs", "now", "why", "last certain", box=None)
+    for each in found:
+        last = f"{each.last.state} since {each.last.since:%Y-%m-%d %H:%M} UTC" if each.last else ""
+        table.add_row(str(each.source), each.state, each.why, last)
+    Console().print(table)
+    if strays.post_backs:
+        typer.echo(
+            f"{strays.post_backs:,} post-backs are set aside, of {strays.dispatches:,} dispatches that the ledger does "
+            f"not hold; the newest is of {strays.newest_at:%Y-%m-%d %H:%M} UTC"
+        )
+
+
+@app.command()
 def pause(
     why: Why,
     launch: MaybeLaunch = None,

@@ -328,9 +328,10 @@ class PostBacks:
 
     def heard(self) -> tuple[int, datetime | None]:
         """Give how many receivers were ever started, and when the newest post-back of any of them was received."""
+        numbered = post_backs.alias("numbered")
         newest = (
-            sa.select(sa.func.max(post_backs.c.number))
-            .where(post_backs.c.receiver == receivers.c.receiver)
+            sa.select(sa.func.max(numbered.c.number))
+            .where(numbered.c.receiver == receivers.c.receiver)
             .scalar_subquery()
         )
         query = sa.select(sa.func.count(), sa.func.max(post_backs.c.received_at)).select_from(

@@ -65,8 +65,8 @@ class Silences:
         values = {"state": after, "why": why, "since": now}
         with self._database.write() as connection:
             if before is None:
-                row = asdict(source) | values
-                return bool(connection.execute(self._database.insert_or_pass(silences), row).rowcount)
+                made = self._database.insert_or_pass(silences).returning(silences.c.since)
+                return connection.execute(made, asdict(source) | values).first() is not None
             change = sa.update(silences).where(
                 silences.c.connection == source.connection,
                 silences.c.kind == source.kind,
