@@ -15,7 +15,15 @@ from starlette.routing import Match
 from messaging_service import admin
 from messaging_service.breakdowns import respond, to_response
 from messaging_service.control import control
-from messaging_service.external import Operation, Service, answer, create, execute, save_segment
+from messaging_service.external import (
+    Operation,
+    Service,
+    answer,
+    create,
+    execute,
+    list_campaigns,
+    save_segment,
+)
 from messaging_service.fault_routes import fault_routes
 from messaging_service.openapi import describe
 from messaging_service.pages import page_routes
@@ -73,6 +81,10 @@ def _api(service: Service) -> APIRouter:
     @router.post(f"{EXTERNAL_PATH}/execute/campaign")
     async def execute_campaign(request: Request) -> Response:
         return await external(request, execute, "execute")
+
+    @router.post(f"{EXTERNAL_PATH}/list/campaign")
+    async def list_campaign(request: Request) -> Response:
+        return await external(request, list_campaigns, "list")
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:

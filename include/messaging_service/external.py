@@ -15,8 +15,9 @@ from messaging_service.clock import Clock
 from messaging_service.content import Content
 from messaging_service.destinations import is_number_elsewhere
 from messaging_service.executions import execute_campaign, plan_execution
+from messaging_service.listing import list_page
 from messaging_service.names import Names
-from messaging_service.replies import Problem, RejectedError, Reply, accepted, rejected
+from messaging_service.replies import Problem, RejectedError, Reply, accepted, listed, rejected
 from messaging_service.requests import Received, record
 from messaging_service.segments import create_segment
 from messaging_service.store import Store
@@ -69,6 +70,13 @@ def save_segment(
     title = body.get("title")
     segment_id = create_segment(connection, title, body.get("conditions"), service.clock.time())
     return accepted({"id": segment_id, "title": title})
+
+
+def list_campaigns(
+    _service: Service, connection: Connection, caller: Caller, body: dict[str, Any], _received: Received
+) -> Reply:
+    """List the caller's campaigns, as public pages of the same interface have it."""
+    return listed(list_page(connection, body, caller.app.id if caller.app else None))
 
 
 def answer(

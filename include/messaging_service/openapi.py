@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from messaging_service import fields
+from messaging_service.listing import LARGEST_PAGE, MEMBERS, ORDERS
 from messaging_service.names import Names
 from messaging_service.token_requests import TOKEN_PATH
 from messaging_service.tokens import CLIENT_CREDENTIALS, JWT_BEARER
@@ -66,6 +67,7 @@ _BY_KEY: Mapping[str, Schema] = {
     "target": _IDENTIFIERS,
     "target_with_params": {"type": "object", "additionalProperties": _OBJECT},
 }
+_LIST_PATH = "/api/external/list/campaign"
 _ON_REQUEST = "Only as a fault that was asked for."
 _REFUSAL: Schema = {
     "type": "object",
@@ -91,6 +93,25 @@ _ACCEPTED: Schema = {
         "success": {"const": True},
         "code": {"const": 200},
         "model": {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}},
+    },
+}
+_LISTED: Schema = {
+    "type": "object",
+    "required": ["success", "code", "data"],
+    "properties": {
+        "success": {"const": True},
+        "code": {"const": 200},
+        "data": {"type": "array", "items": {"type": "object", "properties": {"id": {"type": "integer"}}}},
+    },
+}
+_LIST: Schema = {
+    "type": "object",
+    "properties": {
+        "apptoken": _TEXT,
+        "limit": {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE},
+        "offset": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1},
+        "select": {"type": "array", "maxItems": len(MEMBERS), "items": {"enum": list(MEMBERS)}},
+        "order": {"type": "array", "maxItems": 1, "items": {"enum": list(ORDERS)}},
     },
 }
 _TOKEN: Schema = {
@@ -128,7 +149,13 @@ _GRANTS: Schema = {
         },
     ]
 }
-_SCHEMAS = {"Accepted": _ACCEPTED, "Refusal": _REFUSAL, "Token": _TOKEN, "TokenRefusal": _TOKEN_REFUSAL}
+_SCHEMAS = {
+    "Accepted": _ACCEPTED,
+    "Listed": _LISTED,
+    "Refusal": _REFUSAL,
+    "Token": _TOKEN,
+    "TokenRefusal": _TOKEN_REFUSAL,
+}
 
 
 def describe(app: FastAPI, names: Names) -> None:
@@ -179,7 +206,8 @@ def _describe_external(operation: Schema, path: str, names: Names) -> None:
     # A bearer token, or apptoken in the body.
     operation["security"] = [{"bearer": []}, {}]
     refused = {code: _answer("Refused.", "Refusal") for code in ("400", "401", "404")}
-    operation["responses"] = {"200": _answer("Accepted.", "Accepted"), **refused, **_faults("Refusal")}
+    answered = _answer("A page.", "Listed") if path == _LIST_PATH else _answer("Accepted.", "Accepted")
+    operation["responses"] = {"200": answered, **refused, **_faults("Refusal")}
 
 
 def _faults(name: str) -> Schema:
@@ -194,6 +222,8 @@ def _answer(description: str, name: str) -> Schema:
 
 
 def _body(path: str, names: Names) -> Schema:
+    if path == _LIST_PATH:
+        return _LIST
     if path.endswith("/create/segment"):
         properties = {"apptoken": _TEXT, "title": _BY_KEY["title"], "conditions": _OBJECT}
         return {"type": "object", "required": ["title", "conditions"], "properties": properties}
@@ -208,6 +238,8 @@ def _body(path: str, names: Names) -> Schema:
 
 
 def _example(path: str, names: Names) -> Schema:
+    if path == _LIST_PATH:
+        return {"limit": 100, "offset": 0, "select": ["id", "title"], "order": ["id DESC"]}
     if path.endswith("/create/segment"):
         condition = ["tags_attribute", "=", "tier", ["value", "=", "gold"]]
         return {"title": "Gold customers", "conditions": {"operator": "AND", "0": condition}}

@@ -39,6 +39,11 @@ def accepted(model: Mapping[str, Any]) -> Reply:
     return Reply(200, {"success": True, "code": 200, "model": dict(model)})
 
 
+def listed(data: Sequence[Mapping[str, Any]]) -> Reply:
+    """Answer with the objects that were asked for."""
+    return Reply(200, {"success": True, "code": 200, "data": [dict(each) for each in data]})
+
+
 def rejected(error: RejectedError) -> Reply:
     """Answer that the request was not accepted, and why."""
     body: dict[str, Any] = {"success": False, "code": error.code, "message": error.message}

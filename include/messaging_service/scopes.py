@@ -1,7 +1,7 @@
 """The scopes that restrict a client ID (section 2.2), all selected by default.
 
 The document names none. The first six are quoted from public pages of the same interface; ``execute`` follows from
-there being such an operation. Of these, this service has the operations of ``create`` and ``execute``.
+there being such an operation. Of these, this service has the operations of ``create``, ``list`` and ``execute``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import requests
 
 CREATE = "/api/external/create/campaign"
 EXECUTE = "/api/external/execute/campaign"
+LIST = "/api/external/list/campaign"
 TOKEN = "/api/oauth/token"
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 # Rules that bind several fields cannot be described, so a body that fits the description may be answered 400.
@@ -35,7 +36,7 @@ def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, t
     if not SCHEMATHESIS.exists():
         pytest.skip("wants schemathesis: pip install -c constraints.txt schemathesis")
     description = described(service_process)
-    for path in (CREATE, EXECUTE, "/api/external/create/segment"):
+    for path in (CREATE, EXECUTE, LIST, "/api/external/create/segment"):
         body = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         # A token that is made up ends every request at 401.
         body["schema"]["properties"]["apptoken"] = {"const": service_process.app_token}
@@ -61,7 +62,7 @@ def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, t
     assert int(tested[1]) >= 20
 
 
-@pytest.mark.parametrize("path", [CREATE, "/api/external/create/segment"])
+@pytest.mark.parametrize("path", [CREATE, LIST, "/api/external/create/segment"])
 def test_the_example_is_accepted(service_process, path):
     operation = described(service_process)["paths"][path]["post"]
     example = operation["requestBody"]["content"]["application/json"]["example"]
