@@ -13,7 +13,14 @@ from __future__ import annotations
 import requests
 
 from sendoff.auth import TokenSource
-from sendoff.errors import PermanentError, RateLimitedError, SendoffError, SettingsError
+from sendoff.errors import (
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    RetryableError,
+    SendoffError,
+    SettingsError,
+)
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.transport import (
     Answer,
@@ -27,7 +34,15 @@ from sendoff.transport import (
     post,
     utc_now,
 )
-from sendoff.wire import CREATE_PATH, EXECUTE_PATH, Reply, Unreadable, read_reply
+from sendoff.wire import (
+    CREATE_PATH,
+    EXECUTE_PATH,
+    LIST_PATH,
+    Reply,
+    Unreadable,
+    read_campaigns,
+    read_reply,
+)
 
 _REFUSALS = frozenset({400, 403, 404, 405, 410, 413, 422, 301, 307, 308})
 _JSON = {"Content-Type": "application/json"}
@@ -67,6 +82,27 @@ class Client:
     def execute_campaign(self, body: bytes) -> Outcome:
         """Execute a template (section 4.3) as :func:`sendoff.wire.execute_body` wrote it."""
         return self._outcome(EXECUTE_PATH, body)
+
+    def list_campaigns(self, body: bytes) -> list[tuple[int, str]]:
+        """Read a page of the list of campaigns, as ids and titles, by what :func:`sendoff.wire.list_body` wrote.
+
+        Reading may be repeated. Raises RetryableError where there was no clear answer, RefusedError where the service
+        said no.
+        """
+        token = self._tokens.token()
+        exchange = self._post(LIST_PATH, body, token)
+        if _is_unauthorised(exchange):
+            exchange = self._post(LIST_PATH, body, self._tokens.renew(token))
+        if not isinstance(exchange, Answer):
+            raise RetryableError(exchange.reason)
+        if exchange.status in _REFUSALS or exchange.status == requests.codes.unauthorized:
+            raise RefusedError(f"the service does not list its campaigns (HTTP {exchange.status})")
+        try:
+            if exchange.status == requests.codes.ok:
+                return read_campaigns(exchange.content or b"")
+        except Unreadable as error:
+            raise RefusedError(f"the list of campaigns cannot be read: {error}") from None
+        raise RetryableError(f"the campaigns were not listed (HTTP {exchange.status})")
 
     def _outcome(self, path: str, body: bytes) -> Outcome:
         """Post with a token; a 401 certainly precedes processing, so it is answered once with a new token (5.3)."""

@@ -76,9 +76,8 @@ class Sender:
     addresses: Addresses
     app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
-    rate: float | None = (
-        None  # requests per second of all workers of the connection; None: as fast as it goes
-    )
+    rate: float | None = None  # requests per second of all workers of the connection; None: no limit
+    can_list: bool = False  # the service lists its campaigns, so doubts may be resolved by reading
 
     def request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
         """Write the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.

@@ -25,6 +25,8 @@ from sendoff.wire import (
     Unreadable,
     create_body,
     execute_body,
+    list_body,
+    read_campaigns,
     read_post_back,
     read_reply,
 )
@@ -779,6 +781,27 @@ def test_a_reply_is_read_by_its_envelope(
 ) -> None:
     reply = read_reply(202, orjson.dumps(content))
     assert (reply.success, reply.code, reply.campaign_id) == (success, code, campaign_id)
+
+
+def test_a_page_of_campaigns_is_read() -> None:
+    page = {"success": True, "data": [{"id": 7, "title": "Spring [ab]"}, {"id": "8", "title": None}]}
+    assert read_campaigns(orjson.dumps(page)) == [(7, "Spring [ab]"), (8, "")]
+    assert orjson.loads(list_body(100, 200, "token")) == {
+        "apptoken": "token",
+        "limit": 100,
+        "offset": 200,
+        "select": ["id", "title"],
+        "order": ["id DESC"],
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b'{"success": false, "data": []}', b'{"data": [7]}', b'{"data": [{"title": "a"}]}'],
+)
+def test_what_is_no_page_of_campaigns_is_unreadable(content: bytes) -> None:
+    with pytest.raises(Unreadable):
+        read_campaigns(content)
 
 
 @pytest.mark.parametrize(

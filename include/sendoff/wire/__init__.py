@@ -4,13 +4,29 @@
 request and ``bodies`` the whole; ``answers`` reads what the service says.
 """
 
-from sendoff.wire.answers import PostBackBody, Reply, Unreadable, read_post_back, read_reply
-from sendoff.wire.bodies import CREATE_PATH, EXECUTE_PATH, Targeting, create_body, execute_body
+from sendoff.wire.answers import (
+    PostBackBody,
+    Reply,
+    Unreadable,
+    read_campaigns,
+    read_post_back,
+    read_reply,
+)
+from sendoff.wire.bodies import (
+    CREATE_PATH,
+    EXECUTE_PATH,
+    LIST_PATH,
+    Targeting,
+    create_body,
+    execute_body,
+    list_body,
+)
 from sendoff.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
 
 __all__ = [
     "CREATE_PATH",
     "EXECUTE_PATH",
+    "LIST_PATH",
     "UNCONFIRMED",
     "FieldNames",
     "PostBackBody",
@@ -20,6 +36,8 @@ __all__ = [
     "Unreadable",
     "create_body",
     "execute_body",
+    "list_body",
+    "read_campaigns",
     "read_post_back",
     "read_reply",
 ]

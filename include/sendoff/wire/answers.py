@@ -62,6 +62,18 @@ def read_reply(status: int, content: bytes) -> Reply:
     )
 
 
+def read_campaigns(content: bytes) -> list[tuple[int, str]]:
+    """Read a page of the list of campaigns as ids and titles, or raise Unreadable."""
+    document = _object(content)
+    page = document.get("data")
+    if document.get("success") is False or not isinstance(page, list):
+        raise Unreadable("the reply lists no campaigns")
+    found = [(_whole(each.get("id")), each.get("title")) for each in page if isinstance(each, dict)]
+    if len(found) < len(page) or any(number is None for number, _ in found):
+        raise Unreadable("the reply lists campaigns without an id")
+    return [(number or 0, title if isinstance(title, str) else "") for number, title in found]
+
+
 def read_post_back(content: bytes) -> PostBackBody:
     """Read the body of a post-back, or raise Unreadable.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CREATE_PATH = "/api/external/create/campaign"
 EXECUTE_PATH = "/api/external/execute/campaign"
+LIST_PATH = "/api/external/list/campaign"
 
 _ARRAYS = {
     "device_id": "device_ids",
@@ -108,6 +109,12 @@ def execute_body(
         _execution(campaign.template, targeting, names),
         _post_backs(post_backs),
     )
+
+
+def list_body(limit: int, offset: int, app_token: str | None = None) -> bytes:
+    """Write the request for a page of the list of campaigns, newest first; the service's document does not show it."""
+    page = {"limit": limit, "offset": offset, "select": ["id", "title"], "order": ["id DESC"]}
+    return orjson.dumps(page if app_token is None else {"apptoken": app_token, **page})
 
 
 def without_own_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:

@@ -1,0 +1,167 @@
+"""Resolving doubts by reading what the service lists: found is accepted, not found stays in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.audience import Audience
+from sendoff.auth import ClientSecret, TokenSource
+from sendoff.campaign import Campaign
+from sendoff.client import Client
+from sendoff.control import resolve
+from sendoff.dispatch import Sender, Tally, work
+from sendoff.errors import RefusedError, RetryableError, SettingsError
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.lookup import find_campaigns, resolve_by_reading
+from sendoff.period import Period, launch_key
+from sendoff.postbacks import Addresses
+from sendoff.segments import Segment
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+LIST = "/api/external/list/campaign"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.migrate()
+    campaign = Campaign.model_validate(
+        {
+            "title": "Spring",
+            "message": {"title": "Hello", "text": "It is spring"},
+            "channels": {"android_push": {}},
+            "post_backs": {"kinds": []},
+        }
+    )
+    people = integers([1, 2])
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=Audience("device_id", people, 2, {}, {}, people.fingerprint()),
+        segments=[Segment(segment) for segment in people.slices(1)],
+        now=NOW,
+        sends_at=NOW,
+    )
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def service(service_start: Callable[..., Any]) -> Any:
+    return service_start()
+
+
+def client_of(service: Any, client_id: str, client_secret: str) -> Client:
+    session = requests.Session()
+    tokens = TokenSource(ClientSecret(client_id, client_secret), service.base_url, session)
+    return Client(service.base_url, session, tokens)
+
+
+@pytest.fixture
+def sender(service: Any) -> Sender:
+    client = client_of(service, service.client_id, service.client_secret)
+    return Sender(client, Addresses("http://127.0.0.1:9", ["x" * 32]), can_list=True)
+
+
+class InDoubtTwice:
+    """A client whose first request is processed without an answer, and whose second is lost on the way."""
+
+    def __init__(self, client: Client, service: Any) -> None:
+        self._client = client
+        self._service = service
+        self._is_processed = [True, False]
+
+    def create_campaign(self, body: bytes) -> Any:
+        fault = {"kind": "500", "at": ["create"], "count": 1, "after": self._is_processed.pop(0)}
+        assert self._service.post("/admin/faults", json=fault).status_code == 201
+        return self._client.create_campaign(body)
+
+
+@pytest.fixture
+def doubtful(service: Any, ledger: Ledger, sender: Sender) -> Ledger:
+    """A ledger with two dispatches in doubt, of which the service processed the first."""
+    client: Any = InDoubtTwice(sender.client, service)
+    assert work(ledger, KEY, replace(sender, client=client), now=lambda: NOW) == Tally(in_doubt=2)
+    return ledger
+
+
+def test_what_is_found_is_accepted_and_what_is_not_stays_in_doubt(
+    service: Any, doubtful: Ledger, sender: Sender
+) -> None:
+    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 1
+    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 0
+    first, second = doubtful.dispatches.of_launch(KEY)
+    (made,) = service.admin("campaigns")["campaigns"]
+    assert (first.state, first.campaign_id, second.state) == ("accepted", made["id"], "in_doubt")
+    assert doubtful.dispatches.reasons(KEY, "evidence") == ["the service lists a campaign with its key"]
+
+
+def test_nothing_is_read_where_the_connection_does_not_say_so(
+    service: Any, doubtful: Ledger, sender: Sender
+) -> None:
+    with pytest.raises(SettingsError, match="can_list"):
+        resolve_by_reading(doubtful, KEY, replace(sender, can_list=False))
+    assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
+
+
+def test_what_a_person_wrote_off_is_not_looked_for(service: Any, doubtful: Ledger, sender: Sender) -> None:
+    for doubt in doubtful.dispatches.doubts(KEY):
+        resolve(doubtful, doubt.dispatch_key, "write_off", "ann", "nobody knows", now=NOW)
+    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 0
+    assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
+
+
+def test_it_is_found_on_a_later_page_too(service: Any, doubtful: Ledger, sender: Sender) -> None:
+    for _ in range(100):
+        assert service.create(broadcast=1, web_push=1).status_code == 200
+    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 1
+
+
+def test_a_service_that_does_not_answer_settles_nothing(
+    service: Any, doubtful: Ledger, sender: Sender
+) -> None:
+    service.process.terminate()
+    service.process.wait(20)
+    with pytest.raises(RetryableError):
+        resolve_by_reading(doubtful, KEY, sender, now=NOW)
+    assert doubtful.dispatches.states(KEY) == {"in_doubt": 2}
+
+
+def test_a_client_without_the_scope_is_refused(service: Any) -> None:
+    made = service.command("client-ids", "add", "--name", "narrow", "--type", "secret", "--scope", "create")
+    narrow = client_of(service, made["client_id"], made["client_secret"])
+    with pytest.raises(RefusedError, match=r"does not list its campaigns \(HTTP 403\)"):
+        find_campaigns(narrow, {"0" * 32})
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"limit": 0}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"offset": -1}, "offset"),
+        ({"select": ["secret"]}, "select"),
+        ({"order": ["title"]}, "order"),
+        ({"condition": []}, "condition"),
+    ],
+)
+def test_the_local_service_refuses_a_list_that_it_does_not_understand(
+    service_process: Any, body: dict[str, Any], field: str
+) -> None:
+    answer = service_process.post(LIST, json=body, headers=service_process.bearer())
+    assert answer.status_code == 400
+    assert [each["field"] for each in answer.json()["errors"]] == [field]
