@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # the tests use every core by themselves
-.PHONY: help setup demo test check lint types unit contract airflow acceptance conformance bench clean
+.PHONY: help setup demo test check lint types unit contract airflow acceptance conformance audit chaos bench clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,9 +24,9 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: check airflow acceptance ## Everything that must pass
+test: check contract airflow acceptance audit ## Everything that must pass
 
-check: lint types unit contract ## What a developer runs all day
+check: lint types unit ## What a developer runs all day
 
 lint: $(READY) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -50,8 +50,16 @@ acceptance: ## Tests on real processes
 conformance: $(READY) ## Write docs/conformance.md from the tests' markers
 	@$(BIN)/python -P tests/conformance.py
 
-bench: $(READY) ## Benchmarks, each beside its peer
-	@for bench in benchmarks/bench_*.py; do $(BIN)/python $$bench || exit 1; done
+audit: $(READY) ## Hold the pinned versions against known vulnerabilities
+	@$(BIN)/python tests/audit.py
+
+chaos: $(READY) ## Break things for some minutes, and count what was sent twice or lost
+	@$(BIN)/python -m chaos --write docs/reliability.md
+
+bench: bench-audience bench-parse bench-receiver ## Benchmarks, each beside its peer (make bench-audience runs one)
+
+bench-%: $(READY)
+	@$(BIN)/python benchmarks/bench_$*.py
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
