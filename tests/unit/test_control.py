@@ -31,7 +31,7 @@ from sendoff.control import (
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Doubt, Ledger
 from sendoff.ledger.tables import decisions
-from sendoff.outcome import Accepted, InDoubt
+from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.segments import Segment
@@ -268,6 +268,23 @@ def test_evidence_stands_over_a_person(ledger: Ledger, how: Literal["resend", "w
     assert doubts(ledger, now=NOW) == []
     assert ledger.dispatches.states(KEY) == {"accepted": 1}
     assert ledger.dispatches.reasons(KEY, "evidence") == ["a post-back came from it"]
+
+
+@pytest.mark.parametrize("how", ["resend", "write_off"])
+@pytest.mark.parametrize(
+    ("late", "state"), [(Accepted(200, 7), "accepted"), (Refused(400, "no"), None), (InDoubt("reset"), None)]
+)
+def test_an_acceptance_that_comes_late_stands_over_a_person(
+    ledger: Ledger, how: Literal["resend", "write_off"], late: Outcome, state: str | None
+) -> None:
+    freeze(ledger, "released")
+    slow = claim(ledger)
+    assert slow
+    (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
+    resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
+    ledger.dispatches.record(slow, late, NOW)
+    decided = "planned" if how == "resend" else "written_off"
+    assert ledger.dispatches.states(KEY) == {state or decided: 1}
 
 
 @pytest.fixture

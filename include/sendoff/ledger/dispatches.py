@@ -155,13 +155,15 @@ class Dispatches:
         """Append the outcome of an attempt and move its dispatch accordingly.
 
         A dispatch that meanwhile went into doubt, because its lease ended, still takes the outcome of the same
-        attempt; one that a later attempt or a person has moved does not. Repeating a record is harmless.
+        attempt; one that a later attempt has moved does not, and one that a person has moved only where the outcome is
+        that it was accepted. Repeating a record is harmless.
         """
         values: dict[str, Any] = {"state": _STATE_AFTER[outcome.kind], "lease_until": None}
         open_states = ["in_flight", "in_doubt"]
         if isinstance(outcome, Accepted):
             values["campaign_id"] = outcome.campaign_id
-            open_states.append("accepted")  # by evidence that was faster
+            # Evidence was faster, or a person decided before the answer came: what is known stands over that.
+            open_states += ["accepted", "planned", "written_off"]
         with self._database.write() as connection:
             connection.execute(
                 sa.update(dispatches)
@@ -281,7 +283,7 @@ class Dispatches:
                 sa.and_(
                     clear.c.dispatch_key == outcomes.c.dispatch_key,
                     clear.c.attempt == outcomes.c.attempt,
-                    clear.c.kind != "in_doubt",
+                    clear.c.kind.in_(("refused", "not_processed")),
                 ),
             )
             .where(
