@@ -1,0 +1,105 @@
+"""Protocols that are wrong on purpose: with each, the same counting must not give zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.ledger.dispatches import Claim, Dispatches
+from sendoff.ledger.post_backs import Fold, PostBacks
+from sendoff.ledger.tables import attempts, dispatches, receivers
+from sendoff.outcome import InDoubt, NotProcessed, Outcome
+
+_record = Dispatches.record
+_store_fold = PostBacks.store_fold
+
+
+def intent_after_request() -> None:
+    """Look for a planned dispatch without a mark, send it, and write intent and outcome afterwards."""
+    Dispatches.claim = _look  # type: ignore[method-assign]
+    Dispatches.record = _record_both  # type: ignore[method-assign]
+
+
+def _look(self: Dispatches, launch_key: str, **_: Any) -> Claim | None:
+    planned = [each for each in self.of_launch(launch_key) if each.state == "planned"]
+    if not planned:
+        return None
+    found = planned[0]
+    content = self.segment(launch_key, found.segment)
+    return Claim(found.dispatch_key, launch_key, found.segment, found.attempt + 1, content)
+
+
+def _record_both(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
+    with self._database.write() as connection:
+        connection.execute(
+            sa.update(dispatches)
+            .where(dispatches.c.dispatch_key == claim.dispatch_key)
+            .values(state="in_flight", attempt=claim.attempt)
+        )
+        intent = {"number": claim.attempt, "worker": "late", "started_at": now}
+        insert = self._database.insert_or_pass(attempts)
+        connection.execute(insert, {"dispatch_key": claim.dispatch_key, **intent})
+    _record(self, claim, outcome, now)
+
+
+def doubt_sent_again() -> None:
+    """Take a request without an answer for one that was not made, and plan it again."""
+    Dispatches.record = _record_hopefully  # type: ignore[method-assign]
+
+
+def _record_hopefully(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
+    if isinstance(outcome, InDoubt):
+        outcome = NotProcessed(outcome.reason)
+    _record(self, claim, outcome, now)
+
+
+def dead_sent_again() -> None:
+    """Take a worker that fell silent for one that had not sent anything, and plan its dispatch again."""
+    Dispatches.expire_leases = _plan_again  # type: ignore[method-assign]
+
+
+def _plan_again(self: Dispatches, launch_key: str | None, now: datetime) -> int:
+    with self._database.write() as connection:
+        expired = connection.execute(
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == "in_flight",
+                dispatches.c.lease_until < now,
+            )
+            .values(state="planned", lease_until=None)
+        )
+    return expired.rowcount
+
+
+def mark_before_events() -> None:
+    """Move the mark of folding when post-backs are fetched, before what they add is stored."""
+    PostBacks.store_fold = _mark_first  # type: ignore[method-assign]
+
+
+def _mark_first(self: PostBacks, fold: Fold) -> bool:
+    with self._database.write() as connection:
+        moved = connection.execute(
+            sa.update(receivers)
+            .where(receivers.c.receiver == fold.receiver, receivers.c.folded == fold.after)
+            .values(folded=fold.up_to)
+        )
+    return bool(moved.rowcount) and _store_fold(self, replace(fold, after=fold.up_to))
+
+
+PROTOCOLS: Mapping[str, Callable[[], None]] = {
+    "intent after request": intent_after_request,
+    "doubt sent again": doubt_sent_again,
+    "dead sent again": dead_sent_again,
+    "mark before events": mark_before_events,
+}
+
+
+def apply(name: str | None) -> None:
+    """Put a wrong protocol in the place of the right one, in this process."""
+    if name is not None:
+        PROTOCOLS[name]()

@@ -1,0 +1,302 @@
+"""The processes around the workers: the local service, a receiver, a PostgreSQL of our own. All on loopback.
+
+Each is ended by its own number, and ends by itself when this process dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import requests
+import sqlalchemy as sa
+
+PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
+SECRET = "secret-of-the-crash-proof-" + "s" * 32
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+_PATIENCE = 60.0
+_QUICK = ("--delay-from", "0", "--delay-to", "0.2", "--first-pause", "0.05", "--longest-pause", "1")
+
+
+class ChaosError(Exception):
+    """The crash proof itself cannot go on; it has then shown nothing."""
+
+
+class Server:
+    """A process that is killed and started again at the same address."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        is_up: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stop: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        self._name = name
+        self._command = command
+        self._log = log
+        self._is_up = is_up
+        self._environment = environment
+        self._user = user
+        self._stop = stop
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        group = None if self._user is None else pwd.getpwnam(self._user).pw_gid
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: S603  # commands of this project, and postgres
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=None if self._environment is None else dict(self._environment),
+                user=self._user,
+                group=group,
+                extra_groups=None if self._user is None else [],
+                start_new_session=True,
+                preexec_fn=partial(_end_with_parent, self._stop),  # noqa: PLW1509  # there are none
+            )
+        wait_until(self._is_up, f"{self._name} answers (see {self._log})")
+
+    def end(self, how: signal.Signals | None = None) -> None:
+        """Signal its whole session, and wait until it is gone."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, how or self._stop)
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+
+def _end_with_parent(how: signal.Signals) -> None:
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:  # Linux
+        control(_DIE_WITH_PARENT, int(how))
+
+
+def wait_until(look: Callable[[], bool], what: str, seconds: float = _PATIENCE) -> None:
+    """Look twenty times a second until it is so; ChaosError after too long."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            raise ChaosError(f"waited {seconds:.0f} seconds in vain until {what}")
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    """Give a port of the loopback address that nobody listened on a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _answers(address: str) -> bool:
+    try:
+        return requests.get(address, timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+def _command(name: str) -> str:
+    return str(Path(sys.executable).with_name(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A post-back that the service sent, and that was answered 2xx."""
+
+    dispatch_key: str
+    kind: str
+    device: int
+    is_damaged: bool  # its body was made unreadable on the way
+
+
+class Service:
+    """The local messaging service, with its devices and its own record of what happened."""
+
+    def __init__(self, folder: Path, devices: int) -> None:
+        self._file = folder / "service.db"
+        self._at = ("--database", f"sqlite:///{self._file}")
+        table = folder / "devices.csv"
+        rows = (f"{n},{PLATFORMS[n % len(PLATFORMS)]},,,,,," for n in range(1, devices + 1))
+        head = "device_id,platform,profile_id,user_id,language,time_zone,external_id,email"
+        table.write_text("\n".join([head, *rows]) + "\n")
+        self._say("apps", "add", "--name", "chaos")
+        client = self._say("client-ids", "add", "--name", "chaos", "--type", "secret")
+        self._say("devices", "import", str(table))
+        self.client_id: str = client["client_id"]
+        self.client_secret: str = client["client_secret"]
+        port = free_port()
+        self.address = f"http://127.0.0.1:{port}"
+        serve = [_command("messaging-service"), "serve", "--port", str(port), *self._at, *_QUICK]
+        self.server = Server(
+            "the service",
+            serve,
+            folder / "service.log",
+            is_up=lambda: _answers(f"{self.address}/healthz"),
+        )
+        self._session = requests.Session()
+
+    def fault(self, kind: str, **how: Any) -> None:
+        """Let something go wrong from now on."""
+        reply = self._session.post(f"{self.address}/admin/faults", json={"kind": kind, **how}, timeout=30)
+        if reply.status_code != requests.codes.created:
+            raise ChaosError(f"the service knows no such fault: {reply.text}")
+
+    def clear_faults(self) -> int:
+        """Let nothing go wrong any more; gives how often something did."""
+        faults = self._get("faults")["faults"]
+        self._session.delete(f"{self.address}/admin/faults", timeout=30)
+        return sum(each["happened"] for each in faults)
+
+    def wait_until_quiet(self) -> None:
+        """Wait until it has nothing more to send or to post back."""
+        wait_until(lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 120)
+
+    def campaigns(self) -> Iterator[tuple[int, str]]:
+        """Yield number and title of every campaign that it accepted."""
+        skip = 0
+        while page := self._get(f"campaigns?count=1000&skip={skip}")["campaigns"]:
+            yield from ((each["id"], each["title"]) for each in page)
+            skip += len(page)
+
+    def targeted(self, campaign: int) -> list[int]:
+        """Give the devices that a campaign was sent to."""
+        return list(self._get(f"campaigns/{campaign}/truth")["targeted"])
+
+    def sent_post_backs(self) -> Iterator[Sent]:
+        """Yield every post-back of which its record says that it was answered 2xx."""
+        query = """
+            SELECT substr(campaigns.title, -33, 32), post_backs.kind, sends.device_id,
+                   post_backs.attempts = 1 AND coalesce(post_backs.faults LIKE '%malformed%', 0)
+            FROM post_backs JOIN sends ON sends.id = post_backs.send_id
+                            JOIN campaigns ON campaigns.id = sends.campaign_id
+            WHERE post_backs.state = 'sent'
+        """
+        connection = sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)
+        try:
+            for key, kind, device, is_damaged in connection.execute(query):
+                yield Sent(key, kind, device, bool(is_damaged))
+        finally:
+            connection.close()
+
+    def _get(self, path: str) -> dict[str, Any]:
+        reply = self._session.get(f"{self.address}/admin/{path}", timeout=60)
+        reply.raise_for_status()
+        return dict(reply.json())
+
+    def _say(self, *words: str) -> dict[str, Any]:
+        line = [_command("messaging-service"), *words, *self._at]
+        done = subprocess.run(line, check=True, stdout=subprocess.PIPE, timeout=_PATIENCE)  # noqa: S603
+        return dict(json.loads(done.stdout))
+
+
+def receiver(ledger_url: str, folder: Path) -> tuple[str, Server]:
+    """Give the address of a receiver on a ledger, and its process, not started."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    settings = {
+        "SENDOFF_LEDGER_URL": ledger_url,
+        "SENDOFF_PUBLIC_URL": address,
+        "SENDOFF_POST_BACK_SECRETS": SECRET,
+    }
+    server = Server(
+        "the receiver",
+        [_command("sendoff"), "receiver", "--host", "127.0.0.1", "--port", str(port)],
+        folder / f"receiver-{port}.log",
+        is_up=lambda: _answers(f"{address}/readyz"),
+        environment={**os.environ, **settings},
+    )
+    return address, server
+
+
+@dataclass
+class Cluster:
+    """A PostgreSQL of our own, stopped and started as the histories want it."""
+
+    url: str
+    server: Server = field(repr=False)
+
+
+@contextmanager
+def cluster(log: Path) -> Iterator[Cluster | None]:
+    """Make a PostgreSQL cluster in a folder of its own, and remove it; None where its programs are missing."""
+    programs = _postgres_programs()
+    user = "postgres" if os.getuid() == 0 else None
+    if programs is None or (user and not any(each.pw_name == user for each in pwd.getpwall())):
+        yield None
+        return
+    folder = Path(tempfile.mkdtemp(prefix="chaos-postgres-"))
+    try:
+        if user:
+            shutil.chown(folder, user, user)
+        data = str(folder / "data")
+        subprocess.run(  # noqa: S603  # a program of the system's
+            [str(programs / "initdb"), "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=user,
+            cwd=folder,
+            timeout=_PATIENCE,
+        )
+        port = free_port()
+        url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+        options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": folder}
+        settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        server = Server(
+            "PostgreSQL",
+            [str(programs / "postgres"), "-D", data, *settings],
+            log,
+            is_up=lambda: _is_ready(url),
+            user=user,
+            stop=signal.SIGINT,
+        )
+        server.start()
+        try:
+            yield Cluster(url, server)
+        finally:
+            server.end()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _postgres_programs() -> Path | None:
+    found = shutil.which("postgres")
+    places = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    usable = [place for place in places if (place / "initdb").exists()]
+    return usable[-1] if usable else None
+
+
+def _is_ready(url: str) -> bool:
+    engine = sa.create_engine(url, connect_args={"connect_timeout": 5})
+    try:
+        with engine.connect():
+            return True
+    except sa.exc.OperationalError:
+        return False
+    finally:
+        engine.dispose()
