@@ -62,6 +62,11 @@ class Change:
     after: str
     why: str
 
+    @property
+    def is_alarm(self) -> bool:
+        """Whether it became worse."""
+        return self.after == SILENT or (self.after == THIN and self.before != SILENT)
+
     def __str__(self) -> str:
         return f"{self.source}: {self.before or CANNOT_TELL} -> {self.after}: {self.why}"
 

@@ -40,6 +40,7 @@ from sendoff_airflow.documentation import documentation
 from sendoff_airflow.failures import PatientRetry
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
+    CheckSilenceOperator,
     CreateCampaignOperator,
     ExecuteCampaignOperator,
     LaunchedOperator,
@@ -266,7 +267,7 @@ def _form() -> dict[str, Param]:
 
 
 def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: Any) -> DAG:
-    """Make the DAG that counts post-backs which come after a launch's report.
+    """Make the DAG that counts post-backs which come after a launch's report, and fails where they stay away.
 
     It runs by ``schedule``, a cron expression in UTC, and when somebody makes an event of the asset POST_BACKS.
     ``dag_options`` are more arguments of the DAG, as Airflow knows them.
@@ -282,4 +283,5 @@ def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: An
         **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
     ) as dag:
         ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
+        CheckSilenceOperator(task_id="silence")
     return dag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from sendoff.errors import CampaignError, NotYetError
 from sendoff_airflow import LEDGER, RECEIVER, SERVICE
@@ -381,3 +382,29 @@ class ReconcileChangedOperator(BaseOperator):
                 figures = reconcile(book, launch_key)
                 self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
         return {"reconciled": len(changed)}
+
+
+class CheckSilenceOperator(BaseOperator):
+    """Fail once where post-backs that should have come begin to stay away, and succeed again while nothing changes.
+
+    What failed is not tried again: the ledger has noted the change by then. Returns the number of changes to the better
+    as ``restored``; ``sendoff silence`` says how everything stands.
+    """
+
+    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
+        """Hold what should have come against what came."""
+        from sendoff.silence import check_silence
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            changes = check_silence(book)
+        for change in changes:
+            self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)
+        if alarms := [str(change) for change in changes if change.is_alarm]:
+            raise AirflowFailException("; ".join(alarms))
+        return {"restored": len(changes)}
