@@ -77,8 +77,9 @@ class ApproveLaunchOperator(ApprovalOperator):
     def _write_question(self, book: Ledger, launch: Launch) -> None:
         from sendoff.preview import preview_of
         from sendoff.preview_text import as_markdown
+        from sendoff_airflow.hook import rate_of
 
-        seen = preview_of(book, launch.launch_key)
+        seen = preview_of(book, launch.launch_key, rate=rate_of(launch.connection))
         people = "those whom the service chooses" if seen.people is None else f"{seen.people:,} people"
         self.subject = f"Send {seen.campaign} for {seen.period} to {people}?"
         # Not by XCom, which would keep the campaign's words: this text is made for those who are asked alone.

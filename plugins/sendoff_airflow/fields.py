@@ -11,6 +11,7 @@ from airflow.sdk import Connection
 
 from sendoff.auth import ClientSecret, Credentials, JwtBearer
 from sendoff.errors import CredentialsError, SettingsError
+from sendoff.ledger.rates import check_rate
 from sendoff.transport import Timeout, checked_base_url
 from sendoff.wire import FieldNames
 from sendoff_airflow.stores import extras
@@ -35,6 +36,7 @@ class ServiceFields:
     known = frozenset(
         {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
         | {"token_lifetime", "app_token", "field_names", "timeout", "verify", "proxy"}
+        | {"requests_per_second", "can_list"}
     )
 
     def __init__(self, connection: Connection) -> None:
@@ -128,6 +130,35 @@ class ServiceFields:
     def proxy(self) -> str | None:
         """The proxy to use instead of the environment's."""
         return self._text("proxy")
+
+    @property
+    def rate(self) -> float | None:
+        """The most requests per second that all workers of the connection make together; None: no limit."""
+        value = self._extra("requests_per_second", float)
+        if value is None:
+            return None
+        try:
+            check_rate(value)
+        except ValueError as error:
+            problem = f"requests_per_second is wrong: {error}; leave it empty for no limit"
+        else:
+            return value
+        raise self._wrong(problem)
+
+    @property
+    def can_list(self) -> bool:
+        """Whether the service lists its campaigns, so that doubts may be resolved by reading."""
+        value = self._extras.get("can_list")
+        if value in (None, ""):
+            return False
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in (
+            "true",
+            "false",
+        ):  # as in the URI of a connection
+            return value.strip().lower() == "true"
+        raise self._wrong("can_list is neither true nor false")
 
     @property
     def unknown(self) -> list[str]:

@@ -49,7 +49,15 @@ class SendoffHook(HttpHook):
 
     def sender(self, addresses: Addresses) -> Sender:
         """Give all that a worker needs to send dispatches over this connection."""
-        return Sender(self.client(), addresses, self.fields.app_token, self.fields.field_names)
+        fields = self.fields
+        return Sender(
+            self.client(),
+            addresses,
+            fields.app_token,
+            fields.field_names,
+            rate=fields.rate,
+            can_list=fields.can_list,
+        )
 
     def client(self) -> Client:
         """Give a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
@@ -145,13 +153,20 @@ class SendoffHook(HttpHook):
         """Ask for a token of its own and send nothing; where that fails, say in one sentence what to change."""
         try:
             self.client()
-            self.fields.app_token, self.fields.field_names  # noqa: B018  # reading them checks them
+            fields = self.fields
+            fields.app_token, fields.field_names, fields.rate, fields.can_list  # noqa: B018  # which checks them
             tokens = TokenSource(self.fields.credentials, self.fields.base_url, self.session)
             tokens.token()
         except SendoffError as error:
             return False, _with_advice(error)
         warnings = [f"But {warning}." for warning in tokens.warnings()]
         return True, " ".join([f"{self.fields.base_url} issued a token; nothing was sent.", *warnings])
+
+
+def rate_of(sendoff_conn_id: str) -> float | None:
+    """Give the requests per second that a connection allows; None: no limit, or no such connection."""
+    connection = find_connection(sendoff_conn_id)
+    return ServiceFields(connection).rate if connection else None
 
 
 def _bare(url: str) -> str:

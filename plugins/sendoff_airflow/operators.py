@@ -166,10 +166,12 @@ class PreviewOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Read the launch from the ledger; the warehouse is not asked again."""
         from sendoff.preview import preview_of
+        from sendoff_airflow.hook import rate_of
         from sendoff_airflow.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
-            seen = preview_of(book, self.launch_key)
+            rate = rate_of(book.launches.get(self.launch_key).connection)
+            seen = preview_of(book, self.launch_key, rate=rate)
         for warning in seen.warnings:
             self.log.warning("%s", warning)
         return _counts(seen)

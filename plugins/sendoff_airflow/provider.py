@@ -111,6 +111,18 @@ def _request_fields() -> dict[str, Any]:
             "description": "How long to wait for the answer to one request. Empty: 60.",
             "schema": {"type": ["number", "null"], "minimum": 1},
         },
+        "requests_per_second": {
+            "label": "Requests per second",
+            "description": "The most that all workers of this connection make together, on every machine that shares "
+            "the ledger. Empty: as many as the service answers.",
+            "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        },
+        "can_list": {
+            "label": "Lists its campaigns",
+            "description": "Whether the service lists its campaigns, which its document does not show. Then doubts are "
+            "resolved by reading that list.",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
         "verify": {
             "label": "CA bundle",
             "description": "A file with the certificates to trust instead of the usual ones.",

@@ -18,8 +18,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.client import Accepted, InDoubt
+from sendoff.postbacks import Addresses
 from sendoff_airflow.failures import TryAgainError
-from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.hook import SendoffHook, rate_of
 
 SECRET = "open-sesame-client-secret"
 APP_TOKEN = "open-sesame-app-token"
@@ -339,6 +340,11 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"extra": {"field_names": {"nonsense": "x"}}}, "nonsense"),
         ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
         ({"extra": {"verify": False}}, "verify is not a text"),
+        ({"extra": {"requests_per_second": "fast"}}, "requests_per_second is not a number"),
+        ({"extra": {"requests_per_second": 0}}, "requests_per_second is wrong: requests per second must be"),
+        ({"extra": {"requests_per_second": "nan"}}, "requests_per_second is wrong"),
+        ({"extra": {"can_list": "open-sesame"}}, "can_list is neither true nor false"),
+        ({"extra": {"can_list": 1}}, "can_list is neither true nor false"),
         ({"extra": "[]"}, "the extra fields are not a JSON object"),
     ],
 )
@@ -374,6 +380,26 @@ def test_numbers_may_come_as_text(connect: Callable[..., SendoffHook]) -> None:
     hook = connect(extra={"timeout": "2.5", "token_lifetime": "600"})
     assert hook.fields.timeout == (5.0, 2.5)
     assert hook.fields.credentials.lifetime == 600
+
+
+@pytest.mark.parametrize(
+    ("extra", "rate", "can_list"),
+    [
+        ({}, None, False),
+        ({"requests_per_second": "", "can_list": None}, None, False),
+        ({"requests_per_second": 2, "can_list": True}, 2.0, True),
+        ({"requests_per_second": "0.5", "can_list": "False"}, 0.5, False),
+    ],
+)
+def test_the_rate_and_whether_campaigns_are_listed_reach_the_sender(
+    connect: Callable[..., SendoffHook], extra: dict[str, Any], rate: float | None, can_list: bool
+) -> None:
+    sender = connect(extra=extra).sender(Addresses("http://127.0.0.1", ["0123456789abcdef" * 2]))
+    assert (sender.rate, sender.can_list, rate_of("service")) == (rate, can_list, rate)
+
+
+def test_a_connection_that_is_not_there_has_no_rate() -> None:
+    assert rate_of("nobody") is None
 
 
 @contextmanager
