@@ -116,7 +116,10 @@ warehouse: shop
 segment_size: {segment_size}
 parallelism: 2
 """
-FEW = f"SELECT device_id, platform FROM devices WHERE device_id <= {DEVICES[59]}"
+FEW = """
+SELECT device_id, platform FROM devices WHERE device_id IN (
+    SELECT DISTINCT device_id FROM devices WHERE device_id IS NOT NULL ORDER BY device_id LIMIT 60)
+"""  # 60 of them, without a device ID in the query: Airflow shows queries
 QUERY = "SELECT device_id, platform FROM devices WHERE :period_start < :period_end"
 
 

@@ -101,7 +101,9 @@ def test_a_schedules_launch_is_for_its_interval_however_often_it_is_triggered(
 def test_a_refusal_fails_the_run_and_is_reported(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_dag(house.campaign("refused", query=house.few, connection="misspelt"), logical_date=house.day)
+    run = run_dag(
+        house.campaign("misspelt_field", query=house.few, connection="misspelt"), logical_date=house.day
+    )
     assert run.state == "failed"
     assert house.tasks(run) == {
         "audience": ["success"],
