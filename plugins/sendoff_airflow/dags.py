@@ -37,6 +37,7 @@ from sendoff_airflow.alerts import tell_of_silence
 from sendoff_airflow.approval import ApproveLaunchOperator
 from sendoff_airflow.assets import POST_BACKS, audience_asset, launch_asset, report_asset
 from sendoff_airflow.documentation import documentation
+from sendoff_airflow.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.failures import PatientRetry
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
@@ -285,3 +286,34 @@ def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: An
         ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
         CheckSilenceOperator(task_id="silence")
     return dag
+
+
+def doubts_dag(
+    schedule: str | None = None,
+    *,
+    dag_id: str = "doubts",
+    people: Sequence[str] | None = None,
+    within: timedelta = timedelta(hours=4),
+    **dag_options: Any,
+) -> DAG:
+    """Make the DAG that settles requests in doubt: one task for each launch that has some, at most twenty at a time.
+
+    It runs by ``schedule``, a cron expression in UTC, and not while another run waits for answers. ``people`` may
+    answer, by the names that Airflow knows them by; everybody whom Airflow lets if not given. After ``within`` without
+    an answer they stay in doubt until the next run. ``dag_options`` are more arguments of the DAG.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Settle requests of which nobody knows whether the service processed them",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ):
+        launches = LaunchesInDoubtOperator(task_id="launches")
+        ResolveDoubtsOperator.partial(
+            task_id="ask",
+            response_timeout=within,
+            assigned_users=[{"id": person, "name": person} for person in people] if people else None,
+        ).expand(launch_key=launches.output)
+    return launches.dag

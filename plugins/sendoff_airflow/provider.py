@@ -14,7 +14,9 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],
         "connection-types": [_service(), _ledger(), _receiver()],
         "hooks": [_modules("sendoff_airflow.hook", "sendoff_airflow.stores")],
-        "operators": [_modules("sendoff_airflow.operators", "sendoff_airflow.approval")],
+        "operators": [
+            _modules("sendoff_airflow.operators", "sendoff_airflow.approval", "sendoff_airflow.doubts")
+        ],
         "sensors": [_modules("sendoff_airflow.sensors")],
         "triggers": [_modules("sendoff_airflow.triggers")],
     }

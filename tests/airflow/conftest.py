@@ -305,10 +305,12 @@ def _connection(patch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
 class People:
     """Those who answer in Airflow's REST API, as its page of required actions does."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str = "approve", place: int = -1) -> None:
         from airflow.api_fastapi.app import create_app
         from fastapi.testclient import TestClient
 
+        self.task = task
+        self.place = place  # of a mapped task
         self._client = TestClient(create_app())
         self._threads: list[threading.Thread] = []
         self._problems: list[BaseException] = []
@@ -326,18 +328,18 @@ class People:
         scheduler = SchedulerJobRunner(job=Job())
 
         def pass_time() -> None:
-            instance = _waiting(dag)
+            instance = _waiting(dag, self.task)
             while instance.state == "awaiting_input":
                 scheduler.check_awaiting_input_timeouts()
                 time.sleep(0.2)
-                instance = _instance(dag)
+                instance = _instance(dag, self.task)
 
         self._start(dag, pass_time)
 
     def _answer(self, dag: str, answers: tuple[tuple[str, str], ...], first: Callable[[], None]) -> None:
-        run = _waiting(dag).run_id
+        run = _waiting(dag, self.task).run_id
         first()
-        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+        path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{self.task}/{self.place}/hitlDetails"
         for who, option in answers:
             token = self._client.post("/auth/token", json={"username": who, "password": who}).json()
             reply = self._client.patch(
@@ -353,7 +355,7 @@ class People:
                 what()
             except BaseException as problem:
                 self._problems.append(problem)
-                _end(dag)  # or it would be waited for forever
+                _end(dag, self.task)  # or it would be waited for forever
 
         self._threads.append(threading.Thread(target=act, daemon=True))
         self._threads[-1].start()
@@ -373,28 +375,28 @@ def people(airflow_database: None) -> Iterator[People]:
     found.close()
 
 
-def _instance(dag: str) -> TaskInstance | None:
+def _instance(dag: str, task: str) -> TaskInstance | None:
     from airflow.models.taskinstance import TaskInstance
 
     from airflow import settings
 
     with closing(settings.Session()) as session:
-        return session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").first()
+        return session.query(TaskInstance).filter_by(dag_id=dag, task_id=task).first()
 
 
-def _waiting(dag: str) -> TaskInstance:
+def _waiting(dag: str, task: str) -> TaskInstance:
     deadline = time.monotonic() + 60
-    while (instance := _instance(dag)) is None or instance.state != "awaiting_input":
+    while (instance := _instance(dag, task)) is None or instance.state != "awaiting_input":
         assert time.monotonic() < deadline, "nobody is asked"
         time.sleep(0.1)
     return instance
 
 
-def _end(dag: str) -> None:
+def _end(dag: str, task: str) -> None:
     from airflow.models.taskinstance import TaskInstance
 
     from airflow import settings
 
     with closing(settings.Session()) as session:
-        session.query(TaskInstance).filter_by(dag_id=dag, task_id="approve").update({"state": "failed"})
+        session.query(TaskInstance).filter_by(dag_id=dag, task_id=task).update({"state": "failed"})
         session.commit()

@@ -1,0 +1,202 @@
+"""People are asked about requests in doubt, and the ledger does as they say and keeps who it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+
+from airflow import settings
+from sendoff.campaign import load_campaign
+from sendoff.client import InDoubt
+from sendoff.control import resolve, stop
+from sendoff.launch import prepare_launch
+from sendoff.period import Period
+from sendoff_airflow.dags import doubts_dag
+from sendoff_airflow.doubts import ResolveDoubtsOperator
+from sendoff_airflow.stores import warehouse
+
+SEND_AGAIN, WRITE_OFF, LEAVE = "Send again", "Write off", "Leave in doubt"
+NOBODYS = "no answer"
+
+
+@pytest.fixture
+def people(airflow_database: None, people: Any) -> Any:
+    people.task, people.place = "ask", 0
+    return people
+
+
+@contextmanager
+def fault(house: Any, **what: Any) -> Iterator[None]:
+    address = f"{house.service}/admin/faults"
+    assert requests.post(address, json={"at": ["create"], **what}, timeout=10).ok
+    yield
+    assert requests.delete(address, timeout=10).ok
+
+
+@pytest.fixture
+def nothing_in_doubt(house: Any) -> Iterator[None]:
+    """Leave no doubt to the next test, whose DAG would ask about it."""
+    yield
+    with house.ledger() as ledger:
+        for each in ledger.dispatches.doubts():
+            resolve(ledger, each.dispatch_key, "write_off", "the test", "it is over")
+
+
+pytestmark = pytest.mark.usefixtures("nothing_in_doubt")
+
+
+def in_doubt(house: Any, name: str, connection: str = "service") -> str:
+    """Freeze a launch of one request, take it, and do not learn what became of it; gives its key."""
+    house.campaign(name, query=house.few, connection=connection)
+    day = Period(house.day - timedelta(days=1), house.day)
+    with house.ledger() as ledger:
+        folder = load_campaign(house.folder / name)
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        now = datetime.now(UTC)
+        claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
+        ledger.dispatches.record(claim, InDoubt(NOBODYS), now)
+    assert house.states(key) == {"in_doubt": 1}
+    return key
+
+
+def decisions(house: Any, key: str) -> list[tuple[str, str, str]]:
+    with house.ledger() as ledger:
+        found = ledger.decisions.of_launch(key)
+        return [(each.kind, each.who, each.why) for each in found if each.kind.endswith("_dispatch")]
+
+
+def question(dag: str) -> HITLDetail:
+    with closing(settings.Session()) as session:
+        return session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == dag).one()
+
+
+def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
+    house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    campaign = house.campaign("lost", query=house.few)
+    with fault(house, kind="500", count=1):  # not processed, which nobody but the service knows
+        first = run_dag(campaign, logical_date=house.day)
+    key = house.launch_key(first)
+    assert house.states(key) == {"in_doubt": 1}
+
+    people.will("doubts_lost", ("eve", SEND_AGAIN), ("ann", SEND_AGAIN))
+    run = run_dag(doubts_dag(dag_id="doubts_lost", people=["ann"]), logical_date=house.day)
+    people.close()
+    assert people.statuses == [403, 200]
+    assert run.state == "success"
+    answer = {"launch_key": key, "resolved": 1, "in_doubt": 0, "who": "ann"}
+    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    why = f"the answer to run {run.run_id} of the DAG doubts_lost"
+    assert decisions(house, key) == [("resend_dispatch", "ann", why)]
+    assert house.states(key) == {"planned": 1}
+
+    asked = question("doubts_lost")
+    assert asked.subject == "What becomes of 1 request of lost in doubt?"
+    for part in (key, "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z", "60 people", "| HTTP 500 | 1 |", "since"):
+        assert part in asked.body
+    assert all(f"**{option}**" in asked.body for option in asked.options)
+    assert asked.options == [SEND_AGAIN, WRITE_OFF, LEAVE]
+    assert "HTTP 500 | 1" not in capfd.readouterr().out  # the question is for those who are asked
+
+    again = run_dag(campaign, logical_date=house.day + timedelta(hours=1))
+    assert house.launch_key(again) == key
+    assert house.states(key) == {"accepted": 1}
+    assert len(house.truths("lost")) == 1
+
+
+def test_what_is_written_off_is_not_asked_about_again(
+    house: Any, run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    key = in_doubt(house, "written_off")
+    people.will("doubts_off", ("bob", WRITE_OFF))
+    dag = doubts_dag(dag_id="doubts_off")
+    assert run_dag(dag, logical_date=house.day).state == "success"
+    assert house.states(key) == {"written_off": 1}
+    assert [each[:2] for each in decisions(house, key)] == [("write_off_dispatch", "bob")]
+
+    run = run_dag(dag, logical_date=house.day + timedelta(days=1))
+    assert house.tasks(run) == {"launches": ["success"], "ask": ["skipped"]}
+    assert house.xcoms(run)["launches", "return_value", -1] == []
+
+
+def test_silence_leaves_it_in_doubt(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:
+    key = in_doubt(house, "silent_doubt")
+    people.let_time_pass("doubts_silent")
+    run = run_dag(doubts_dag(dag_id="doubts_silent", within=timedelta(seconds=1)), logical_date=house.day)
+    answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": None}
+    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.states(key) == {"in_doubt": 1}
+    assert decisions(house, key) == []
+
+
+def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
+    house: Any, run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    key = in_doubt(house, "twice_in_doubt")
+
+    def send_and_lose_again() -> None:
+        with house.ledger() as ledger:
+            [doubt] = ledger.dispatches.doubts(key)
+            resolve(ledger, doubt.dispatch_key, "resend", "carol", "at the command line")
+            now = datetime.now(UTC)
+            claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
+            ledger.dispatches.record(claim, InDoubt(NOBODYS), now)
+
+    people.will("doubts_twice", ("ann", SEND_AGAIN), first=send_and_lose_again)
+    run = run_dag(doubts_dag(dag_id="doubts_twice"), logical_date=house.day)
+    answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": "ann"}
+    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert [each[:2] for each in decisions(house, key)] == [("resend_dispatch", "carol")]
+
+
+def test_a_launch_that_is_over_is_not_offered_to_be_sent_again(
+    house: Any, run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    key = in_doubt(house, "over")
+    with house.ledger() as ledger:
+        stop(ledger, key, "carol", "enough")
+    people.will("doubts_over", ("ann", SEND_AGAIN), ("ann", LEAVE))
+    run_dag(doubts_dag(dag_id="doubts_over"), logical_date=house.day)
+    people.close()
+    assert people.statuses == [400, 200]
+    assert question("doubts_over").options == [WRITE_OFF, LEAVE]
+    assert "The launch is stopped" in question("doubts_over").body
+
+
+def test_what_the_service_lists_is_asked_of_nobody(
+    house: Any, run_dag: Callable[..., DagRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = json.loads(os.environ["AIRFLOW_CONN_SERVICE"])
+    listing["extra"] |= {"can_list": True}
+    monkeypatch.setenv("AIRFLOW_CONN_LISTING", json.dumps(listing))
+    campaign = house.campaign(
+        "listed", query=house.few, connection="listing", more="post_backs: {kinds: []}\n"
+    )
+    with fault(house, kind="lost", count=1):  # processed, and the answer is lost
+        key = house.launch_key(run_dag(campaign, logical_date=house.day))
+    assert house.states(key) == {"in_doubt": 1}
+
+    run = run_dag(doubts_dag(dag_id="doubts_listed"), logical_date=house.day)
+    assert house.tasks(run) == {"launches": ["success"], "ask": ["success"]}
+    answer = {"launch_key": key, "resolved": 0, "in_doubt": 0, "who": None}
+    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.states(key) == {"accepted": 1}
+    assert len(house.truths("listed")) == 1
+
+
+def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    run = run_dag(house.campaign("clear", query=house.few), logical_date=house.day)
+    operator = ResolveDoubtsOperator(task_id="ask", launch_key=house.launch_key(run))
+    context: Any = {"ti": SimpleNamespace()}
+    assert operator.execute(context)["in_doubt"] == 0
