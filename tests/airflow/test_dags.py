@@ -42,11 +42,11 @@ def read(folder: Path) -> DagBag:
     return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
 
 
-def test_the_dag_files_make_a_dag_of_each_campaign_and_one_that_reconciles() -> None:
+def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -> None:
     bag = read(DAGS)
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert sorted(bag.dags) == sorted([*CAMPAIGNS, "reconcile"])
+    assert sorted(bag.dags) == sorted([*CAMPAIGNS, "doubts", "reconcile"])
     for dag in bag.dags.values():
         DagSerialization.to_dict(dag)  # as the DAG processor stores it
 
@@ -73,7 +73,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found == {"dags": len(CAMPAIGNS) + 1, "done": [], "large": []}
+    assert found == {"dags": len(CAMPAIGNS) + 2, "done": [], "large": []}
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_broken_campaign_is_an_import_error_and_hides_no_other(folder: Path) -> None:
     bag = read(folder)
-    assert sorted(bag.dags) == ["first", "reconcile", "third"]
+    assert sorted(bag.dags) == ["doubts", "first", "reconcile", "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert f"{folder}/campaigns/second/campaign.yaml:5: " in text
