@@ -41,13 +41,18 @@ class Run:
 
     def play(self, histories: Sequence[History]) -> list[Row]:
         """Play the histories, then hold everything against the service's own record."""
-        played = [(history, self._play(history)) for history in histories if history.times(self._size)]
+        chosen = [history for history in histories if history.times(self._size)]
+        by_weight = sorted(
+            chosen, key=lambda history: history.expected != "some"
+        )  # without these, zeros say nothing
+        found = {history.name: self._play(history) for history in by_weight}
+        played = [(history, found[history.name]) for history in chosen]
         _say("counting")
         self._service.wait_until_quiet()
         record = Record.of(self._service)
         rows = [
-            Row(history, None, found) if isinstance(found, str) else Row(history, count(record, found))
-            for history, found in played
+            Row(history, None, what) if isinstance(what, str) else Row(history, count(record, what))
+            for history, what in played
         ]
         if unknown := record.unknown():
             raise ChaosError(f"the service accepted {len(unknown)} requests of no launch that was played")
@@ -55,7 +60,7 @@ class Run:
 
     def _play(self, history: History) -> Played | str:
         if time.monotonic() > self._deadline:
-            return "no time was left"
+            return table.NO_TIME
         side = self._side(history.on)
         if side is None:
             return "no PostgreSQL programs on this machine"

@@ -121,11 +121,14 @@ def service_killed(stage: Stage) -> None:
 def receiver_killed(stage: Stage) -> None:
     """The receiver is killed while post-backs come, three times, and comes back."""
     job = stage.job()
-    stage.run(job, job)
+    workers = stage.start(job, job)
+    stage.wait_until_begun(job)
     for _ in range(3):
+        stage.pause(0.3)
         stage.kill(stage.side.receiver)
         stage.side.receiver.start()
-        stage.pause(0.2)
+    stage.join(workers)
+    stage.carry_on(job)
     stage.wait_until_quiet()
 
 
