@@ -213,11 +213,13 @@ def test_a_strange_body_is_stored_all_the_same(ledger: Ledger, body: bytes) -> N
 
 
 def test_an_error_of_the_database_shows_no_identifier(ledger: Ledger) -> None:
-    with ledger._database.write() as connection:
-        connection.execute(sa.text("DROP TABLE post_backs"))
     body = b'{"time": 1, "device": {"id": 424242}}'
+    with ledger._database.write() as connection:
+        connection.execute(sa.text("ALTER TABLE post_backs RENAME TO elsewhere"))
     with pytest.raises(LedgerUnavailableError) as caught:
         ledger.post_backs.store(1, [(1, PostBack.received("open", "a" * 32, NOW, body))])
+    with ledger._database.write() as connection:
+        connection.execute(sa.text("ALTER TABLE elsewhere RENAME TO post_backs"))
     assert "sendoff migrate" in str(caught.value)
     assert "424242" not in str(caught.value)
 
