@@ -37,7 +37,7 @@ _WORKER = {
 
 _WORDS = frozenset({("launches", "definition")})  # columns that hold the texts of messages
 
-_quote = postgresql.dialect().identifier_preparer.quote_identifier
+_quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: ignore[no-untyped-call]
 
 
 def grants(role: str, user: str, schema: str = "public") -> list[str]:
