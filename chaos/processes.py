@@ -31,7 +31,18 @@ PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 SECRET = "secret-of-the-crash-proof-" + "s" * 32
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 _PATIENCE = 60.0
-_QUICK = ("--delay-from", "0", "--delay-to", "0.2", "--first-pause", "0.05", "--longest-pause", "1")
+_QUICK = [
+    "--delay-from",
+    "0",
+    "--delay-to",
+    "0.2",
+    "--first-pause",
+    "0.05",
+    "--longest-pause",
+    "0.5",
+    "--attempts",
+    "60",
+]
 
 
 class ChaosError(Exception):
