@@ -1,0 +1,76 @@
+"""One period is one launch: what was sent, or may have been, is sent by no other run.
+
+Several workers at once, cleared tasks, and processes that are killed are in tests/acceptance/test_airflow_histories.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.models.dagrun import DagRun
+
+from sendoff.campaign import load_campaign
+from sendoff.control import doubts
+from sendoff.launch import prepare_launch
+from sendoff.period import Period
+from sendoff_airflow.stores import warehouse
+
+DAILY = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'
+HOUR = timedelta(hours=1)
+NOTHING = {"accepted": 0, "refused": 0, "in_doubt": 0}
+
+
+def dispatches(house: Any, name: str) -> list[tuple[str, str, int]]:
+    """The dispatches of a campaign's one launch: each with its state and the number of its attempts."""
+    with house.ledger() as ledger:
+        [launch] = ledger.launches.search(campaign=name)
+        made = ledger.dispatches.of_launch(launch.launch_key)
+        return [(each.dispatch_key, each.state, each.attempt) for each in made]
+
+
+def tallies(house: Any, run: DagRun) -> list[dict[str, int]]:
+    return [house.xcoms(run)["dispatch", "return_value", worker] for worker in range(2)]
+
+
+def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("one_period", more=DAILY)
+    start = house.day.replace(hour=0)
+    first = run_dag(dag, logical_date=start)
+    made = dispatches(house, "one_period")
+    assert [(state, attempt) for _, state, attempt in made] == [("accepted", 1)] * house.segments
+
+    anew = run_dag(dag, logical_date=start)  # in the place of the first
+    by_hand = run_dag(dag, logical_date=start + HOUR)
+    assert len({first.run_id, anew.run_id, by_hand.run_id}) == 3
+    for run in (anew, by_hand):
+        assert run.state == "success"
+        assert tallies(house, run) == [NOTHING, NOTHING]
+    assert dispatches(house, "one_period") == made
+    truths = house.truths("one_period")
+    assert len(truths) == house.segments
+    assert sorted(device for truth in truths for device in truth["targeted"]) == house.devices
+
+
+def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("left_behind", more=DAILY)
+    start = house.day.replace(hour=0)
+    with house.ledger() as ledger:
+        folder = load_campaign(house.folder / "left_behind")
+        day = Period(start - 24 * HOUR, start)
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        long_ago = datetime.now(UTC) - HOUR
+        dead = ledger.dispatches.claim(key, worker="dead", now=long_ago, lease=timedelta(minutes=5))
+    for run in (run_dag(dag, logical_date=start), run_dag(dag, logical_date=start + HOUR)):
+        assert house.launch_key(run) == key
+        assert house.states(key) == {"accepted": house.segments - 1, "in_doubt": 1}
+    with house.ledger() as ledger:
+        assert [each.dispatch_key for each in doubts(ledger, key)] == [dead.dispatch_key]
+    truths = house.truths("left_behind")
+    assert len(truths) == house.segments - 1
+    assert {attempt for _, _, attempt in dispatches(house, "left_behind")} == {1}
