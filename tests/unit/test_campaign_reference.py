@@ -81,7 +81,7 @@ def test_the_example_query_asks_for_its_period() -> None:
         "period_end": datetime(2026, 3, 2, tzinfo=UTC),
     }
     asked = Query(sql, period, 1, sa.make_url("sqlite://")).with_literals()
-    assert "restocked_at >= '2026-03-01 00:00:00' AND w.restocked_at < '2026-03-02 00:00:00'" in asked
+    assert "p.purchased_at >= '2026-03-01 00:00:00' AND p.purchased_at < '2026-03-02 00:00:00'" in asked
 
 
 def test_colons_are_written_as_the_page_says() -> None:

@@ -106,7 +106,7 @@ class Gates(Value):
         None, description="Most that the number of people may differ from the last launch's, in percent"
     )
     unusable: Percent | None = Field(
-        None, description="Most rows whose identifier is null or unusable, in percent"
+        None, description="Most rows whose identifier is null or invalid, in percent"
     )
     lateness: Duration | None = Field(
         None, description="How late a launch may be; what is later is not sent, and reported"
