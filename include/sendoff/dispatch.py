@@ -128,7 +128,7 @@ def work(
     requests fail too often is held. One refusal or doubt does not stop the loop; it is in the tally and in the ledger.
     """
     launch = ledger.launches.get(launch_key)
-    campaign = Campaign.model_validate_json(launch.definition)
+    campaign = Campaign.frozen(launch.definition)
     zones = sorted({edition.time_zone for edition, _, _ in ledger.dispatches.parts(launch_key)}, key=str)
     name = worker or worker_name()
     if expired := ledger.dispatches.expire_leases(launch_key, now()):

@@ -229,7 +229,7 @@ class _Others:
     def _goes_first(self, launch: Launch, own: Priority) -> bool:
         if launch.campaign == self._folder.name:
             return False
-        other = Campaign.model_validate_json(launch.definition).audience.priority
+        other = Campaign.frozen(launch.definition).audience.priority
         return other is not None and other.group == own.group and other.rank <= own.rank
 
     def _comparable(
@@ -282,7 +282,7 @@ def _falls_between(launch: Launch, since: datetime, until: datetime) -> bool:
     """Say whether a launch is sent between two moments; again and again, unless its last day was before them."""
     if launch.sends_at is not None:
         return since < launch.sends_at < until
-    end = getattr(Campaign.model_validate_json(launch.definition).send, "end", None)
+    end = getattr(Campaign.frozen(launch.definition).send, "end", None)
     return not isinstance(end, date) or end >= since.date() - timedelta(days=1)  # in any time zone
 
 

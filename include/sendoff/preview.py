@@ -216,7 +216,7 @@ def _frozen(ledger: Ledger, launch: Launch) -> _Made:
     return _Made(
         name=launch.campaign,
         period=launch.period,
-        campaign=Campaign.model_validate_json(launch.definition),
+        campaign=Campaign.frozen(launch.definition),
         identified_by=launch.identified_by,
         rows=launch.rows,
         dropped=launch.dropped,

@@ -132,7 +132,7 @@ def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
 
 
 def _campaign(launch: Launch) -> Campaign:
-    return Campaign.model_validate_json(launch.definition)
+    return Campaign.frozen(launch.definition)
 
 
 def _requested(ledger: Ledger, launch: Launch, returned: Mapping[str, Returned]) -> _Requested:

@@ -172,7 +172,7 @@ def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Source, dict[dateti
     hours: defaultdict[Source, defaultdict[datetime, _Hour]] = defaultdict(lambda: defaultdict(_Hour))
     for launch_key, sent in ledger.silences.sent(now - _LATELY).items():
         launch = ledger.launches.get(launch_key)
-        kinds = Campaign.model_validate_json(launch.definition).post_backs.kinds
+        kinds = Campaign.frozen(launch.definition).post_backs.kinds
         if kinds:
             asking += sum(now - at >= _GRACE for at in sent.values())
         for source, at, hour in _parts(ledger, launch, kinds, sent, now):

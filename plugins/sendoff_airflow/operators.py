@@ -246,7 +246,7 @@ class DispatchOperator(BaseOperator):
         from sendoff.campaign import Campaign
 
         launch = book.launches.get(self.launch_key)
-        if Campaign.model_validate_json(launch.definition).way != self.way:
+        if Campaign.frozen(launch.definition).way != self.way:
             raise CampaignError(
                 f"campaign {launch.campaign}: {type(self).__name__} is not for it; use {self.other}"
             )

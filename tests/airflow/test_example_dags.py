@@ -106,7 +106,7 @@ def test_each_person_gets_values_that_are_theirs_alone(
     assert house.states(key) == {"accepted": 1}
     assert house.xcoms(run)["audience", "return_value", -1]["audience"] == 50
     with house.ledger() as ledger:
-        template = Campaign.model_validate_json(ledger.launches.get(key).definition).template
+        template = Campaign.frozen(ledger.launches.get(key).definition).template
     assert template is not None
     sent = house.admin(f"campaigns/{template.id}/devices/{house.devices[4]}")["messages"]
     assert [message["message"]["text"] for message in sent] == ["Your order A-4 has left our house"]

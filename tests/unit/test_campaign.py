@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ TONIGHT = {"kind": "once", "time": "20:00", "time_zone": "UTC"}
 DAILY = {"kind": "recurring", "time": "08:00", **ENDLESS}
 SMS = {"sender": "Shop", "text": "Words"}
 EMAIL = {"from_address": 7, "subject": "Hello", "text": "Words"}
+SENT: dict[str, Any] = {"message": {"text": "Words"}, "channels": {"ios_push": {}}}
 SECRET_WORDS = "Dear Ms Example, your medicine is ready"
 
 
@@ -82,7 +84,46 @@ def test_the_campaigns_of_the_tree_are_sound_and_the_same_after_the_ledger_kept_
     tmp_path: Path, file: Path
 ) -> None:
     resolved = load(tmp_path, file.read_text()).campaign.resolved(EVENING)
-    assert Campaign.model_validate_json(resolved.model_dump_json()) == resolved
+    assert Campaign.frozen(resolved.model_dump_json()) == resolved
+
+
+def test_what_a_launch_froze_is_read_though_its_first_period_resolves_to_a_day_before_start() -> None:
+    made = campaign(
+        **SENT,
+        schedule="0 */6 * * *",
+        schedule_time_zone="Asia/Tokyo",
+        start="2026-06-01",
+        send={"kind": "once", "time": "23:00", "time_zone": "America/Los_Angeles"},
+    )
+    first_period_ends = datetime(2026, 5, 31, 21, tzinfo=UTC)  # 06:00 on 1 June in Tokyo
+    resolved = made.resolved(first_period_ends)
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == date(2026, 5, 31)
+    assert Campaign.frozen(resolved.model_dump_json()) == resolved
+
+
+def test_a_rule_that_is_younger_than_a_launch_is_not_asked_of_it() -> None:
+    old = campaign(**SENT).model_copy(update={"schedule": "@daily", "after": ("orders",)})
+    with pytest.raises(ValidationError, match="after beside schedule"):
+        Campaign.model_validate_json(old.model_dump_json())
+    assert Campaign.frozen(old.model_dump_json()) == old
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [({"shape": SECRET_WORDS}, "shape"), ({"title": 7}, "title"), ({"send": {"kind": "later"}}, "send")],
+)
+def test_what_another_version_froze_is_an_error_of_sendoffs_own(changed: dict[str, Any], place: str) -> None:
+    definition = {**campaign(**SENT).model_dump(mode="json"), **changed}
+    with pytest.raises(CampaignError, match=f"frozen by another version .*: {place};") as error:
+        Campaign.frozen(json.dumps(definition))
+    assert SECRET_WORDS not in str(error.value)
+
+
+@pytest.mark.parametrize("definition", ["", "[]", "{"])
+def test_a_definition_that_is_none_is_an_error_of_sendoffs_own(definition: str) -> None:
+    with pytest.raises(CampaignError, match="all of it"):
+        Campaign.frozen(definition)
 
 
 def test_there_are_campaigns_in_the_tree() -> None:
@@ -602,7 +643,7 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
 )  # fmt: skip
 def test_what_fits_together_is_a_campaign_also_after_the_ledger_kept_it(fields: dict[str, Any]) -> None:
     made = campaign(**fields)
-    assert Campaign.model_validate_json(made.model_dump_json()) == made
+    assert Campaign.frozen(made.model_dump_json()) == made
 
 
 def test_a_broken_rule_of_a_variant_is_told_at_its_line_though_its_name_has_dots(tmp_path: Path) -> None:
@@ -725,7 +766,7 @@ def test_a_variant_replaces_what_it_says_and_leaves_the_rest_also_after_the_ledg
         channels={"ios_push": {}, "android_push": {"title": "Own"}},
         variants=variants,
     )
-    kept = Campaign.model_validate_json(made.model_dump_json())
+    kept = Campaign.frozen(made.model_dump_json())
     for whole in (made, kept):
         other = whole.edition(Edition(variant="b"), PERIOD_END)
         assert other.words(Channel.IOS_PUSH) == Message(

@@ -359,9 +359,7 @@ def test_a_dead_workers_dispatch_does_not_keep_a_launch_open(ledger: Ledger) -> 
 
 def at_six(campaign: Campaign, zone: str) -> Campaign:
     send = {"kind": "once", "time": "18:00", "time_zone": zone, "date": "2026-03-02"}
-    return Campaign.model_validate_json(
-        json.dumps(campaign.model_dump(mode="json", exclude_none=True) | {"send": send})
-    )
+    return Campaign.frozen(json.dumps(campaign.model_dump(mode="json", exclude_none=True) | {"send": send}))
 
 
 @pytest.mark.parametrize(

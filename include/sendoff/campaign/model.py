@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from sendoff.campaign.audience import AudienceRules, Percent
@@ -32,6 +32,7 @@ from sendoff.errors import CampaignError
 from sendoff.period import Period
 
 _CRON_FIELD = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
+_FROZEN = "frozen"
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
@@ -161,12 +162,30 @@ class Campaign(Value):
     )
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        if info.context == _FROZEN:
+            return self
         broken = [(rule.path, rule.text) for rule in broken_rules(self)]
         if broken:
             text = "; ".join(f"{'.'.join(path)}: {text}" for path, text in broken)
             raise PydanticCustomError("campaign_rules", "{text}", {"text": text, "broken": broken})
         return self
+
+    @classmethod
+    def frozen(cls, definition: str) -> Self:
+        """Give the campaign that a launch froze, as it is: the rules of a file are not asked of it again.
+
+        Its dates follow from its period, and a rule may be younger than the launch. Raises CampaignError where another
+        version of Sendoff wrote what this one cannot read.
+        """
+        try:
+            return cls.model_validate_json(definition, context=_FROZEN)
+        except ValidationError as error:
+            places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors()}
+            raise CampaignError(
+                "this launch was frozen by another version of Sendoff, and this one cannot read of its definition: "
+                f"{', '.join(sorted(places))}; use the version that froze it, or a newer one"
+            ) from None
 
     @property
     def way(self) -> Literal["create", "execute"]:
