@@ -14,6 +14,8 @@ from sendoff.fold import fold
 from sendoff.ledger import Doubt, Ledger
 from sendoff.ledger.brakes import scope_of
 
+_MAY_YET_BE_SENT = ("planned", "in_flight", "in_doubt")
+
 
 def release(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
     """Let a launch that is held be sent; where a wave held it, the next wave follows without a judgement.
@@ -75,8 +77,11 @@ def resume_all(
 def stop_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
-    """Stop every launch of which something is left to send, or every one of a connection, and give their keys."""
-    unsent = ledger.launches.unsent("held", "released", "paused", connection=connection)
+    """Stop every launch of which something may yet be sent, or every one of a connection, and give their keys.
+
+    What is in flight may come back unsent, and what is in doubt be sent again: both end here too.
+    """
+    unsent = ledger.launches.unsent("held", "released", "paused", connection=connection, of=_MAY_YET_BE_SENT)
     return _decide_all(ledger, unsent, "stopped", who, why, now)
 
 

@@ -31,7 +31,7 @@ from sendoff.control import (
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Doubt, Ledger
 from sendoff.ledger.tables import decisions
-from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.segments import Segment
@@ -182,6 +182,29 @@ def test_all_of_a_connection_are_stopped_where_something_is_left(ledger: Ledger)
     assert stop_all(ledger, "ann", "it is over", connection="another", now=NOW) == [OTHER]
     assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
     assert ledger.launches.get(made).state == "released"
+
+
+@pytest.mark.parametrize("again", [NotProcessed("no connection"), InDoubt("no answer")])
+@pytest.mark.parametrize("is_stopped_in_flight", [True, False])
+def test_what_was_being_sent_when_all_was_stopped_is_not_sent_again(
+    ledger: Ledger, again: Outcome, is_stopped_in_flight: bool
+) -> None:
+    freeze(ledger, "released")
+    taken = claim(ledger)
+    assert taken
+    if is_stopped_in_flight:
+        assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
+    ledger.dispatches.record(taken, again, NOW)
+    if not is_stopped_in_flight:
+        assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
+    ledger.dispatches.resolve(taken.dispatch_key, "resend", "sendoff", "on_doubt: resend", NOW)
+    assert claim(ledger) is None
+
+
+def test_nothing_is_released_with_the_rest_of_which_nothing_is_planned(ledger: Ledger) -> None:
+    in_doubt(ledger)
+    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many in doubt", now=NOW)
+    assert release_all(ledger, "ann", "the service works again", now=NOW) == []
 
 
 def test_what_waits_for_approval_is_not_released_with_the_rest(ledger: Ledger) -> None:

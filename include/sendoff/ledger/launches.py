@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -91,12 +91,14 @@ class Launches:
             rows = connection.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
         return [_launch(row) for row in rows]
 
-    def unsent(self, *states: str, connection: str | None = None) -> list[str]:
-        """Give the keys of launches in one of some states of which something is planned, oldest first."""
-        planned = sa.exists().where(
-            dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state == "planned"
+    def unsent(
+        self, *states: str, connection: str | None = None, of: Collection[str] = ("planned",)
+    ) -> list[str]:
+        """Give the keys of launches in one of some states with a dispatch in one of the states ``of``, oldest first."""
+        is_left = sa.exists().where(
+            dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state.in_(of)
         )
-        query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), planned)
+        query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), is_left)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
         with self._database.read() as link:
