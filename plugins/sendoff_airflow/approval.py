@@ -25,8 +25,8 @@ class ApproveLaunchOperator(ApprovalOperator):
 
     Nobody is asked about a launch that needs no approval, or that was decided on before. Silence rejects, after the
     time that the campaign gives unless ``response_timeout`` is given. The decision and its author are kept in the
-    ledger, which has the last word: who decides there, while Airflow still asks, has decided. What follows a rejected
-    launch is skipped.
+    ledger, which has the last word: who decides there, while Airflow still asks, has decided, and a later answer
+    changes nothing, also where the launch was held again. What follows a rejected launch is skipped.
 
     Returns ``launch_key``, the ``state`` of the launch and ``who`` answered.
 
@@ -68,9 +68,12 @@ class ApproveLaunchOperator(ApprovalOperator):
         who = (event["responded_by_user"] or {"name": NOBODY})["name"]
         why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
         with closing(ledger(self.ledger_conn_id)) as book:
-            kind = "approved" if approved else "rejected"
-            if not book.decisions.decide(self.launch_key, kind, who, why, now=datetime.now(UTC)):
-                self.log.warning("launch %s was decided on before %s answered", self.launch_key, who)
+            if not _decide(book, self.launch_key, "approved" if approved else "rejected", who, why):
+                self.log.warning(
+                    "launch %s was decided on before %s answered: the answer changes nothing, the ledger has the last word",
+                    self.launch_key,
+                    who,
+                )
             launch = book.launches.get(self.launch_key)
         return self._conclude(context, launch, who)
 
@@ -96,7 +99,20 @@ class ApproveLaunchOperator(ApprovalOperator):
         return facts
 
 
+def _decide(book: Ledger, launch_key: str, kind: str, who: str, why: str) -> bool:
+    """Keep an answer to the question whether a launch may be sent at all; say whether that was still open.
+
+    A launch that is held for another reason since then, such as a wave, is not what anybody was asked about.
+    """
+    while True:  # again where something else was noted of the launch meanwhile
+        since = book.decisions.newest(launch_key)
+        if not _is_undecided(book, book.launches.get(launch_key)):
+            return False
+        if book.decisions.decide(launch_key, kind, who, why, now=datetime.now(UTC), since=since):
+            return True
+
+
 def _is_undecided(book: Ledger, launch: Launch) -> bool:
-    """Say whether a launch is held since it was frozen, and not because a person held it later."""
+    """Say whether a launch is held since it was frozen, and not because something held it later."""
     decided = {decision.kind for decision in book.decisions.of_launch(launch.launch_key)}
     return launch.state == "held" and not decided & {"approved", "released", "held"}

@@ -113,6 +113,26 @@ def test_who_decides_in_the_ledger_has_decided(
     assert _decisions(house, key) == []
 
 
+@pytest.mark.parametrize("answer", ["Approve", "Reject"])
+def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
+    house: Any, run_dag: Callable[..., DagRun], people: Any, answer: str
+) -> None:
+    name = f"held_before_{answer.lower()}"
+    key = launch_key("service", name, Period(house.day.replace(day=1, hour=0), house.day.replace(hour=0)))
+    dag = house.campaign(name, query=house.few, more=NEEDED, approvers=CRM)
+
+    def hold() -> None:
+        with house.ledger() as ledger:
+            release(ledger, key, "carol", "at the command line")
+            assert ledger.decisions.decide(key, "held", "sendoff", "3 were refused", now=house.day)
+
+    people.will(name, ("ann", answer), first=hold)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.xcoms(run)["approve", "return_value", -1]["state"] == "held"
+    assert _decisions(house, key) == []
+    assert house.truths(name) == []
+
+
 def test_nobody_is_asked_about_a_small_launch(house: Any, run_dag: Callable[..., DagRun]) -> None:
     dag = house.campaign("small", query=house.few, more="approval: {needed: above, above: 60}\n")
     run = run_dag(dag, logical_date=house.day)
