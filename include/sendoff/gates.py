@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience
@@ -78,11 +78,15 @@ def record_gates(ledger: Ledger, launch_key: str, results: Sequence[GateResult],
 
 
 def opens_at(window: SendWindow, zone: str, now: datetime) -> datetime | None:
-    """Give when a window opens next in a time zone, or None while it is open."""
+    """Give when a window opens next in a time zone (UTC), or None while it is open.
+
+    Where clocks are put back and its first minute comes twice, it opens twice.
+    """
     there = now.astimezone(ZoneInfo(zone))
     if _within(window, f"{there:%H:%M}"):
         return None
-    openings = (moment(there.date() + timedelta(days=n), window.earliest, zone) for n in (0, 1, 2))
+    firsts = (moment(there.date() + timedelta(days=n), window.earliest, zone) for n in (0, 1, 2))
+    openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
     return next(at for at in openings if at > now)
 
 

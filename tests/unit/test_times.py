@@ -173,6 +173,22 @@ def test_a_window_opens_at_its_local_time_also_where_the_clocks_change(
     assert opens_at(window("09:00", "20:00"), zone, utc(now)) == (opens and utc(opens))
 
 
+@pytest.mark.parametrize(
+    ("now", "opens"),
+    [
+        ("2026-10-25T00:10", "2026-10-25T00:30"),  # 02:10 for the first time
+        ("2026-10-25T00:40", None),
+        ("2026-10-25T01:10", "2026-10-25T01:30"),  # 02:10 for the second time
+        ("2026-10-25T01:40", None),
+        ("2026-10-25T19:01", "2026-10-26T01:30"),
+        ("2026-03-29T00:59", "2026-03-29T01:30"),  # where 02:30 is skipped
+    ],
+)
+def test_a_window_whose_first_minute_comes_twice_opens_twice(now: str, opens: str | None) -> None:
+    seen = opens_at(window("02:30", "20:00"), "Europe/Berlin", utc(now))
+    assert seen == (opens and utc(opens))
+
+
 @given(st.sampled_from(ZONES), moments, times, times)
 def test_a_window_that_is_closed_opens_later_and_within_two_days(
     zone: str, now: datetime, one: str, other: str
