@@ -59,7 +59,7 @@ class Audience:
     def without(self, reason: str, people: Identifiers) -> Audience:
         """Give it less some people, who are counted as dropped for a reason; others than its own are passed over."""
         if not len(people) or not len(self.identifiers):
-            return replace(self, dropped={reason: 0, **self.dropped})
+            return replace(self, dropped={**self.dropped, reason: self.dropped.get(reason, 0)})
         if people.kind != self.identifiers.kind:
             raise AudienceError(
                 f"{reason} has {people.kind} identifiers, the audience {self.identifiers.kind} ones"

@@ -230,6 +230,14 @@ def test_nobody_of_either_kind_can_be_taken_out() -> None:
     assert made.without("complained", empty("string")).identifiers == made.identifiers
 
 
+def test_reasons_stand_in_the_order_in_which_they_were_looked_at() -> None:
+    made = audience(device_id=[1, 2, 3]).without("complained", integers([1]))
+    made = (
+        made.without("bounced", integers([])).without("cap", integers([2])).without("bounced", integers([]))
+    )
+    assert list(made.dropped.items())[-3:] == [("complained", 1), ("bounced", 0), ("cap", 1)]
+
+
 def test_people_who_are_taken_out_for_one_reason_twice_are_counted_together() -> None:
     made = audience(device_id=[1, 2, 3]).without("cap", integers([1])).without("cap", integers([1, 2]))
     assert (list(made.identifiers), made.dropped["cap"]) == ([3], 2)
