@@ -215,6 +215,21 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ('owner: "\\U00110000"', "campaign.yaml:6: not YAML: found a number that is too large"),
         ("segment_size: " + "9" * 5000, "campaign.yaml:6: segment_size: found a number that is too large"),
         ("owner: [", "campaign.yaml:7: not YAML: "),
+        ("send:\n\tkind: now", "campaign.yaml:7: not YAML: found character '\\t' that cannot start any token; indent"),
+        ("owner: @crm", "campaign.yaml:6: not YAML: found character '@' that cannot start any token; quote a text"),
+        ("owner: now: crm", "campaign.yaml:6: not YAML: mapping values are not allowed here; quote a text that holds"),
+        ("owner: {{ x }} y", "campaign.yaml:6: not YAML: expected <block end>, but found '<scalar>'; quote a text"),
+        ('owner: "A" team', "campaign.yaml:6: not YAML: expected <block end>, but found '<scalar>'; quote a text"),
+        (
+            "send:\n    kind: now\n  time: x",
+            "campaign.yaml:8: not YAML: expected <block end>, but found '<block mapping start>'; begin the fields",
+        ),
+        ('schedule: "0 0 9 * * 1"', "campaign.yaml:6: schedule: found 6 fields; allowed: a cron expression of five"),
+        ('schedule: "0 9 * * ä"', "campaign.yaml:6: schedule: found a text of 9 characters; allowed: a cron"),
+        ("audience: {holdout: {percent: few}}",
+         "campaign.yaml:6: audience.holdout.percent: found 'few'; allowed: a number, such as 5"),
+        ("audience: {holdout: {percent: [5]}}",
+         "campaign.yaml:6: audience.holdout.percent: found a list; allowed: a number, such as 5"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_line_path_what_was_found_and_what_is_allowed(
@@ -249,6 +264,32 @@ def test_rules_are_checked_as_well_where_only_unknown_fields_are_wrong(tmp_path:
         "channels.inbox",
         "channels.inbox",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("channels: {andriod_push: }", "channels.andriod_push"),
+        ("channels: {andriod_push: , sms: {sender: S, text: T}}", "channels.andriod_push"),
+        (
+            "channels: {inbox: }\nvariants: {a: {percent: 50}, b: {percent: 50, channels: {imbox: {title: T}}}}",
+            "variants.b.channels.imbox",
+        ),
+    ],
+)
+def test_a_channel_with_a_wrong_name_is_the_only_mistake_that_is_told_of_channels(
+    tmp_path: Path, line: str, place: str
+) -> None:
+    rest = "message: {title: T, text: T}\npush_expiry: {length: 1, unit: hours}\n" + line
+    (found,) = problems(tmp_path, f"title: A\n{rest}\n")
+    assert f": {place}: found the unknown field " in found
+
+
+def test_what_is_not_of_channels_is_told_beside_a_wrong_name_of_one(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path, "title: A\nschedule_time_zone: Asia/Tokyo\nmessage: {text: T}\nchannels: {pusch: }\n"
+    )
+    assert [each.split(": ")[1] for each in found] == ["schedule_time_zone", "channels.pusch"]
 
 
 def test_the_text_of_a_message_is_never_quoted(tmp_path: Path) -> None:

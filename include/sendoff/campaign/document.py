@@ -16,6 +16,13 @@ import yaml
 
 Place = tuple[str | int, ...]
 
+_HINTS = (
+    (r"'\t' that cannot start", "indent with spaces, not tabs"),
+    ("that cannot start any token", "quote a text that begins with this character"),
+    ("mapping values are not allowed here", "quote a text that holds ': ', or mend the indentation"),
+    ("<block end>, but found '<scalar>'", "quote a text that begins with {, with [ or with a quote"),
+    ("but found '<block mapping start>'", "begin the fields of a mapping in the same column"),
+)
 _DEEPEST = 50  # levels, far more than a campaign needs
 
 
@@ -69,10 +76,15 @@ def read_document(path: Path) -> Document:
         document.problems.append(Problem(1, "", "found bytes that are not UTF-8; allowed: UTF-8"))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        document.problems.append(Problem(mark.line + 1 if mark else 1, "", f"not YAML: {error.problem}"))
+        text = f"not YAML: {error.problem}{_hint(error.problem or '')}"
+        document.problems.append(Problem(mark.line + 1 if mark else 1, "", text))
     except yaml.YAMLError:
         document.problems.append(Problem(1, "", "not YAML: it holds characters that YAML does not allow"))
     return document
+
+
+def _hint(words: str) -> str:
+    return next((f"; {hint}" for part, hint in _HINTS if part in words), "")
 
 
 def dotted(place: Place) -> str:

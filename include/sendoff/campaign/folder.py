@@ -28,6 +28,7 @@ _ALLOWED = {
     "string_type": "a text",
     "string_too_short": "a text that is not empty",
     "int_type": "a whole number",
+    **dict.fromkeys(("float_parsing", "float_type", "int_parsing"), "a number, such as 5"),
     "bool_type": "true or false",
     "date_type": "a date as YYYY-MM-DD",
 }
@@ -84,13 +85,15 @@ def campaign_schema() -> dict[str, Any]:
 def _checked(document: Document) -> Campaign | None:
     """Check the tree; where unknown fields are all that is wrong, look again without them for broken rules."""
     campaign, errors = _validated(document.tree)
-    if errors and all(error["type"] == "extra_forbidden" for error in errors):
-        errors += _validated(_without(document.tree, [error["loc"] for error in errors]))[1]
+    unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
+    if errors and len(unknown) == len(errors):
+        errors += _validated(_without(document.tree, unknown))[1]
+    is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
     for error in errors:
         if error["type"] != "too_short" or not any(
             _lies_within(other["loc"], error["loc"]) for other in errors
         ):
-            _report(document, error)
+            _report(document, error, is_channel_unknown=is_channel_unknown)
     return campaign
 
 
@@ -124,12 +127,19 @@ def _leads_to(loc: Place, place: Place) -> bool:
     return all(step in steps for step in place)
 
 
-def _report(document: Document, error: ErrorDetails) -> None:
+def _report(document: Document, error: ErrorDetails, *, is_channel_unknown: bool) -> None:
+    """Report an error; not that the content lacks a channel where one has only a wrong name."""
     if error["type"] == "campaign_rules":
         for path, text in error["ctx"]["broken"]:
-            document.report(path, text)
+            if not (is_channel_unknown and _is_about_channels(path)):
+                document.report(path, text)
     else:
         document.report(error["loc"], _sentence(error))
+
+
+def _is_about_channels(path: Sequence[str]) -> bool:
+    place = path[2:] if path[0] == "variants" else path
+    return place[:1] in (("message",), ("channels",), ("push_expiry",))
 
 
 def _sentence(error: ErrorDetails) -> str:

@@ -39,7 +39,8 @@ _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 def _cron(schedule: str) -> str:
     fields = schedule.split()
     if schedule not in _PRESETS and not (len(fields) == 5 and all(map(_CRON_FIELD.fullmatch, fields))):
-        raise problem(shown(schedule), f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
+        found = shown(schedule) if len(fields) in (1, 5) else f"{len(fields)} fields"
+        raise problem(found, f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
     return schedule
 
 
