@@ -17,6 +17,7 @@ from sendoff.audience import Audience
 from sendoff.errors import LedgerUnavailableError, NoSlotError, NotFoundError, SettingsError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
+from sendoff.ledger.dispatches import Recent
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.rates import AHEAD
 from sendoff.ledger.tables import metadata
@@ -172,6 +173,49 @@ def test_an_outcome_that_comes_after_the_lease_still_counts(ledger: Ledger) -> N
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + timedelta(hours=1))
     assert ledger.dispatches.of_launch(KEY)[0].state == "accepted"
     assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+
+
+@pytest.mark.parametrize(
+    ("late", "recent"),
+    [
+        (Accepted(200, 17), Recent(2, 1, 0)),
+        (Refused(400, "no such app"), Recent(2, 2, 0)),
+        (InDoubt("no answer"), Recent(2, 1, 1)),
+        (NotProcessed("no connection"), Recent(1, 1, 0)),
+    ],
+)
+def test_a_request_of_which_two_things_were_recorded_counts_once(
+    ledger: Ledger, late: Outcome, recent: Recent
+) -> None:
+    freeze(ledger, 1, 2, 3, 4)
+    refused, slow = (ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) for _ in range(2))
+    assert refused is not None
+    assert slow is not None
+    ledger.dispatches.record(refused, Refused(400, "no such app"), NOW)
+    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert ledger.dispatches.recent(KEY, 10, None) == Recent(2, 1, 1)
+    ledger.dispatches.record(slow, late, NOW + 2 * LEASE)
+    assert ledger.dispatches.recent(KEY, 10, None) == recent
+
+
+def test_an_attempt_that_went_into_doubt_twice_is_one_doubt(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    slow = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert slow is not None
+    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    ledger.dispatches.record(slow, InDoubt("no answer"), NOW + 2 * LEASE)
+    assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
+    assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+def test_an_attempt_that_was_not_made_after_all_is_no_doubt(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    for outcome in (NotProcessed("the claim is too old"), InDoubt("no answer")):
+        slow = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+        assert slow is not None
+        assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+        ledger.dispatches.record(slow, outcome, NOW + 2 * LEASE)
+    assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
 
 
 def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:

@@ -190,8 +190,8 @@ class Dispatches:
     ) -> bool:
         """Plan a dispatch in doubt again, or write it off, and keep the decision; False where that is not possible.
 
-        It is not where the dispatch is not in doubt, nor, to plan it, where its launch is over. ``doubts``: only if it
-        went into doubt so often. Raises NotFoundError for a dispatch that the ledger does not hold.
+        It is not where the dispatch is not in doubt, nor, to plan it, where its launch is over. ``doubts``: only if so
+        many of its attempts went into doubt. Raises NotFoundError for a dispatch that the ledger does not hold.
         """
         change = sa.update(dispatches).where(
             dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == "in_doubt"
@@ -297,13 +297,17 @@ class Dispatches:
             return frozenset(connection.scalars(query))
 
     def recent(self, launch_key: str, newest: int, since: datetime | None) -> Recent:
-        """Count what became of the newest so many requests of a launch, of those after a moment."""
+        """Count what became of the newest so many requests of a launch, of those after a moment.
+
+        Each counts once, as what was recorded of it last: a doubt about a worker that was silent may end in an answer.
+        """
         query = (
             sa.select(outcomes.c.kind, dispatches.c.state)
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
             .where(
                 dispatches.c.launch_key == launch_key,
                 outcomes.c.kind.in_(("accepted", "refused", "in_doubt")),
+                sa.not_(_recorded_later("accepted", "refused", "in_doubt", "not_processed")),
             )
             .order_by(outcomes.c.id.desc())
             .limit(newest)
@@ -535,11 +539,32 @@ _OF_UNFINISHED = dispatches.c.launch_key.in_(
 )
 
 
+def _recorded_later(*kinds: str) -> sa.Exists:
+    """Say whether something of the same attempt was recorded after an outcome."""
+    later = outcomes.alias("later")
+    return (
+        sa.exists()
+        .where(
+            later.c.dispatch_key == outcomes.c.dispatch_key,
+            later.c.attempt == outcomes.c.attempt,
+            later.c.kind.in_(kinds),
+            later.c.id > outcomes.c.id,
+        )
+        .correlate(outcomes)
+    )
+
+
 def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
-    query = sa.select(sa.func.count()).select_from(outcomes)
-    return query.where(
-        outcomes.c.dispatch_key == dispatch_key, outcomes.c.kind == "in_doubt"
-    ).scalar_subquery()
+    """Count the attempts of a dispatch that are in doubt, or were before evidence came."""
+    return (
+        sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
+        .where(
+            outcomes.c.dispatch_key == dispatch_key,
+            outcomes.c.kind == "in_doubt",
+            sa.not_(_recorded_later("refused", "not_processed")),
+        )
+        .scalar_subquery()
+    )
 
 
 def _check_there(connection: sa.Connection, dispatch_key: str) -> None:
