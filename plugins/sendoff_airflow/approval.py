@@ -70,7 +70,7 @@ class ApproveLaunchOperator(ApprovalOperator):
         with closing(ledger(self.ledger_conn_id)) as book:
             if not _decide(book, self.launch_key, "approved" if approved else "rejected", who, why):
                 self.log.warning(
-                    "launch %s was decided on before %s answered: the answer changes nothing, the ledger has the last word",
+                    "launch %s was decided on before %s answered: the ledger has the last word",
                     self.launch_key,
                     who,
                 )
