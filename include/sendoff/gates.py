@@ -22,12 +22,14 @@ from zoneinfo import ZoneInfo
 from sendoff.audience import Audience
 from sendoff.campaign import Campaign, Edition
 from sendoff.campaign.gates import Duration, SendWindow, Spread
-from sendoff.campaign.schedule import Now, Once, Schedule, Triggered
+from sendoff.campaign.schedule import Now, Once, Recurring, Schedule, Triggered
 from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE, moment
 from sendoff.errors import GateError, LateError
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.segments import Segment
+
+_A_YEAR = 366  # days; in a year the clocks have changed in every way
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,19 +200,33 @@ def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedu
 
 
 def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:
-    """Yield the first and last time of day at which the service sends, as the window's clock shows it."""
+    """Yield the first and last time of day at which the service sends, and what lies between them beyond midnight.
+
+    As the window's clock shows them, on each day of the first year: clocks change, and not all at once.
+    """
     if isinstance(send, Now):
         return
-    day = send.date if isinstance(send, Once) else send.start
     there = window.time_zone if window.time_zone != QUERY_ZONE else people or send.time_zone
-    for time in (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,):
-        if day is None or OWN_ZONE in (
-            send.time_zone,
-            there,
-        ):  # each person's own clock shows what the file says
-            yield time
-        else:
-            yield f"{moment(day, time, send.time_zone).astimezone(ZoneInfo(there)):%H:%M}"
+    times = (
+        (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time, send.time)
+    )
+    days = _days_of(send)
+    if not days or send.time_zone in (OWN_ZONE, there):  # the window's clock shows what the file says
+        yield from times
+        return
+    for day in days:
+        first, last = (moment(day, time, send.time_zone).astimezone(ZoneInfo(there)) for time in times)
+        yield from (f"{first:%H:%M}", f"{last:%H:%M}")
+        if first.date() != last.date():  # all night long
+            yield from ("23:59", "00:00")
+
+
+def _days_of(send: Once | Recurring | Triggered) -> list[date]:
+    """Give the days on which the service may send, of those to come the first year."""
+    if isinstance(send, Once):
+        return [send.date] if send.date else []
+    days = (send.start + timedelta(days=n) for n in range(_A_YEAR))
+    return [day for day in days if send.end == "never" or day <= send.end]
 
 
 def _spread(spread: Spread, segments: Sequence[Segment]) -> GateResult:

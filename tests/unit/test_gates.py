@@ -238,6 +238,65 @@ def test_a_moment_of_sending_lies_in_the_window(
     assert (seen.is_open, seen.saw) == (is_open, saw)
 
 
+def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more: Any) -> dict[str, Any]:
+    hours = {"earliest": earliest, "latest": latest}
+    return {
+        "kind": "triggered",
+        "time_zone": zone,
+        **DAYS,
+        "trigger": {"kind": "api"},
+        "window": hours,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("send", "gates", "is_open", "saw"),
+    [
+        # both ends are within the window, and the night between them is not
+        (triggered("UTC"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        (triggered("UTC", "00:00", "12:00"), window("Asia/Tokyo", "08:00", "21:00"), True, "sending at 09:00, 21:00"),
+        (triggered("UTC", "12:00", "23:30"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        (triggered("UTC"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 08:59, 09:00"),
+        (triggered("Asia/Tokyo"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 23:59"),
+        (triggered("Asia/Tokyo"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        # in summer past midnight
+        (triggered("UTC", "08:00", "22:30"), window("Europe/Rome", "08:00", "23:59"), False, "sending at 00:00, 00:30"),
+    ],
+)  # fmt: skip
+def test_a_triggered_campaign_may_send_only_within_the_window_all_the_time(
+    send: dict[str, Any], gates: dict[str, Any], is_open: bool, saw: str
+) -> None:
+    seen = gate("window", {"window": gates}, send=send)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+
+
+def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
+    return {"kind": "recurring", "time": time, "time_zone": zone, "start": start, "end": end}
+
+
+@pytest.mark.parametrize(
+    ("send", "is_open", "saw"),
+    [
+        (recurring("20:30", "UTC", "2026-03-02", "never"), False, "sending at 22:30"),
+        (recurring("20:30", "UTC", "2026-03-02", "2026-03-29"), False, "sending at 22:30"),
+        (recurring("20:30", "UTC", "2026-03-02", "2026-03-28"), True, "sending at 21:30"),
+        (recurring("19:30", "UTC", "2026-03-02", "never"), True, "sending at 20:30, 21:30"),
+        (recurring("21:45", "Europe/Berlin", "2026-03-02", "never"), True, "sending at 21:45"),
+        # five hours in most of March, six in the rest of the year
+        (recurring("15:45", "America/New_York", "2026-03-02", "never"), True, "sending at 20:45, 21:45"),
+        (recurring("16:00", "America/New_York", "2026-03-09", "2026-03-27"), True, "sending at 21:00"),
+        (recurring("16:00", "America/New_York", "2026-03-09", "never"), False, "sending at 22:00"),
+        (triggered("UTC", "10:00", "20:30"), False, "sending at 22:30"),
+    ],
+)
+def test_what_is_sent_again_and_again_stays_in_the_window_when_clocks_change(
+    send: dict[str, Any], is_open: bool, saw: str
+) -> None:
+    seen = gate("window", {"window": window("Europe/Berlin", "10:00", "21:45")}, send=send)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+
+
 def test_every_zone_of_the_query_sends_within_the_window_of_one() -> None:
     parts = [
         Segment(integers([1]), Edition(time_zone="Europe/Dublin")),
