@@ -185,7 +185,8 @@ class DispatchOperator(BaseOperator):
     limit or the next wave, the task waits in the triggerer, which takes no worker and no retry.
 
     Returns how many dispatches this one saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited. It fails
-    for good where the service refused a dispatch, after the others were made, and is skipped where it became too late.
+    for good where the service refused a dispatch, after the others were made. A launch that became too late is stopped:
+    the task is done without sending what was still planned, and the report counts these people as not sent.
 
     :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
     :param worker: tells mapped tasks apart in the ledger
