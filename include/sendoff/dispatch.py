@@ -51,12 +51,14 @@ _log = logging.getLogger(__name__)
 LEASE = timedelta(minutes=5)
 """How long a worker may be silent about a dispatch; well above the client's time-outs."""
 
+_OLDEST_CLAIM = LEASE / 10  # a worker that slept longer may have lost its claim, and makes no request of it
 _LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
 _USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
 _RECORDINGS = 12  # tries to record an outcome, over about two minutes: well within the lease
 _PAUSE = timedelta(seconds=30)  # after which a worker looks whether a launch goes on that somebody paused
 _ENDED = frozenset({"rejected", "stopped"})
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
+_TOO_OLD = NotProcessed("the claim is too old")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +160,13 @@ def work(
             continue
         if claim.not_before and (ahead := (claim.not_before - now()).total_seconds()) > 0:
             sleep(ahead)
-        outcome = _attempt(sender, claim, campaign, launch)
+        outcome = _attempt(sender, claim, campaign, launch, now=now, send_until=moment + _OLDEST_CLAIM)
         _record(ledger, claim, outcome, now, sleep)
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
+        if outcome is _TOO_OLD:
+            continue
         if isinstance(outcome, NotProcessed):
             _be_patient(ledger, launch.connection, outcome, now())
             continue
@@ -318,12 +322,21 @@ def _why_held(ledger: Ledger, launch_key: str) -> str:
     return held[-1].why or "" if held else "somebody must agree first"
 
 
-def _attempt(sender: Sender, claim: Claim, campaign: Campaign, launch: Launch) -> Outcome:
+def _attempt(
+    sender: Sender,
+    claim: Claim,
+    campaign: Campaign,
+    launch: Launch,
+    *,
+    now: Callable[[], datetime],
+    send_until: datetime,
+) -> Outcome:
+    """Make the request of a claim, unless it is so old that somebody may have decided about it by now."""
     try:
         send = sender.request(claim, campaign, launch)
     except PermanentError as error:
         return NotProcessed(str(error), permanent=True)
-    return send()
+    return send() if now() < send_until else _TOO_OLD
 
 
 def _record(

@@ -298,6 +298,75 @@ def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(ledger: Ledge
     assert ledger.dispatches.states(KEY) == {"planned": 1}
 
 
+class Sleepy(Ledger):
+    """A ledger whose worker is frozen right after its first claim, while others look for dead workers and decide."""
+
+    def __init__(self, url: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(url)
+        self._meanwhile = [meanwhile]
+        claim = self.dispatches.claim
+
+        def claim_and_sleep(*arguments: Any, **more: Any) -> Any:
+            claimed = claim(*arguments, **more)
+            if self._meanwhile:
+                self._meanwhile.pop()()
+            return claimed
+
+        self.dispatches.claim = claim_and_sleep  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("somebody_looks", [True, False])
+def test_a_worker_that_slept_after_its_claim_makes_no_request_of_it_and_claims_again(
+    service_process: Any, ledger: Ledger, sender: Sender, somebody_looks: bool
+) -> None:
+    freeze(ledger, count=2)
+    clock = Clock()
+
+    def meanwhile() -> None:
+        clock.sleep(2 * LEASE.total_seconds() if somebody_looks else LEASE.total_seconds() / 10)
+        if somebody_looks:
+            assert ledger.dispatches.expire_leases(KEY, clock.now()) == 1
+
+    slow = Sleepy(ledger._database.name, meanwhile)
+    assert work(slow, KEY, sender, now=clock.now, sleep=clock.sleep) == Tally(accepted=1)
+    slow.close()
+    assert targeted(service_process, ledger) == [1, 2]
+    assert ledger.dispatches.of_launch(KEY)[0].attempt == 2
+    assert ledger.dispatches.reasons(KEY, "not_processed") == ["the claim is too old"]
+
+
+def test_a_worker_that_slept_while_its_launch_was_stopped_sends_nothing(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=2)
+    clock = Clock()
+    before = service_process.admin("campaigns")["total"]
+
+    def meanwhile() -> None:
+        clock.sleep(2 * LEASE.total_seconds())
+        stop(ledger, KEY, "ann", "wrong picture", now=clock.now())
+
+    slow = Sleepy(ledger._database.name, meanwhile)
+    assert work(slow, KEY, sender, now=clock.now, sleep=clock.sleep) == Tally()
+    slow.close()
+    assert service_process.admin("campaigns")["total"] == before
+    assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+def test_a_worker_that_slept_too_long_for_its_place_in_the_rate_makes_no_request_of_it(
+    ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=4)
+    clock = Clock()
+
+    def oversleep(seconds: float) -> None:
+        clock.sleep(seconds if clock.slept else LEASE.total_seconds())
+
+    fast = replace(sender, rate=10.0)
+    assert work(ledger, KEY, fast, now=clock.now, sleep=oversleep) == Tally(accepted=2)
+    assert sorted(each.attempt for each in ledger.dispatches.of_launch(KEY)) == [1, 2]
+
+
 @pytest.mark.parametrize("state", ["rejected", "stopped"])
 def test_what_is_rejected_or_stopped_is_not_sent_and_counts_as_made(
     ledger: Ledger, sender: Sender, state: str
