@@ -3,7 +3,7 @@
 .. code-block:: text
 
     least, most .. the people who are sent to
-    change ....... the audience, whole with its holdout, against that of the campaign's last launch
+    change ....... the audience, whole with its holdout and before a size limit, against that of the last launch
     unusable ..... rows without an identifier that can be used; one that came twice can be
     lateness ..... the time since the launch was due; closed, the launch is skipped
     window ....... the times at which people are reached; what is sent at once waits for it instead
@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -128,7 +128,7 @@ def _results(
     if gates.most is not None:
         yield GateResult("most", people <= gates.most, f"{people:,} people", f"at most {gates.most:,}")
     if gates.change is not None and audience:
-        yield _change(gates.change, len(audience.identifiers), previous)
+        yield _change(gates.change, audience, previous)
     if gates.unusable is not None and audience:
         yield _unusable(gates.unusable, audience)
     if gates.lateness:
@@ -154,15 +154,23 @@ def _least(least: int, people: int | None) -> GateResult:
     return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 
-def _change(most: float, people: int, previous: Launch | None) -> GateResult:
+def _change(most: float, audience: Audience, previous: Launch | None) -> GateResult:
     allowed = f"at most {most:g} % more or fewer than in the last launch"
-    if previous is None or not previous.audience:
-        return GateResult("change", True, f"an audience of {people:,}, and no launch before", allowed)
-    change = 100 * (people - previous.audience) / previous.audience
+    people, found = _before_size_limit(len(audience.identifiers), audience.dropped)
+    before, last = _before_size_limit(previous.audience, previous.dropped) if previous else (0, "")
+    if not before:
+        return GateResult("change", True, f"an audience of {found}, and no launch before", allowed)
+    change = 100 * (people - before) / before
     direction = "more" if change >= 0 else "fewer"
-    than = f"{direction} than the {previous.audience:,} of the last launch"
-    saw = f"an audience of {people:,}, {abs(change):.1f} % {than}"
+    saw = f"an audience of {found}, {abs(change):.1f} % {direction} than the {last} of the last launch"
     return GateResult("change", abs(change) <= most, saw, allowed)
+
+
+def _before_size_limit(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
+    """Give how many people a run's size limit was applied to, and the same in words."""
+    cut = dropped.get("size_limit", 0)
+    people = kept + cut
+    return people, f"{people:,} (before the size limit)" if cut else f"{people:,}"
 
 
 def _unusable(most: float, audience: Audience) -> GateResult:

@@ -20,6 +20,7 @@ from sendoff.identifiers import integers
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.outcome import Accepted
 from sendoff.period import Period
 from sendoff.segments import Segment
 
@@ -462,3 +463,59 @@ def test_the_change_is_against_the_launch_of_the_period_before(ledger: Ledger, w
     connection.close()
     with pytest.raises(GateError, match=r"gates.change: found an audience of 7, 40.0 % more than the 5"):
         prepared(ledger, warehouse, {"change": 20}, period=tomorrow)
+
+
+def test_the_change_does_not_count_a_size_limit(ledger: Ledger, warehouse: str) -> None:
+    periods = [Period(PERIOD.start + timedelta(days=n), PERIOD.end + timedelta(days=n)) for n in range(4)]
+    prepared(ledger, warehouse, {"change": 20}, period=periods[0])
+    test = prepared(ledger, warehouse, {"change": 20}, period=periods[1], size_limit=2)
+    assert test.audience == 2
+    whole = prepared(ledger, warehouse, {"change": 20}, period=periods[2])
+    said = {
+        launch.launch_key: ledger.decisions.of_launch(launch.launch_key)[0].detail for launch in (test, whole)
+    }
+    seen = {
+        key: next(gate["saw"] for gate in (detail or {})["gates"] if gate["name"] == "change")
+        for key, detail in said.items()
+    }
+    assert seen == {
+        test.launch_key: "an audience of 5 (before the size limit), 0.0 % more than the 5 of the last launch",
+        whole.launch_key: "an audience of 5, 0.0 % more than the 5 (before the size limit) of the last launch",
+    }
+    fewer = CampaignFolder(
+        "spring",
+        campaign(gates={"change": 10}),
+        "SELECT device_id FROM devices WHERE device_id < 5",
+        Path("spring"),
+    )
+    with pytest.raises(GateError, match=r"found an audience of 4 \(before the size limit\), 20.0 % fewer"):
+        prepare_launch(
+            ledger, fewer, warehouses=lambda _: warehouse, now=NOW, period=periods[3], size_limit=3
+        )
+
+
+def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_sent(
+    ledger: Ledger, warehouse: str
+) -> None:
+    periods = [Period(PERIOD.start + timedelta(days=n), PERIOD.end + timedelta(days=n)) for n in range(5)]
+
+    def last() -> Launch | None:
+        return ledger.launches.previous("sendoff_default", "spring", periods[4])
+
+    def decide(launch: Launch, kind: str) -> None:
+        assert ledger.decisions.decide(launch.launch_key, kind, "ann", None, now=NOW)
+
+    first, sent, unsent, rejected = (prepared(ledger, warehouse, {}, period=each) for each in periods[:4])
+    assert last() == rejected
+    decide(rejected, "held")
+    decide(rejected, "rejected")
+    assert last() == unsent
+    decide(unsent, "stopped")
+    assert last() == sent
+    claim = ledger.dispatches.claim(sent.launch_key, worker="w", now=NOW, lease=timedelta(minutes=5))
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+    decide(sent, "stopped")
+    assert (found := last()) is not None
+    assert found.launch_key == sent.launch_key  # somebody was sent to
+    assert first != found

@@ -68,11 +68,17 @@ class Launches:
         return found
 
     def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
-        """Give a campaign's newest launch for a period that ended before this one, of its partition if there is one."""
+        """Give a campaign's newest launch for a period that ended before this one, of its partition if there is one.
+
+        One that was rejected, or stopped before anything of it was sent, is no measure for others and passed over.
+        """
+        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = _LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             launches.c.period_end < period.end,
+            launches.c.state != "rejected",
+            sa.or_(launches.c.state != "stopped", is_sent.correlate(launches)),
         ).order_by(
             launches.c.partition.is_not_distinct_from(period.partition).desc(),
             launches.c.period_end.desc(),
