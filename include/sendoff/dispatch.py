@@ -123,7 +123,8 @@ def work(
     """Send the planned dispatches of a launch, one after the other, until none is left that may be sent.
 
     Raises NotYetError, with the time to call again, where it is too early: outside of the window, between two waves,
-    while somebody has paused the launch or set a brake, or where the service asked for patience. Raises another
+    while somebody has paused the launch or set a brake, where the service asked for patience, or while the last
+    requests are in flight of a campaign that sends again what a dead worker leaves in doubt. Raises another
     RetryableError where the service could not be reached. In both cases what was planned stays planned, and calling
     again goes on at the same dispatch. Raises GateError while the launch is held, and another PermanentError where a
     person must change something first, such as a secret. A launch that has become too late is stopped, and one whose
@@ -165,8 +166,6 @@ def work(
         _log.info(
             "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
         )
-        if outcome is _TOO_OLD:
-            continue
         if isinstance(outcome, NotProcessed):
             _be_patient(ledger, launch.connection, outcome, now())
             continue
@@ -276,7 +275,10 @@ def _goes_on(
     )  # before its progress: another worker may open a wave at any time
     progress = ledger.dispatches.progress(launch_key)
     planned = [part for part in progress if part.state == "planned"]
-    if not planned or launch.state in _ENDED:
+    if launch.state in _ENDED:
+        return False
+    if not planned:
+        _check_nothing_may_return(ledger, launch_key, campaign)
         return False
     if launch.state == "held":
         raise GateError(
@@ -300,6 +302,15 @@ def _goes_on(
         raise NotYetError(f"launch {launch_key}: wave {launch.wave} is in flight", until)
     open_next_wave(ledger, launch, spread, now=now)
     return True
+
+
+def _check_nothing_may_return(ledger: Ledger, launch_key: str, campaign: Campaign) -> None:
+    """Raise NotYetError while the doubt that a dead worker leaves would be sent again, and somebody must be there."""
+    if campaign.on_doubt == "resend" and (expiry := ledger.dispatches.next_expiry(launch_key)):
+        raise NotYetError(
+            f"launch {launch_key}: its last requests are in flight, and are sent again if their workers are dead",
+            expiry + timedelta(seconds=1),
+        )
 
 
 def _check_not_paused(ledger: Ledger, launch: Launch, now: datetime) -> None:
@@ -390,6 +401,8 @@ def worker_name() -> str:
 
 def _be_patient(ledger: Ledger, connection: str, outcome: NotProcessed, now: datetime) -> None:
     """Keep the service's wish for patience for all workers of the connection; raise where waiting is of no use."""
+    if outcome is _TOO_OLD:  # the service said nothing, and the next claim is new
+        return
     said = f"nothing was sent: {outcome.reason}"
     if outcome.permanent:
         raise PermanentError(said)

@@ -203,6 +203,29 @@ def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sen
     assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
 
 
+def test_what_the_last_worker_left_is_sent_again_where_the_campaign_says_so(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": "resend"}))
+    ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
+    with pytest.raises(NotYetError, match="last requests are in flight") as caught:
+        work(ledger, KEY, sender, now=lambda: NOW + timedelta(minutes=1))
+    assert caught.value.until == NOW + LEASE + timedelta(seconds=1)
+    assert work(ledger, KEY, sender, now=lambda: caught.value.until) == Tally(accepted=1)
+    assert targeted(service_process, ledger) == [1, 2]
+
+
+@pytest.mark.parametrize(("on_doubt", "is_stopped"), [("hold", False), ("resend", True)])
+def test_nobody_waits_for_the_last_worker_where_nothing_would_be_sent_again(
+    ledger: Ledger, sender: Sender, on_doubt: str, is_stopped: bool
+) -> None:
+    freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": on_doubt}))
+    ledger.dispatches.claim(KEY, worker="other", now=NOW, lease=LEASE)
+    if is_stopped:
+        stop(ledger, KEY, "ann", "wrong picture", now=NOW)
+    assert work(ledger, KEY, sender, now=lambda: NOW) == Tally()
+
+
 def test_a_request_that_cannot_be_written_leaves_everything_planned(ledger: Ledger, sender: Sender) -> None:
     template = {"title": "Spring", "template": {"id": 5, "channels": ["email"]}}
     freeze(ledger, campaign=Campaign.model_validate(template), identified_by="device_uuid")

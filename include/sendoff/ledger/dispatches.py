@@ -341,6 +341,15 @@ class Dispatches:
                 connection.execute(self._database.insert_or_pass(outcomes), doubt)
         return len(expired)
 
+    def next_expiry(self, launch_key: str) -> datetime | None:
+        """Give until when the first of the workers that are sending a launch may be silent; None: none is."""
+        query = sa.select(sa.func.min(dispatches.c.lease_until)).where(
+            dispatches.c.launch_key == launch_key, dispatches.c.state == "in_flight"
+        )
+        with self._database.read() as connection:
+            expiry: datetime | None = connection.scalar(query)
+        return expiry
+
     def of_launch(self, launch_key: str) -> list[Dispatch]:
         """Give the dispatches of a launch in the order of their segments."""
         query = sa.select(*_DISPATCH)
