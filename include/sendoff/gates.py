@@ -25,7 +25,7 @@ from sendoff.campaign.gates import Duration, SendWindow, Spread
 from sendoff.campaign.schedule import Now, Once, Recurring, Schedule, Triggered
 from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE, moment
 from sendoff.errors import GateError, LateError
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision
 from sendoff.ledger.launches import Launch
 from sendoff.segments import Segment
 
@@ -73,10 +73,10 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         raise kind(f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}")
 
 
-def record_gates(ledger: Ledger, launch_key: str, results: Sequence[GateResult], *, now: datetime) -> None:
-    """Keep in the ledger what the gates of a launch said when it was frozen."""
+def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
+    """Give the decision that keeps what the gates of a launch said when it was frozen."""
     detail = {"gates": [asdict(result) for result in results]}
-    ledger.decisions.record(launch_key, "gates", "sendoff", None, detail, now=now)
+    return Decision(launch_key, "gates", "sendoff", None, detail, now)
 
 
 def opens_at(window: SendWindow, zone: str, now: datetime) -> datetime | None:

@@ -16,7 +16,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Edition
 from sendoff.campaign.schedule import Once
 from sendoff.campaign.values import QUERY_ZONE
 from sendoff.errors import AudienceError, OvertakenError, PermanentError
-from sendoff.gates import GateResult, gates_of, raise_if_closed, record_gates
+from sendoff.gates import GateResult, gates_decision, gates_of, raise_if_closed
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
@@ -86,14 +86,14 @@ def prepare_launch(
     key = launch_key(connection, folder.name, period, resend)
     if frozen := ledger.launches.find(key):
         return frozen
-    decision = _resent(folder.name, key, resend, reason, who, moment)
+    resent = _resent(folder.name, key, resend, reason, who, moment)
     asked = _ask(folder, period=period, warehouses=warehouses, now=moment)
     for _ in range(_MOST_PLANS):
         seen = ledger.launches.count(connection) if folder.campaign.audience.depend_on_launches else None
         plan = _plan(ledger, folder, asked, period=period, size_limit=size_limit, due_at=due_at, now=moment)
         raise_if_closed(folder.name, plan.gates)
         try:
-            launch = ledger.launches.freeze(
+            return ledger.launches.freeze(
                 key,
                 connection=connection,
                 campaign=folder.name,
@@ -108,7 +108,7 @@ def prepare_launch(
                 sends_at=plan.sends_at,
                 left_out=plan.left_out,
                 seen=seen,
-                decision=decision,
+                decisions=[*resent, gates_decision(key, plan.gates, moment)],
             )
         except OvertakenError:
             if frozen := ledger.launches.find(key):
@@ -116,9 +116,6 @@ def prepare_launch(
             _log.info(
                 "campaign %s: another launch was made meanwhile, so this one is planned again", folder.name
             )
-            continue
-        record_gates(ledger, key, plan.gates, now=moment)
-        return launch
     raise OvertakenError(f"campaign {folder.name}: {_MOST_PLANS} times another launch was made meanwhile")
 
 
@@ -145,15 +142,16 @@ def plan_launch(
 
 def _resent(
     campaign: str, key: str, resend: int, reason: str | None, who: str | None, now: datetime
-) -> Decision | None:
+) -> list[Decision]:
+    """Give the decision to send a period again, where that is what the launch does."""
     if not resend:
-        return None
+        return []
     if not reason or not reason.strip():
         raise PermanentError(
             f"campaign {campaign}: resend {resend} sends a period again that may have been sent before; "
             "found no reason; allowed: a reason, as text"
         )
-    return Decision(key, "resend", who or "unknown", reason.strip(), {"resend": resend}, now)
+    return [Decision(key, "resend", who or "unknown", reason.strip(), {"resend": resend}, now)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
@@ -36,7 +37,7 @@ def freeze(
     sends_at: datetime | None = NOW,
     seen: int | None = None,
     resend: int = 0,
-    decision: Decision | None = None,
+    decisions: Sequence[Decision] = (),
 ) -> Launch:
     parts = segments or [Segment(integers([1, 2])), Segment(integers([3, 4]))]
     people = parts[0].identifiers or empty("integer")
@@ -56,7 +57,7 @@ def freeze(
         sends_at=sends_at,
         left_out=left_out,
         seen=seen,
-        decision=decision,
+        decisions=decisions,
     )
 
 
@@ -187,10 +188,10 @@ def test_launches_of_another_connection_reach_nobody_of_this_one(ledger: Ledger)
 def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledger) -> None:
     launch = freeze(ledger)
     again = Decision(launch.launch_key, "resend", "ann", "the link was broken", None, NOW)
-    freeze(ledger, resend=1, decision=again)
+    freeze(ledger, resend=1, decisions=[again])
     assert ledger.decisions.of_launch(launch.launch_key) == [again]
     with pytest.raises(OvertakenError):
-        freeze(ledger, resend=2, decision=again, seen=0)
+        freeze(ledger, resend=2, decisions=[again], seen=0)
     assert len(ledger.decisions.of_launch(launch.launch_key)) == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
@@ -120,15 +121,31 @@ def test_a_launch_whose_people_all_went_to_the_other_is_none(
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
 
 
+@pytest.mark.parametrize("audience", [CAPPED, {}])
 def test_the_same_launch_that_was_made_elsewhere_is_given(
     ledger: Ledger,
     elsewhere: Ledger,
     prepare: Callable[..., Launch],
     before_it_writes: list[Callable[[], object]],
+    audience: dict[str, Any],
 ) -> None:
     made: list[Launch] = []
-    before_it_writes.append(lambda: made.append(prepare(elsewhere, "first", 1, 5)))
-    assert [prepare(ledger, "first", 1, 5)] == made
+    before_it_writes.append(lambda: made.append(prepare(elsewhere, "first", 1, 5, audience)))
+    assert [prepare(ledger, "first", 1, 5, audience)] == made
+    assert [each.kind for each in ledger.decisions.of_launch(made[0].launch_key)] == ["gates"]
+
+
+def test_a_launch_is_never_without_what_its_gates_said_whenever_its_process_dies(
+    ledger: Ledger, prepare: Callable[..., Launch], before_it_writes: list[Callable[[], object]]
+) -> None:
+    def die() -> None:
+        raise ConnectionAbortedError("the process died")
+
+    before_it_writes.extend([lambda: None, die])  # after its first transaction
+    with suppress(ConnectionAbortedError):
+        prepare(ledger, "first", 1, 5)
+    (launch,) = ledger.launches.search()
+    assert [each.kind for each in ledger.decisions.of_launch(launch.launch_key)] == ["gates"]
 
 
 def test_rules_that_look_at_no_launch_cannot_be_overtaken(

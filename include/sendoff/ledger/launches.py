@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,8 @@ from sendoff.identifiers import Identifiers, Kind, empty, from_bytes, union
 from sendoff.ledger.database import Database
 from sendoff.ledger.decisions import Decision
 from sendoff.ledger.fates import Fate, fate
-from sendoff.ledger.tables import audience_groups, audiences, decisions, dispatches, launches
+from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.tables import decisions as decisions_table
 from sendoff.ledger.tables import left_out as left_out_table
 from sendoff.ledger.tables import segments as segments_table
 from sendoff.period import Period, dispatch_key
@@ -127,13 +128,13 @@ class Launches:
         sends_at: datetime | None = None,
         left_out: Mapping[str, Identifiers] | None = None,
         seen: int | None = None,
-        decision: Decision | None = None,
+        decisions: Sequence[Decision] = (),
     ) -> Launch:
         """Store a launch with its audience, segments and planned dispatches, all or nothing.
 
         ``audience`` is None where the service chooses the people. ``left_out``: whom the query named and the launch is
-        not sent to, by reason. ``decision``: by which it is made, and which is kept with it. Where another process
-        froze the same key first, its launch is given and this audience is forgotten.
+        not sent to, by reason. ``decisions``: by which it is made, and which are kept with it, in this order. Where
+        another process froze the same key first, its launch is given; this audience and these decisions are forgotten.
 
         ``seen``: how many launches of the connection were known when it was decided who is left out; None where that
         does not depend on them. Raises OvertakenError, and stores nothing, where there are others by now.
@@ -160,8 +161,8 @@ class Launches:
                 _insert_audience(link, launch_key, audience)
                 _insert_left_out(link, launch_key, left_out or {})
                 _insert_segments(link, launch_key, segments)
-                if decision is not None:
-                    link.execute(sa.insert(decisions), asdict(decision))
+                if decisions:
+                    link.execute(sa.insert(decisions_table), [asdict(each) for each in decisions])
         except exc.IntegrityError:
             if self.find(launch_key) is None:
                 raise
