@@ -21,12 +21,14 @@ from rich.console import Console
 
 from sendoff.errors import NotFoundError, SendoffError, SettingsError
 from sendoff.ledger import Ledger
+from sendoff.report import counted
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign
     from sendoff.period import Period
 
+_NEWEST = 20  # launches
 _CONNECTION = re.compile(r"[\w.-]+")
 
 app = typer.Typer(
@@ -43,7 +45,10 @@ app.add_typer(lists, name="lists")
 LedgerUrl = Annotated[
     str | None,
     typer.Option(
-        "--ledger", help="SQLAlchemy URL of the ledger; default: SENDOFF_LEDGER_URL", show_default=False
+        "--ledger",
+        metavar="URL",
+        help="SQLAlchemy URL of the ledger; default: SENDOFF_LEDGER_URL",
+        show_default=False,
     ),
 ]
 LaunchKey = Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")]
@@ -125,6 +130,7 @@ def preview(
     warehouse: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="URL",
             help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. Again as NAME=URL where the "
             "campaign names the connection of another",
             show_default=False,
@@ -148,8 +154,9 @@ def preview(
 ) -> None:
     """Say what a launch would send, to how many and whether its gates let it, sending and storing nothing.
 
-    With a ledger it is compared with the last launch, and what needs the ledger leaves people out. With --json the
-    request is whole, with the identifiers of its first three people.
+    With a ledger it is compared with the last launch, and what needs the ledger leaves people out.
+
+    With --json the request is whole, with the identifiers of its first three people.
     """
     from sendoff.campaign import load_campaign
     from sendoff.preview import preview as make_preview
@@ -221,14 +228,22 @@ def schema() -> None:
 
 @app.command()
 def report(
-    launch: LaunchKey,
+    launch: MaybeLaunch = None,
     ledger_url: LedgerUrl = None,
     as_json: AsJson = False,
     picture: Annotated[
         Path | None, typer.Option(help="Also write the picture to this file (.png or .svg)")
     ] = None,
 ) -> None:
-    """Reconcile a launch with everything that came back so far, and show the report."""
+    """Reconcile a launch with everything that came back so far, and show the report.
+
+    Without a launch it lists the newest twenty.
+    """
+    if launch is None:
+        if picture:
+            raise SettingsError("--picture needs a launch: give its key, or enough of its beginning")
+        _list_launches(ledger_url, as_json=as_json)
+        return
     from sendoff.reconcile import reconcile
     from sendoff.report import as_picture, as_table
 
@@ -240,6 +255,27 @@ def report(
         Console().print(as_table(figures))
     if picture:
         typer.echo(f"picture: {as_picture(figures, picture)}", err=as_json)
+
+
+def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
+    with _ledger(ledger_url) as ledger:
+        found = ledger.launches.search(limit=_NEWEST)
+    if as_json:
+        told = [
+            {
+                "launch": each.launch_key,
+                "campaign": each.campaign,
+                "period": each.period.key,
+                "state": each.state,
+            }
+            for each in found
+        ]
+        typer.echo(json.dumps(told, indent=2))
+        return
+    for each in found:
+        typer.echo(f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, {each.state}")
+    if not found:
+        typer.echo("the ledger holds no launch")
 
 
 @app.command()
@@ -262,9 +298,10 @@ def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
         table.add_row(str(each.source), each.state, each.why, last)
     Console().print(table)
     if strays.post_backs:
+        of = counted(strays.dispatches, "dispatch", "dispatches")
         typer.echo(
-            f"{strays.post_backs:,} post-backs are set aside, of {strays.dispatches:,} dispatches that the ledger does "
-            f"not hold; the newest is of {strays.newest_at:%Y-%m-%d %H:%M} UTC"
+            f"set aside: {counted(strays.post_backs, 'post-back')}, of {of} that the ledger does not hold; "
+            f"the newest is of {strays.newest_at:%Y-%m-%d %H:%M} UTC"
         )
 
 
@@ -328,7 +365,11 @@ def release(
         keys = control.release_all(ledger, _who(), why, connection=connection)
     for key in keys:
         typer.echo(f"launch {key} is released")
-    typer.echo(f"{len(keys):,} launches are released; clear their tasks that failed, so that they go on")
+    if keys:
+        released = counted(len(keys), "launch", "launches")
+        typer.echo(f"released: {released}; clear the tasks that failed, so that they go on")
+    else:
+        typer.echo("no launch is held because something went wrong, so there is nothing to release")
 
 
 @app.command()
@@ -350,9 +391,15 @@ def stop(
             keys = control.stop_all(ledger, _who(), why, connection=connection)
         planned = {each: ledger.dispatches.states(each).get("planned", 0) for each in keys}
     for each, count in planned.items():
-        typer.echo(f"launch {each} is stopped: {count:,} requests are not made, and never will be")
+        typer.echo(f"launch {each} is stopped{_never_made(count)}")
     if not key:
-        typer.echo(f"{len(keys):,} launches are stopped")
+        typer.echo(f"stopped: {counted(len(keys), 'launch', 'launches')}")
+
+
+def _never_made(planned: int) -> str:
+    if not planned:
+        return "; everything of it had been requested already"
+    return f": {counted(planned, 'request')} {'is' if planned == 1 else 'are'} not made, and never will be"
 
 
 @app.command()
@@ -369,11 +416,13 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
         typer.echo("nothing is in doubt")
         return
     for each in found:
-        people = f" ({each.people:,} people)" if each.people else ""
+        people = f" ({counted(each.people, 'person', 'people')})" if each.people else ""
+        prove = "proves" if each.post_backs == 1 else "prove"
+        proofs = f"{counted(each.post_backs, 'post-back')} that {prove} nothing"
         segment = f"segment {each.segment:,}{people}"
         typer.echo(
             f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}, "
-            f"since {each.since:%Y-%m-%d %H:%M} UTC, {each.post_backs:,} post-backs that prove nothing: {each.reason}"
+            f"since {each.since:%Y-%m-%d %H:%M} UTC, {proofs}: {each.reason}"
         )
     typer.echo("settle each with: sendoff resolve DISPATCH resend|write-off --why TEXT")
 
@@ -435,7 +484,7 @@ def upload(
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with _ledger(ledger_url) as ledger:
         ledger.lists.store(name, column, people, _who(), datetime.now(UTC))
-    typer.echo(f"list {name}: {len(people):,} people by {column}")
+    typer.echo(f"list {name}: {counted(len(people), 'person', 'people')} by {column}")
 
 
 @lists.command()
@@ -448,9 +497,11 @@ def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
         return
     for each in found:
         typer.echo(
-            f"{each.name}: {each.size:,} people by {each.identified_by}, "
+            f"{each.name}: {counted(each.size, 'person', 'people')} by {each.identified_by}, "
             f"uploaded by {each.uploaded_by} on {each.uploaded_at:%Y-%m-%d %H:%M} UTC"
         )
+    if not found:
+        typer.echo("no list was uploaded")
 
 
 @lists.command()
@@ -521,7 +572,7 @@ def _only_doubt(ledger: Ledger, prefix: str) -> str:
 def _only_launch(ledger: Ledger, prefix: str) -> str:
     found = ledger.launches.search(prefix, limit=2)
     if not found:
-        raise NotFoundError(f"the ledger holds no launch that starts with {prefix!r}")
+        raise NotFoundError(f"the ledger holds no launch that starts with {prefix!r}; see: sendoff report")
     if len(found) > 1:
         raise SettingsError(f"more than one launch starts with {prefix!r}; give more of the key")
     return found[0].launch_key

@@ -79,6 +79,11 @@ def as_table(figures: Figures) -> RenderableType:
     return Group(*_sections(figures))
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Give a number with its noun in the right number: ``1 person``, ``2,000 people``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def _sections(figures: Figures) -> Iterator[RenderableType]:
     yield Text.assemble((figures.campaign, "bold"), f"  {figures.period}")
     yield Text(f"launch {figures.launch_key}, as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}", style="dim")
@@ -130,7 +135,7 @@ def _heard_of(figures: Figures) -> Iterator[RenderableType]:
 def _without_people(figures: Figures) -> Iterator[str]:
     for state, what in (*_REQUESTS.items(), ("planned", _NOT_MADE[figures.state])):
         if count := figures.dispatches.get(state):
-            yield f"{_count(count, 'request')} {what}"
+            yield f"{counted(count, 'request')} {what}"
 
 
 def _rows_to_audience(rows: int, dropped: Mapping[str, int], audience: int, segments: int) -> Table:
@@ -138,7 +143,7 @@ def _rows_to_audience(rows: int, dropped: Mapping[str, int], audience: int, segm
     table.add_row("", f"{rows:,}", "", "rows of the query")
     for reason, count in dropped.items():
         table.add_row("-", f"{count:,}", "", reason)
-    table.add_row("=", f"{audience:,}", "", f"audience, in {_count(segments, 'segment')}", style="bold")
+    table.add_row("=", f"{audience:,}", "", f"audience, in {counted(segments, 'segment')}", style="bold")
     return table
 
 
@@ -230,14 +235,16 @@ def _requests_and_post_backs(figures: Figures) -> Iterator[tuple[str, str]]:
     deliveries, opens = figures.post_backs.get("delivery", 0), figures.post_backs.get("open", 0)
     yield (
         "post-backs",
-        f"{_count(deliveries, 'delivery', 'deliveries')}, {_count(opens, 'open or click', 'opens or clicks')}",
+        f"{counted(deliveries, 'delivery', 'deliveries')}, {counted(opens, 'open or click', 'opens or clicks')}",
     )
     yield "anomalies", _listed(figures.anomalies)
 
 
 def _alarm(count: int, noun: str, what: str) -> Iterator[RenderableType]:
     if count:
-        yield _prose(f"DOES NOT ADD UP: {_count(count, noun)} {what}. Please report this defect.", "bold red")
+        yield _prose(
+            f"DOES NOT ADD UP: {counted(count, noun)} {what}. Please report this defect.", "bold red"
+        )
 
 
 def _sum_table() -> Table:
@@ -267,10 +274,6 @@ def _prose(words: str, style: str = "") -> RenderableType:
 def _listed(counts: Mapping[str, int]) -> str:
     some = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
     return ", ".join(some) or "none"
-
-
-def _count(count: int, noun: str, plural: str | None = None) -> str:
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def _narrow(count: int) -> str:

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from sendoff.audience import Audience
 from sendoff.campaign import Campaign, campaign_schema
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
 
@@ -38,23 +39,26 @@ def sendoff(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def ledger_url(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(url)
-    ledger.migrate()
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        freeze(ledger)
+    return url
+
+
+def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> None:
     members = integers([1, 2, 3])
     ledger.launches.freeze(
-        KEY,
+        launch_key("service", "spring", PERIOD, resend),
         connection="service",
         campaign="spring",
         period=PERIOD,
-        resend=0,
+        resend=resend,
         definition=PUSH.model_dump_json(),
         audience=Audience("device_id", members, 3, {}, {}, members.fingerprint()),
         segments=[Segment(members)],
-        now=PERIOD.end,
+        now=made_at,
         sends_at=PERIOD.end,
     )
-    ledger.close()
-    return url
 
 
 def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
@@ -81,6 +85,65 @@ def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str) -
     assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
 
 
+def test_a_report_without_a_launch_lists_the_newest(ledger_url: str) -> None:
+    told = sendoff("report", "--ledger", ledger_url)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == (
+        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released\n"
+    )
+    (shown,) = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
+    assert shown == {
+        "launch": KEY,
+        "campaign": "spring",
+        "period": "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
+        "state": "released",
+    }
+
+
+def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: str) -> None:
+    with closing(Ledger(ledger_url)) as ledger:
+        for resend in range(1, 22):
+            freeze(ledger, resend, made_at=PERIOD.end + timedelta(minutes=resend))
+    listed = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
+    assert [each["launch"] for each in listed] == [
+        launch_key("service", "spring", PERIOD, resend) for resend in range(21, 1, -1)
+    ]
+
+
+def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    sendoff("migrate", "--ledger", url)
+    assert sendoff("report", "--ledger", url).stdout == "the ledger holds no launch\n"
+    assert sendoff("report", "--json", "--ledger", url).stdout == "[]\n"
+    assert sendoff("lists", "show", "--ledger", url).stdout == "no list was uploaded\n"
+    assert sendoff("stop", "--all", "--why", "over", "--ledger", url).stdout == "stopped: 0 launches\n"
+    assert sendoff("release", "--all", "--why", "fine", "--ledger", url).stdout == (
+        "no launch is held because something went wrong, so there is nothing to release\n"
+    )
+
+
+def test_a_picture_needs_a_launch(ledger_url: str, tmp_path: Path) -> None:
+    done = sendoff("report", "--picture", str(tmp_path / "report.png"), "--ledger", ledger_url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--picture needs a launch" in done.stderr
+
+
+def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str) -> None:
+    with closing(Ledger(ledger_url)) as ledger:
+        claim = ledger.dispatches.claim(KEY, worker="w", now=PERIOD.end, lease=timedelta(minutes=5))
+        assert claim is not None
+        ledger.dispatches.record(claim, Accepted(200, campaign_id=7), PERIOD.end)
+    done = sendoff("stop", KEY, "--why", "over", "--ledger", ledger_url)
+    assert done.stdout == f"launch {KEY} is stopped; everything of it had been requested already\n"
+
+
+def test_the_help_of_a_preview_names_its_options_by_what_they_take() -> None:
+    lines = [line.strip(" \u2502") for line in sendoff("preview", "--help").stdout.splitlines()]
+    assert any(line.split()[:2] == ["--warehouse", "URL"] for line in lines)
+    (paragraph,) = (number for number, line in enumerate(lines) if line.startswith("With --json"))
+    assert lines[paragraph - 1] == ""
+
+
 def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path) -> None:
     picture = tmp_path / "report.png"
     done = sendoff("report", KEY, "--ledger", ledger_url, "--picture", str(picture))
@@ -92,7 +155,7 @@ def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path) -> None:
 def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str) -> None:
     done = sendoff("report", "ffff", "--ledger", ledger_url)
     assert done.returncode == 1
-    assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'\n"
+    assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'; see: sendoff report\n"
 
 
 def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:

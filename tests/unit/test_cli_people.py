@@ -91,6 +91,14 @@ def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path) -> None:
     assert json.loads(sendoff("lists", "show", "--json", "--ledger", url).stdout) == []
 
 
+def test_a_list_of_one_is_one_person(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "complaints.csv"
+    file.write_text("device_id\n4711\n")
+    done = sendoff("lists", "upload", "complaints", str(file), "--ledger", url)
+    assert done.stdout == "list complaints: 1 person by device_id\n"
+    assert sendoff("lists", "show", "--ledger", url).stdout.startswith("complaints: 1 person by device_id, ")
+
+
 def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(url: str, tmp_path: Path) -> None:
     file = tmp_path / "complaints.csv"
     file.write_text("device_id\nann4711\n")

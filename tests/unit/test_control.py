@@ -94,7 +94,7 @@ def test_a_launch_that_is_not_there_is_not_found(ledger: Ledger) -> None:
     ("command", "after", "said"),
     [
         ("release", "released", "is released; clear its tasks that failed, so that they go on"),
-        ("stop", "stopped", "is stopped: 1 requests are not made, and never will be"),
+        ("stop", "stopped", "is stopped: 1 request is not made, and never will be"),
     ],
 )
 def test_the_command_line_decides_in_the_name_of_who_runs_it(
@@ -339,7 +339,7 @@ def test_the_command_line_pauses_and_resumes(book: tuple[Ledger, str]) -> None:
         url, "resume", "--connection", "service", "--why", "over"
     )
     assert ledger.brakes.all() == []
-    assert "1 launches are stopped" in said(url, "stop", "--all", "--why", "over")
+    assert "stopped: 1 launch\n" in said(url, "stop", "--all", "--why", "over")
 
 
 def test_the_command_line_wants_one_launch_or_all() -> None:

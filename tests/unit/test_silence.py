@@ -325,7 +325,7 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     assert shown.exit_code == 0, shown.output
     assert "deliveries of service" in shown.output
     assert "silent" in shown.output
-    assert "2 post-backs are set aside, of 1 dispatches that the ledger does not hold" in shown.output
+    assert "set aside: 2 post-backs, of 1 dispatch that the ledger does not hold" in shown.output
     told = json.loads(CliRunner().invoke(app, ["silence", "--json"]).output)
     assert {"source": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told[
         "sources"
