@@ -125,7 +125,8 @@ def _as_markdown(rows: Sequence[Row]) -> str:
             lines += [_bars(row.cells()) for row in part] + [""]
     played = [row.count for row in rows if row.count and row.history.expected == "none"]
     lines.append(
-        f"{sum(each.launches for each in played):,} launches, {sum(each.dispatches for each in played):,} dispatches, "
+        f"In the first table: {sum(each.launches for each in played):,} launches, "
+        f"{sum(each.dispatches for each in played):,} dispatches, "
         f"{sum(each.post_backs for each in played):,} post-backs that were answered 2xx, "
         f"{sum(each.killed for each in played):,} processes killed.\n"
     )
