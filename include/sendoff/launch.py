@@ -246,6 +246,7 @@ def _kept(
         excluded=asked.excluded,
         ledger=ledger,
         sends_at=_sends_at(asked.campaign, editions, period, now) or now,
+        now=now,
         size_limit=size_limit,
     )
     if not len(kept.sent_to.identifiers):

@@ -52,6 +52,7 @@ Rule = Exclusion | Priority | Cap
 _log = logging.getLogger(__name__)
 
 _LONGEST_DAYS = 36_500  # more than any ledger holds
+_ALIVE = ("held", "released", "paused")
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -101,18 +102,19 @@ def apply_rules(
     excluded: Mapping[Rule, Identifiers],
     ledger: Ledger | None,
     sends_at: datetime,
+    now: datetime,
     size_limit: int | None = None,
 ) -> Kept:
     """Hold an audience against its campaign's rules; the first that names somebody leaves them out.
 
-    ``excluded``: what :func:`read_excluded` gave. ``sends_at``: the moment that days are counted from. Without a
-    ledger, the rules that need it are not applied. Raises AudienceError for a list that is not there or names people by
-    another column.
+    ``excluded``: what :func:`read_excluded` gave. ``sends_at``: the moment that days are counted from. ``now``: when
+    other launches are sent that are to be sent at once and still wait. Without a ledger, the rules that need it are not
+    applied. Raises AudienceError for a list that is not there or names people by another column.
     """
     rules = folder.campaign.audience
     sieve = _Sieve(audience)
     notes: dict[str, None] = {}
-    others = _Others(ledger, folder, audience, sends_at, notes) if ledger else None
+    others = _Others(ledger, folder, audience, sends_at, now, notes) if ledger else None
     for rule, reason in _in_order(rules):
         if rule in excluded:
             sieve.leave_out(reason, excluded[rule])
@@ -169,12 +171,14 @@ class _Others:
         folder: CampaignFolder,
         audience: Audience,
         sends_at: datetime,
+        now: datetime,
         notes: dict[str, None],
     ) -> None:
         self._ledger = ledger
         self._folder = folder
         self._audience = audience
         self._sends_at = sends_at
+        self._now = now
         self._notes = notes
         self._sent: dict[str, Identifiers] = {}
 
@@ -240,18 +244,32 @@ class _Others:
         They are sent after ``since`` and before ``until``.
         """
         found = []
-        for launch in self._ledger.launches.sending(self._folder.campaign.connection, since):
-            if not _falls_between(launch, since, until) or not concerns(launch):
+        for launch, at in self._sending(since):
+            if not _falls_between(launch, at, since, until) or not concerns(launch):
                 continue
-            if launch.sends_at is None:
+            if at is None:
                 self._pass_over(reason, launch, "it is sent again and again, and nobody knows when to whom")
             elif launch.is_chosen_by_service:
                 self._pass_over(reason, launch, "the service chooses its people")
             elif not self._is_named_alike(launch):
                 self._pass_over(reason, launch, _named_otherwise(launch, self._audience))
             else:
-                found.append((launch, launch.sends_at))
+                found.append((launch, at))
         return found
+
+    def _sending(self, since: datetime) -> Iterator[tuple[Launch, datetime | None]]:
+        """Yield the launches that are sent after a moment, with the moment by which each is; None: again and again.
+
+        What is to be sent at once and waits, for approval, a pause, a window or a wave, is not sent before now.
+        """
+        launches, connection = self._ledger.launches, self._folder.campaign.connection
+        unsent = launches.unsent(*_ALIVE, connection=connection, of=("planned", "in_flight"))
+        waiting = {key: launch for key in unsent if _is_sent_at_once(launch := launches.get(key))}
+        for launch in launches.sending(connection, since):
+            if launch.launch_key not in waiting:
+                yield launch, launch.sends_at
+        for launch in waiting.values():
+            yield launch, max(launch.sends_at or self._now, self._now)
 
     def _pass_over(self, reason: str, launch: Launch, why: str) -> None:
         _log.warning(
@@ -278,10 +296,14 @@ def _days(count: int) -> timedelta:
     return timedelta(days=min(count, _LONGEST_DAYS))
 
 
-def _falls_between(launch: Launch, since: datetime, until: datetime) -> bool:
+def _is_sent_at_once(launch: Launch) -> bool:
+    return Campaign.frozen(launch.definition).send.kind == "now"
+
+
+def _falls_between(launch: Launch, at: datetime | None, since: datetime, until: datetime) -> bool:
     """Say whether a launch is sent between two moments; again and again, unless its last day was before them."""
-    if launch.sends_at is not None:
-        return since < launch.sends_at < until
+    if at is not None:
+        return since < at < until
     end = getattr(Campaign.frozen(launch.definition).send, "end", None)
     return not isinstance(end, date) or end >= since.date() - timedelta(days=1)  # in any time zone
 

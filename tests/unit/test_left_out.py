@@ -118,13 +118,14 @@ def other(
     state: str = "released",
     left_out: dict[str, Identifiers] | None = None,
     number: int = 0,
+    waits: bool = False,
 ) -> Launch:
-    """Freeze a launch of another campaign; without people the service chooses them."""
+    """Freeze a launch of another campaign, sent if that is over; without people the service chooses them."""
     is_named = people is not None
     people = people if people is not None else empty("integer")
     identified_by = "device_id" if people.kind == "integer" else "user_id"
     audience = Audience(identified_by, people, len(people), {}, {}, people.fingerprint())
-    return ledger.launches.freeze(
+    launch = ledger.launches.freeze(
         launch_key(connection, name, PERIOD, number),
         connection=connection,
         campaign=name,
@@ -138,6 +139,17 @@ def other(
         sends_at=sends_at,
         left_out=left_out,
     )
+    while sends_at is not None and sends_at < NOW and not waits and accept(ledger, launch, sends_at):
+        pass
+    return launch
+
+
+def accept(ledger: Ledger, launch: Launch, at: datetime) -> bool:
+    """Have the service accept the next dispatch of a launch; say whether there was one."""
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=at, lease=DAY)
+    if claim is not None:
+        ledger.dispatches.record(claim, Accepted(200, 1), at)
+    return claim is not None
 
 
 def sent(plan: Plan) -> list[Any]:
@@ -387,6 +399,39 @@ def test_the_moment_that_counts_is_that_at_which_the_service_sends(
     other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=1))
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": [2]}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-04"})) == {"cap": []}
+
+
+@pytest.mark.parametrize("state", ["held", "released", "paused"])
+def test_what_is_to_be_sent_at_once_and_waits_counts_as_sent_now(
+    plan: Callable[..., Plan], ledger: Ledger, state: str
+) -> None:
+    long_ago = NOW - 9 * DAY
+    better = campaign({"priority": {"rank": 1}})
+    other(ledger, "winter", integers([1, 2]), long_ago, made=better, state=state, waits=True)
+    other(ledger, "winter", integers([3]), long_ago, made=better, state="stopped", waits=True, number=1)
+    other(ledger, "winter", integers([4]), long_ago, made=better, number=2)  # it did not wait
+    at = {"kind": "once", "time": "09:30", "time_zone": "UTC", "date": "2026-03-20"}
+    other(
+        ledger, "winter", integers([5]), long_ago, made=campaign(send=at), state=state, waits=True, number=3
+    )
+    for rules, reason in [
+        ({"cap": {"messages": 1, "days": 7}}, "cap"),
+        ({"priority": {"rank": 2}}, "priority"),
+        (exclude(kind="campaign", name="winter", days=7), "campaign winter"),
+    ]:
+        assert left_out(plan(rules, ledger=ledger)) == {reason: [1, 2]}
+
+
+def test_what_is_in_flight_counts_as_sent_now_and_what_is_accepted_by_its_plan(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    winter = other(ledger, "winter", integers([1, 2]), NOW - 9 * DAY, waits=True)
+    claim = ledger.dispatches.claim(winter.launch_key, worker="w", now=NOW, lease=DAY)
+    assert claim is not None
+    rules = {"cap": {"messages": 1, "days": 7}}
+    assert left_out(plan(rules, ledger=ledger)) == {"cap": [1, 2]}
+    ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+    assert left_out(plan(rules, ledger=ledger)) == {"cap": []}
 
 
 # Priority

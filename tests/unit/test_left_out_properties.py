@@ -28,8 +28,13 @@ PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UT
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 CONTENT = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
 
+ONCE = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
+
 Launched = tuple[str, set[int], int, str, int]
-"""A launch of another campaign: its name, people, days from this one, state, and rank."""
+"""A launch of another campaign: its name, people, days from this one, state, and rank.
+
+One that waits is to be sent at once, and is not sent before this one.
+"""
 
 people = st.sets(st.integers(1, 40), max_size=30)
 rows = st.lists(st.one_of(st.integers(1, 80), st.integers(-1, 0), st.none()), min_size=5, max_size=60)
@@ -63,7 +68,7 @@ launched = st.lists(
         st.sampled_from(["first", "second", "third"]),
         people.filter(bool),
         st.integers(-4, 4),
-        st.sampled_from(["released", "held"]),
+        st.sampled_from(["released", "held", "waits"]),
         st.integers(1, 3),
     ),
     max_size=8,
@@ -145,6 +150,10 @@ def _expected(
     second: set[int],
 ) -> dict[str, set[int]]:
     """Say in plain Python whom the rules leave out, by reason."""
+    launched = [
+        (name, members, max(days, 0) if state == "waits" else days, state, rank)
+        for name, members, days, state, rank in launched
+    ]
     left: set[int] = set(named)
     out: dict[str, set[int]] = {}
 
@@ -209,11 +218,15 @@ def _launch(ledger: Ledger, connection: str, launched: list[Launched]) -> None:
             period=PERIOD,
             resend=number,
             definition=Campaign.model_validate(
-                {**CONTENT, "audience": {"priority": {"rank": rank}}}
+                {
+                    **CONTENT,
+                    "audience": {"priority": {"rank": rank}},
+                    **({} if state == "waits" else {"send": ONCE}),
+                }
             ).model_dump_json(),
             audience=Audience("device_id", everybody, len(members), {}, {}, ""),
             segments=[Segment(part) for part in everybody.slices(5)],
             now=NOW,
-            state=state,
+            state="paused" if state == "waits" else state,
             sends_at=NOW + timedelta(days=days),
         )
