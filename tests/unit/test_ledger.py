@@ -95,6 +95,22 @@ def test_segments_are_the_audience_without_overlap(ledger: Ledger) -> None:
     assert [list(segment.identifiers) for segment in segments] == [[1, 2], [3, 4], [5]]
 
 
+def test_segments_are_stored_many_at_once_and_in_order(ledger: Ledger) -> None:
+    inserted: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        inserted.extend(name for name in ("segments", "dispatches") if f"INSERT INTO {name} " in statement)
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    freeze(ledger, *range(1, 1002), segment_size=1)
+    sa.event.remove(engine, "before_cursor_execute", note)
+    assert inserted == ["segments", "dispatches"] * 3
+    kept = list(ledger.dispatches.segments(KEY))
+    assert [dispatch.segment for dispatch, _ in kept] == list(range(1, 1002))
+    assert [list(people) for _, people in kept] == [[n] for n in range(1, 1002)]
+
+
 def test_an_unknown_launch_is_not_found(ledger: Ledger) -> None:
     assert ledger.launches.find("0" * 32) is None
     with pytest.raises(NotFoundError):

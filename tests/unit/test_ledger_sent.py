@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from threading import Event
 from time import monotonic, sleep
 
 import pytest
@@ -16,7 +18,7 @@ from sendoff.errors import AudienceError, NotFoundError, OvertakenError
 from sendoff.identifiers import Identifiers, empty, integers, strings
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.tables import launches, verdicts
+from sendoff.ledger.tables import verdicts
 from sendoff.outcome import Accepted, InDoubt, Refused
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
@@ -146,35 +148,53 @@ def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger:
     assert ledger.launches.count("service") == 3
 
 
-def test_a_launch_that_is_being_stored_is_waited_for(ledger: Ledger) -> None:
+class Slow(list[Segment]):
+    """Segments that take long to store: until somebody lets them."""
+
+    def __init__(self, *segments: Segment) -> None:
+        super().__init__(segments)
+        self.is_stored, self.go_on = Event(), Event()
+
+    def __iter__(self) -> Iterator[Segment]:
+        self.is_stored.set()
+        assert self.go_on.wait(60)
+        return super().__iter__()
+
+
+def test_a_launch_that_is_being_stored_is_waited_for_by_others_of_its_connection_alone(
+    ledger: Ledger,
+) -> None:
     """On PostgreSQL, where transactions that write run side by side; SQLite lets one in at a time."""
     engine = ledger._database._engine
     if engine.dialect.name == "sqlite":
         return
-    row = {
-        "launch_key": "1" * 32,
-        "connection": "service",
-        "campaign": "first",
-        "period_start": PERIOD.start,
-        "period_end": PERIOD.end,
-        "resend": 0,
-        "definition": "{}",
-        "created_at": NOW,
-    }
-    with ThreadPoolExecutor(1) as threads:
-        with ledger._database.write() as link:
-            link.execute(sa.insert(launches), row)
-            second = threads.submit(freeze, ledger, "second", seen=0)
+    running = freeze(ledger, "running").launch_key
+    slow = Slow(Segment(integers([1, 2])))
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(freeze, ledger, "first", segments=slow, seen=1)
+        assert slow.is_stored.wait(60)
+        second = threads.submit(freeze, ledger, "second", seen=1)
+        try:
             deadline = monotonic() + 60
             while not _somebody_waits(engine):
                 assert monotonic() < deadline, "it did not wait"
                 sleep(0.01)
+            stop = partial(ledger.decisions.decide, running, "stopped", "ann", "over", now=NOW)
+            assert threads.submit(stop).result(timeout=30)
+            elsewhere = threads.submit(freeze, ledger, "elsewhere", connection="other", seen=0)
+            assert elsewhere.result(timeout=30).campaign == "elsewhere"
+        finally:
+            slow.go_on.set()
+        assert first.result(timeout=60).campaign == "first"
         with pytest.raises(OvertakenError):
             second.result(timeout=60)
 
 
 def _somebody_waits(engine: sa.Engine) -> bool:
-    waiting = "SELECT count(*) FROM pg_locks WHERE relation = 'launches'::regclass AND NOT granted"
+    waiting = (
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE datname = current_database() AND NOT granted"
+    )
     with engine.connect() as connection:
         return bool(connection.scalar(sa.text(waiting)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -155,8 +156,11 @@ class Launches:
         }
         try:
             with self._database.write() as link:
-                if seen is not None:
-                    _check_not_overtaken(link, connection, seen)
+                _await_other_freezes(link, connection)
+                if seen is not None and _count(link, connection) != seen:
+                    raise OvertakenError(
+                        "another launch was made in the meantime; who is left out must be decided again"
+                    )
                 link.execute(sa.insert(launches), row)
                 _insert_audience(link, launch_key, audience)
                 _insert_left_out(link, launch_key, left_out or {})
@@ -283,11 +287,16 @@ def _count(link: sa.Connection, connection: str) -> int:
     return link.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
 
 
-def _check_not_overtaken(link: sa.Connection, connection: str, seen: int) -> None:
+_FREEZE_LOCK = 0x4C41554E  # any number that no other pair of the database's advisory locks begins with
+
+
+def _await_other_freezes(link: sa.Connection, connection: str) -> None:
+    """Wait for whoever freezes a launch of the same connection, so that what follows sees that launch.
+
+    Nobody else waits: other launches are claimed, paused and stopped meanwhile.
+    """
     if link.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
-        link.execute(sa.text("LOCK TABLE launches IN SHARE ROW EXCLUSIVE MODE"))
-    if _count(link, connection) != seen:
-        raise OvertakenError("another launch was made in the meantime; who is left out must be decided again")
+        link.execute(sa.select(sa.func.pg_advisory_xact_lock(_FREEZE_LOCK, sa.func.hashtext(connection))))
 
 
 def _launch(row: sa.Row[Any]) -> Launch:
@@ -360,31 +369,39 @@ def _set(members: Identifiers) -> dict[str, Any]:
     return {"size": len(members), "identifiers": stored(members)}
 
 
+_CHUNK = 500  # segments that are inserted at once
+
+
 def _insert_segments(connection: sa.Connection, launch_key: str, segments: Iterable[Segment]) -> None:
-    for number, segment in enumerate(segments, start=1):
-        fingerprint = segment.fingerprint()
-        connection.execute(
-            sa.insert(segments_table),
-            {
-                "launch_key": launch_key,
-                "number": number,
-                "language": segment.edition.language,
-                "variant": segment.edition.variant,
-                "time_zone": segment.edition.time_zone,
-                "wave": segment.wave,
-                "size": len(segment),
-                "fingerprint": fingerprint,
-                "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
-                "parameters": segment.parameters,
-            },
-        )
+    numbered = enumerate(segments, start=1)
+    while chunk := list(islice(numbered, _CHUNK)):
+        rows = [_segment_row(launch_key, number, segment) for number, segment in chunk]
+        connection.execute(sa.insert(segments_table), rows)
         connection.execute(
             sa.insert(dispatches),
-            {
-                "dispatch_key": dispatch_key(launch_key, fingerprint),
-                "launch_key": launch_key,
-                "segment": number,
-                "state": "planned",
-                "attempt": 0,
-            },
+            [
+                {
+                    "dispatch_key": dispatch_key(launch_key, row["fingerprint"]),
+                    "launch_key": launch_key,
+                    "segment": row["number"],
+                    "state": "planned",
+                    "attempt": 0,
+                }
+                for row in rows
+            ],
         )
+
+
+def _segment_row(launch_key: str, number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "launch_key": launch_key,
+        "number": number,
+        "language": segment.edition.language,
+        "variant": segment.edition.variant,
+        "time_zone": segment.edition.time_zone,
+        "wave": segment.wave,
+        "size": len(segment),
+        "fingerprint": segment.fingerprint(),
+        "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
+        "parameters": segment.parameters,
+    }
