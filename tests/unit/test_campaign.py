@@ -126,6 +126,13 @@ def test_a_definition_that_is_none_is_an_error_of_sendoffs_own(definition: str) 
         Campaign.frozen(definition)
 
 
+def test_nothing_reads_the_definition_of_a_launch_as_if_it_were_a_file() -> None:
+    sources = [file for folder in ("include", "plugins", "dags") for file in (ROOT / folder).rglob("*.py")]
+    reading = [file.name for file in sources if "Campaign.model_validate_json(" in file.read_text("utf-8")]
+    assert len(sources) > 50
+    assert reading == []
+
+
 def test_there_are_campaigns_in_the_tree() -> None:
     assert {"lapsed_buyers", "evening_offer"} <= {file.parent.name for file in FILES}
 
