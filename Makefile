@@ -34,11 +34,11 @@ lint: $(READY) ## Style
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy
 
-unit contract: $(READY)
+unit contract airflow: $(READY)
 	@echo "== tests/$@"
 	@$(BIN)/pytest -q -n auto --dist loadfile tests/$@
 
-airflow acceptance: $(READY)
+acceptance: $(READY)
 	@echo "== tests/$@"
 	@$(BIN)/pytest -q tests/$@
 

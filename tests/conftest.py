@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from uuid import uuid4
 
@@ -48,6 +51,30 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
             yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
         finally:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def sendoff() -> Command:
+    """Runs the command ``sendoff`` in this process, without settings of its own, and gives what it wrote."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        from sendoff.cli import main
+
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
+                patch.delenv(name)
+            patch.setattr(sys, "argv", ["sendoff", *arguments])
+            with pytest.raises(SystemExit) as end:
+                main()
+        return subprocess.CompletedProcess(
+            arguments, int(end.value.code or 0), out.getvalue(), err.getvalue()
+        )
+
+    return run
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
-import sys
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,19 +20,13 @@ from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
 
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
 PUSH = Campaign.model_validate(
     {"title": "Spring", "message": {"title": "Hello", "text": "Spring"}, "channels": {"android_push": {}}}
 )
-
-
-def sendoff(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = Path(sys.executable).with_name("sendoff")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SENDOFF_")}
-    return subprocess.run(
-        [command, *arguments], check=False, capture_output=True, text=True, timeout=60, env=environment
-    )
 
 
 @pytest.fixture
@@ -61,31 +54,31 @@ def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> N
     )
 
 
-def test_migrating_twice_is_harmless(tmp_path: Path) -> None:
+def test_migrating_twice_is_harmless(tmp_path: Path, sendoff: Command) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     assert sendoff("migrate", "--ledger", url).returncode == 0
     assert sendoff("migrate", "--ledger", url).returncode == 0
 
 
-def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path) -> None:
+def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("migrate")
     assert done.returncode == 1
     assert "SENDOFF_LEDGER_URL is not set" in done.stderr
 
 
-def test_help_shows_where_defaults_come_from() -> None:
+def test_help_shows_where_defaults_come_from(sendoff: Command) -> None:
     assert "default: SENDOFF_LEDGER_URL" in " ".join(
         sendoff("report", "--help").stdout.replace("│", "").split()
     )
 
 
-def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str) -> None:
+def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str, sendoff: Command) -> None:
     done = sendoff("report", KEY[:8], "--ledger", ledger_url, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
 
 
-def test_a_report_without_a_launch_lists_the_newest(ledger_url: str) -> None:
+def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Command) -> None:
     told = sendoff("report", "--ledger", ledger_url)
     assert told.returncode == 0, told.stderr
     assert told.stdout == (
@@ -100,7 +93,7 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str) -> None:
     }
 
 
-def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: str) -> None:
+def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: str, sendoff: Command) -> None:
     with closing(Ledger(ledger_url)) as ledger:
         for resend in range(1, 22):
             freeze(ledger, resend, made_at=PERIOD.end + timedelta(minutes=resend))
@@ -110,7 +103,7 @@ def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: st
     ]
 
 
-def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path) -> None:
+def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path, sendoff: Command) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     sendoff("migrate", "--ledger", url)
     assert sendoff("report", "--ledger", url).stdout == "the ledger holds no launch\n"
@@ -122,13 +115,13 @@ def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path) -> None:
     )
 
 
-def test_a_picture_needs_a_launch(ledger_url: str, tmp_path: Path) -> None:
+def test_a_picture_needs_a_launch(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("report", "--picture", str(tmp_path / "report.png"), "--ledger", ledger_url)
     assert (done.returncode, done.stdout) == (1, "")
     assert "--picture needs a launch" in done.stderr
 
 
-def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str) -> None:
+def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendoff: Command) -> None:
     with closing(Ledger(ledger_url)) as ledger:
         claim = ledger.dispatches.claim(KEY, worker="w", now=PERIOD.end, lease=timedelta(minutes=5))
         assert claim is not None
@@ -137,14 +130,14 @@ def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str) -> No
     assert done.stdout == f"launch {KEY} is stopped; everything of it had been requested already\n"
 
 
-def test_the_help_of_a_preview_names_its_options_by_what_they_take() -> None:
+def test_the_help_of_a_preview_names_its_options_by_what_they_take(sendoff: Command) -> None:
     lines = [line.strip(" \u2502") for line in sendoff("preview", "--help").stdout.splitlines()]
     assert any(line.split()[:2] == ["--warehouse", "URL"] for line in lines)
     (paragraph,) = (number for number, line in enumerate(lines) if line.startswith("With --json"))
     assert lines[paragraph - 1] == ""
 
 
-def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path) -> None:
+def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
     picture = tmp_path / "report.png"
     done = sendoff("report", KEY, "--ledger", ledger_url, "--picture", str(picture))
     assert done.returncode == 0, done.stderr
@@ -152,19 +145,19 @@ def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path) -> None:
     assert str(picture) in done.stdout
 
 
-def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str) -> None:
+def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str, sendoff: Command) -> None:
     done = sendoff("report", "ffff", "--ledger", ledger_url)
     assert done.returncode == 1
     assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'; see: sendoff report\n"
 
 
-def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:
+def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("report", "ffff", "--ledger", f"sqlite:///{tmp_path / 'empty.db'}")
     assert done.returncode == 1
     assert "run: sendoff migrate" in done.stderr
 
 
-def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path) -> None:
+def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path, sendoff: Command) -> None:
     (tmp_path / "spring").mkdir()
     (tmp_path / "spring" / "campaign.yaml").write_text("title: Spring\nchannel: push\n")
     done = sendoff("preview", str(tmp_path / "spring"), "--warehouse", "sqlite:///none.db")
@@ -189,7 +182,9 @@ def campaign(tmp_path: Path) -> tuple[str, str]:
     return str(folder), f"sqlite:///{tmp_path / 'warehouse.db'}"
 
 
-def test_a_preview_with_a_closed_gate_says_so_and_ends_well(campaign: tuple[str, str]) -> None:
+def test_a_preview_with_a_closed_gate_says_so_and_ends_well(
+    campaign: tuple[str, str], sendoff: Command
+) -> None:
     folder, url = campaign
     done = sendoff("preview", folder, "--warehouse", url)
     assert done.returncode == 0, done.stderr
@@ -199,7 +194,7 @@ def test_a_preview_with_a_closed_gate_says_so_and_ends_well(campaign: tuple[str,
     assert (limited["would_send"], limited["people"], limited["dropped"]["size_limit"]) == (True, 2, 1)
 
 
-def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str]) -> None:
+def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
     done = sendoff("preview", folder, "--warehouse", f"shop={url}", "--rate", "4", "--json")
     assert done.returncode == 0, done.stderr
@@ -208,7 +203,7 @@ def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str
     assert seen["request"]["device_ids"] == [4_000_001, 4_000_002]
 
 
-def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str]) -> None:
+def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
     chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
     assert any("The DAG's may differ" in warning for warning in chosen["warnings"])
@@ -218,7 +213,9 @@ def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str]) -> None
     assert not any("The DAG's may differ" in warning for warning in given["warnings"])
 
 
-def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(campaign: tuple[str, str]) -> None:
+def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
+    campaign: tuple[str, str], sendoff: Command
+) -> None:
     folder, url = campaign
     with (Path(folder) / "campaign.yaml").open("a") as file:
         file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
@@ -228,7 +225,7 @@ def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(campaign
 
 
 def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
-    campaign: tuple[str, str], tmp_path: Path
+    campaign: tuple[str, str], tmp_path: Path, sendoff: Command
 ) -> None:
     folder, url = campaign
     with closing(sqlite3.connect(tmp_path / "support.db")) as support, support:
@@ -244,7 +241,7 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
 
 
 def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
-    campaign: tuple[str, str], ledger_url: str
+    campaign: tuple[str, str], ledger_url: str, sendoff: Command
 ) -> None:
     folder, url = campaign
     with closing(Ledger(ledger_url)) as ledger:
@@ -268,7 +265,7 @@ def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
 
 @pytest.mark.parametrize("given", [(), ("--warehouse", "other=sqlite:///none.db")])
 def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
-    campaign: tuple[str, str], given: tuple[str, ...]
+    campaign: tuple[str, str], given: tuple[str, ...], sendoff: Command
 ) -> None:
     done = sendoff("preview", campaign[0], *given)
     assert done.returncode == 1
@@ -277,7 +274,7 @@ def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
     )
 
 
-def test_the_schema_of_campaign_files_is_printed_as_json() -> None:
+def test_the_schema_of_campaign_files_is_printed_as_json(sendoff: Command) -> None:
     done = sendoff("schema")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == campaign_schema()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,16 +16,10 @@ from sendoff.ledger import Ledger
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
 
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
-
-
-def sendoff(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = Path(sys.executable).with_name("sendoff")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SENDOFF_")}
-    return subprocess.run(
-        [command, *arguments], check=False, capture_output=True, text=True, timeout=60, env=environment
-    )
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path) -> None:
+def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path, sendoff: Command) -> None:
     file = tmp_path / "complaints.csv"
     file.write_text("user_id,since\nann4711,2026\nzoë,2026\n,2026\n", encoding="utf-8")
     upload = (
@@ -91,7 +84,7 @@ def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path) -> None:
     assert json.loads(sendoff("lists", "show", "--json", "--ledger", url).stdout) == []
 
 
-def test_a_list_of_one_is_one_person(url: str, tmp_path: Path) -> None:
+def test_a_list_of_one_is_one_person(url: str, tmp_path: Path, sendoff: Command) -> None:
     file = tmp_path / "complaints.csv"
     file.write_text("device_id\n4711\n")
     done = sendoff("lists", "upload", "complaints", str(file), "--ledger", url)
@@ -99,7 +92,9 @@ def test_a_list_of_one_is_one_person(url: str, tmp_path: Path) -> None:
     assert sendoff("lists", "show", "--ledger", url).stdout.startswith("complaints: 1 person by device_id, ")
 
 
-def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(url: str, tmp_path: Path) -> None:
+def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(
+    url: str, tmp_path: Path, sendoff: Command
+) -> None:
     file = tmp_path / "complaints.csv"
     file.write_text("device_id\nann4711\n")
     for column in ("device_id", "email"):
@@ -108,7 +103,7 @@ def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(url: str, tm
         assert "4711" not in done.stderr
 
 
-def test_why_says_in_one_sentence_what_became_of_somebody(url: str) -> None:
+def test_why_says_in_one_sentence_what_became_of_somebody(url: str, sendoff: Command) -> None:
     done = sendoff("why", KEY[:8], "4711", "--ledger", url)
     said = (
         "not sent to yet: its request is planned (segment 1, wave 1, dispatch planned, not reconciled yet)\n"
