@@ -159,16 +159,6 @@ EVENTS = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated ledger to copy."""
-    file = tmp_path_factory.mktemp("template") / "ledger.db"
-    ledger = Ledger(f"sqlite:///{file}")
-    ledger.migrate()
-    ledger.close()
-    return file
-
-
 @given(
     events=EVENTS,
     outcome=st.sampled_from([Accepted(200, 17), InDoubt("no answer")]),
@@ -176,7 +166,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_no_order_of_events_outcomes_folds_and_reports_changes_a_figure(
-    template: Path,
+    migrated_file: Path,
     tmp_path: Path,
     events: list[PostBack],
     outcome: Outcome,
@@ -192,7 +182,7 @@ def test_no_order_of_events_outcomes_folds_and_reports_changes_a_figure(
     frozen = data.draw(st.integers(0, len(steps)))
     steps.insert(frozen, Step("freeze"))
     steps.insert(data.draw(st.integers(frozen + 1, len(steps))), Step("outcomes"))
-    assert _after(template, tmp_path, steps, outcome) == _after(template, tmp_path, plain, outcome)
+    assert _after(migrated_file, tmp_path, steps, outcome) == _after(migrated_file, tmp_path, plain, outcome)
 
 
 def _split(data: st.DataObject, events: list[PostBack]) -> Iterator[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -609,13 +610,14 @@ _EVENTS = st.lists(
 @given(events=_EVENTS, data=st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_order_repetition_and_splitting_change_no_verdict(
-    tmp_path: Path, events: list[tuple[int, str, int, int]], data: st.DataObject
+    tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], data: st.DataObject
 ) -> None:
     repeated = events + data.draw(st.lists(st.sampled_from(events), max_size=10) if events else st.just([]))
     shuffled = data.draw(st.permutations(repeated))
     cut = data.draw(st.integers(0, len(shuffled)))
-    plain = _figures_after(tmp_path, [events])
-    other = _figures_after(tmp_path, [shuffled[:cut], shuffled[cut:]], run=data.draw(st.integers(1, 7)))
+    plain = _figures_after(tmp_path, migrated_file, [events])
+    parts = [shuffled[:cut], shuffled[cut:]]
+    other = _figures_after(tmp_path, migrated_file, parts, run=data.draw(st.integers(1, 7)))
     assert other.verdicts == plain.verdicts
     assert other.by_platform == plain.by_platform
     assert plain.unaccounted_identifiers == other.unaccounted_identifiers == 0
@@ -623,12 +625,13 @@ def test_order_repetition_and_splitting_change_no_verdict(
     assert other.anomalies["duplicate"] >= plain.anomalies["duplicate"]
 
 
-def _figures_after(folder: Path, parts: list[list[tuple[int, str, int, int]]], run: int = 1000) -> Figures:
+def _figures_after(
+    folder: Path, migrated: Path, parts: list[list[tuple[int, str, int, int]]], run: int = 1000
+) -> Figures:
     for file in folder.glob("property.db*"):
         file.unlink()
-    ledger = Ledger(f"sqlite:///{folder / 'property.db'}")
+    ledger = Ledger(f"sqlite:///{shutil.copy(migrated, folder / 'property.db')}")
     try:
-        ledger.migrate()
         outcomes = [Accepted(200, 17), InDoubt("no answer"), Refused(400, "no"), Accepted(200, 17)]
         keys = launch(ledger, segment_size=3, outcomes=outcomes)
         for part in parts:
