@@ -76,6 +76,7 @@ def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str, s
     done = sendoff("report", KEY[:8], "--ledger", ledger_url, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
+    assert json.loads(done.stdout)["adds_up"] is True
 
 
 def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Command) -> None:

@@ -229,11 +229,6 @@ class Campaign(Value):
         return self.languages() if apart else ()
 
     @property
-    def zones_apart(self) -> bool:
-        """Say whether each time zone of the query needs requests of its own: for what they say, or for when."""
-        return self.default_zone is not None
-
-    @property
     def default_zone(self) -> str | None:
         """The time zone of people whose column ``time_zone`` names none, where zones are sent apart."""
         if isinstance(self.send, Once) and self.send.default_time_zone:

@@ -1,0 +1,24 @@
+"""The ``sendoff`` command: everything that needs no Airflow. Each module holds the commands of one subject."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from rich.console import Console
+
+from sendoff.cli import campaigns, control, deployment, launches, lists  # noqa: F401 - they add their commands
+from sendoff.cli.shared import app
+from sendoff.errors import SendoffError
+
+__all__ = ["app", "main"]
+
+
+def main() -> None:
+    """Run the command; an error of Sendoff's own is one line on standard error and exit code 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except SendoffError as error:
+        Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)

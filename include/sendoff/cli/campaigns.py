@@ -1,0 +1,133 @@
+"""The commands about campaigns as they are written: what one would send, and the schema of the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from sendoff.cli.shared import (
+    AsJson,
+    LedgerUrl,
+    app,
+    opened,
+)
+from sendoff.errors import SettingsError
+from sendoff.settings import load_settings
+
+if TYPE_CHECKING:
+    from sendoff.campaign import Campaign
+    from sendoff.period import Period
+
+_CONNECTION = re.compile(r"[\w.-]+")
+
+
+@app.command()
+def preview(
+    folder: Annotated[Path, typer.Argument(help="A campaign's folder", exists=True, file_okay=False)],
+    warehouse: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. Again as NAME=URL where the "
+            "campaign names the connection of another",
+            show_default=False,
+        ),
+    ] = None,
+    ledger_url: LedgerUrl = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Requests a second that the connection allows")
+    ] = None,
+    period_end: Annotated[
+        datetime | None,
+        typer.Option(
+            help="End of the period, in UTC; default: the last midnight, or the next for what is sent "
+            "at a time of day",
+            show_default=False,
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(min=0, help="Length of the period")] = 1,
+    size_limit: Annotated[int | None, typer.Option(min=1, help="Most people that are sent to")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a launch would send, to how many and whether its gates let it, sending and storing nothing.
+
+    With a ledger it is compared with the last launch, and what needs the ledger leaves people out.
+
+    With --json the request is whole, with the identifiers of its first three people.
+    """
+    from sendoff.campaign import load_campaign
+    from sendoff.preview import preview as make_preview
+    from sendoff.preview_text import as_table
+
+    loaded = load_campaign(folder)
+    period, remarks = _previewed_period(loaded.campaign, period_end, days)
+    warehouses = _warehouses(warehouse or [os.environ.get("SENDOFF_WAREHOUSE_URL", "")])
+    url = ledger_url or load_settings().ledger_url
+    with opened(url) if url else nullcontext() as ledger:
+        found = make_preview(
+            loaded, period=period, warehouses=warehouses, ledger=ledger, size_limit=size_limit, rate=rate
+        )
+    result = replace(found, warnings=[*remarks, *found.warnings])
+    if as_json:
+        typer.echo(json.dumps(result.to_json(whole_request=True), indent=2))
+    else:
+        Console().print(as_table(result))
+
+
+def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
+    """Give the period that is asked for, else one like that of the next run; and what must be said of the choice."""
+    from sendoff.campaign.schedule import Once
+    from sendoff.period import Period
+
+    if end is not None:
+        end = end if end.tzinfo else end.replace(tzinfo=UTC)
+        return Period(end - timedelta(days=days), end), []
+    if campaign.life:
+        return campaign.life, []
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if not campaign.schedule:
+        return Period(end - timedelta(days=days), end), []
+    if isinstance(campaign.send, Once) and campaign.send.date is None:
+        end += timedelta(days=1)  # the next run sends at a time of day that is not over
+    when = f"{campaign.schedule} ({campaign.schedule_time_zone})"
+    remark = (
+        f"The period was chosen here, up to {end:%Y-%m-%d} 00:00 UTC. The DAG's may differ: it is the time between two "
+        f"runs, by its schedule {when}. Give --period-end and --days to see that one."
+    )
+    return Period(end - timedelta(days=days), end), [remark]
+
+
+def _warehouses(given: list[str]) -> Callable[[str], str]:
+    """Give the URL of a warehouse by the name of its connection: its own, else the one without a name."""
+    named, plain = {}, None
+    for each in given:
+        name, separator, url = each.partition("=")
+        if separator and _CONNECTION.fullmatch(name):
+            named[name] = url
+        elif each:
+            plain = each
+
+    def url_of(name: str) -> str:
+        if found := named.get(name) or plain:
+            return found
+        raise SettingsError(f"no warehouse is given for the connection {name}: give --warehouse {name}=URL")
+
+    return url_of
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of campaign.yaml, by which an editor completes and checks it."""
+    from sendoff.campaign import campaign_schema
+
+    typer.echo(json.dumps(campaign_schema(), indent=2))

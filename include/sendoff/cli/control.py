@@ -1,0 +1,202 @@
+"""The commands by which a person steers launches: pause, resume, release, stop, and settle doubts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from sendoff.cli.shared import (
+    AsJson,
+    Everything,
+    LedgerUrl,
+    MaybeLaunch,
+    OfConnection,
+    Why,
+    app,
+    only_launch,
+    opened,
+    who,
+)
+from sendoff.errors import NotFoundError, SettingsError
+from sendoff.ledger import Ledger
+from sendoff.report import counted
+
+
+class Resolution(StrEnum):
+    """What a person may do with a request in doubt."""
+
+    RESEND = "resend"
+    WRITE_OFF = "write-off"
+
+
+@app.command()
+def pause(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.pause(ledger, key, who(), why)
+        else:
+            control.pause_all(ledger, who(), why, connection=connection)
+    typer.echo(f"{_subject(key, connection)} paused; workers wait, and go on once it is resumed")
+
+
+@app.command()
+def resume(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.resume(ledger, key, who(), why)
+        else:
+            control.resume_all(ledger, who(), why, connection=connection)
+        brakes = ledger.brakes.on(ledger.launches.get(key).connection) if key else []
+    typer.echo(f"{_subject(key, connection)} resumed; its workers go on within half a minute")
+    for brake in brakes:
+        typer.echo(f"but launches are still paused ({brake.scope}) by {brake.who}: {brake.why}")
+
+
+@app.command()
+def release(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Let a launch that is held be sent, or every one that was held because something went wrong."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.release(ledger, key, who(), why)
+            typer.echo(f"launch {key} is released; clear its tasks that failed, so that they go on")
+            return
+        keys = control.release_all(ledger, who(), why, connection=connection)
+    for key in keys:
+        typer.echo(f"launch {key} is released")
+    if keys:
+        released = counted(len(keys), "launch", "launches")
+        typer.echo(f"released: {released}; clear the tasks that failed, so that they go on")
+    else:
+        typer.echo("no launch is held because something went wrong, so there is nothing to release")
+
+
+@app.command()
+def stop(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Make no further request of a launch, or of every launch of which something is left, and never again."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        if key := _chosen(ledger, launch, everything, connection):
+            control.stop(ledger, key, who(), why)
+            keys = [key]
+        else:
+            keys = control.stop_all(ledger, who(), why, connection=connection)
+        planned = {each: ledger.dispatches.states(each).get("planned", 0) for each in keys}
+    for each, count in planned.items():
+        typer.echo(f"launch {each} is stopped{_never_made(count)}")
+    if not key:
+        typer.echo(f"stopped: {counted(len(keys), 'launch', 'launches')}")
+
+
+def _never_made(planned: int) -> str:
+    if not planned:
+        return "; everything of it had been requested already"
+    return f": {counted(planned, 'request')} {'is' if planned == 1 else 'are'} not made, and never will be"
+
+
+@app.command()
+def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """List the requests in doubt, of one launch or of all, after what post-backs prove is settled."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        found = control.doubts(ledger, only_launch(ledger, launch) if launch else None)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        return
+    if not found:
+        typer.echo("nothing is in doubt")
+        return
+    for each in found:
+        people = f" ({counted(each.people, 'person', 'people')})" if each.people else ""
+        prove = "proves" if each.post_backs == 1 else "prove"
+        proofs = f"{counted(each.post_backs, 'post-back')} that {prove} nothing"
+        segment = f"segment {each.segment:,}{people}"
+        typer.echo(
+            f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}, "
+            f"since {each.since:%Y-%m-%d %H:%M} UTC, {proofs}: {each.reason}"
+        )
+    typer.echo("settle each with: sendoff resolve DISPATCH resend|write-off --why TEXT")
+
+
+@app.command()
+def resolve(
+    dispatch: Annotated[
+        str, typer.Argument(help="The key of a dispatch in doubt, or enough of its beginning")
+    ],
+    how: Annotated[
+        Resolution,
+        typer.Argument(help="Send it again (perhaps twice), or look for it no more (perhaps never)"),
+    ],
+    why: Why,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Settle a request in doubt: send it again, or write it off; the ledger keeps who did it, and why."""
+    from sendoff import control
+
+    with opened(ledger_url) as ledger:
+        key = _only_doubt(ledger, dispatch)
+        control.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
+    if how is Resolution.RESEND:
+        typer.echo(f"dispatch {key} is planned again; clear the launch's dispatch tasks if none is running")
+    else:
+        typer.echo(f"dispatch {key} is written off: its people stay in doubt")
+
+
+def _chosen(ledger: Ledger, launch: str | None, everything: bool, connection: str | None) -> str | None:
+    """Give the one launch that is meant, or None for all of them, or all of a connection."""
+    if sum((launch is not None, everything, connection is not None)) != 1:
+        raise SettingsError("give one of the three: a launch key, --all, or --connection NAME")
+    return None if launch is None else only_launch(ledger, launch)
+
+
+def _subject(launch_key: str | None, connection: str | None) -> str:
+    if launch_key:
+        return f"launch {launch_key} is"
+    return "every launch is" if connection is None else f"every launch of connection {connection} is"
+
+
+def _only_doubt(ledger: Ledger, prefix: str) -> str:
+    found = [each.dispatch_key for each in ledger.dispatches.doubts() if each.dispatch_key.startswith(prefix)]
+    if not found:
+        raise NotFoundError(f"nothing in doubt starts with {prefix!r}; see: sendoff doubts")
+    if len(found) > 1:
+        raise SettingsError(f"more than one dispatch in doubt starts with {prefix!r}; give more of the key")
+    return found[0]

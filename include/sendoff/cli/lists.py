@@ -1,0 +1,71 @@
+"""The commands about uploaded lists of people to leave out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sendoff.cli.shared import (
+    AsJson,
+    LedgerUrl,
+    app,
+    opened,
+    who,
+)
+from sendoff.report import counted
+
+lists = typer.Typer(help="People to leave out, uploaded for campaigns to name.", no_args_is_help=True)
+app.add_typer(lists, name="lists")
+
+
+@lists.command()
+def upload(
+    name: Annotated[str, typer.Argument(help="Name of the list, by which campaigns exclude its people")],
+    file: Annotated[Path, typer.Argument(help="A CSV file with a header", exists=True, dir_okay=False)],
+    column: Annotated[
+        str, typer.Option(help="Column that names the people, as the campaigns' queries name theirs")
+    ] = "device_id",
+    numbers: Annotated[
+        bool, typer.Option("--numbers", help="Tokens or UUIDs that the warehouse holds as whole numbers")
+    ] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Keep the people of a CSV file under a name, in place of those who were kept under it before."""
+    from sendoff.people_file import kind_of, read_people
+
+    people = read_people(file, column, kind_of(column, numbers=numbers))
+    with opened(ledger_url) as ledger:
+        ledger.lists.store(name, column, people, who(), datetime.now(UTC))
+    typer.echo(f"list {name}: {counted(len(people), 'person', 'people')} by {column}")
+
+
+@lists.command()
+def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """Show the uploaded lists, without their people."""
+    with opened(ledger_url) as ledger:
+        found = ledger.lists.all()
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        return
+    for each in found:
+        typer.echo(
+            f"{each.name}: {counted(each.size, 'person', 'people')} by {each.identified_by}, "
+            f"uploaded by {each.uploaded_by} on {each.uploaded_at:%Y-%m-%d %H:%M} UTC"
+        )
+    if not found:
+        typer.echo("no list was uploaded")
+
+
+@lists.command()
+def delete(
+    name: Annotated[str, typer.Argument(help="Name of the list")], ledger_url: LedgerUrl = None
+) -> None:
+    """Forget a list; campaigns that name it fail until it is uploaded again."""
+    with opened(ledger_url) as ledger:
+        ledger.lists.delete(name)
+    typer.echo(f"list {name} is deleted")
