@@ -37,13 +37,14 @@ from chaos.processes import SECRET
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.client import Client
-from sendoff.dispatch import Sender, work
+from sendoff.dispatch import work
 from sendoff.errors import PermanentError, RetryableError
 from sendoff.fold import fold
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.postbacks import Addresses
+from sendoff.sender import Sender
 
 Step = Literal["freeze", "send", "fold"]
 

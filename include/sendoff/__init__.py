@@ -1,10 +1,11 @@
 """Messaging campaigns: from a warehouse query to a reconciled report, without Airflow.
 
 Read the modules in the order in which data meets them: ``query`` and ``warehouse``, ``identifiers``, ``columns``,
-``parameters``, ``audience``, ``campaign``, ``period``, ``gates``, ``sample``, ``launch``, ``sending``, ``rendering``,
-``reach``, ``preview``, ``preview_text``; then ``wire``, ``keys``, ``expiry``, ``token_endpoint``, ``auth``,
-``transport``, ``outcome``, ``client``, ``dispatch``, ``spread`` and ``control``; then ``postbacks``, ``endpoint``,
-``group_commit``, ``receiver``, ``fold``, ``reconcile``, ``figures``, ``report`` and ``picture``.
+``parameters``, ``audience``, ``campaign``, ``period``, ``people_file``, ``shares``, ``left_out``, ``segments``,
+``gates``, ``sample``, ``launch``, ``sending``, ``rendering``, ``reach``, ``preview``, ``preview_text``; then ``wire``,
+``keys``, ``expiry``, ``token_endpoint``, ``auth``, ``transport``, ``outcome``, ``client``, ``sender``, ``dispatch``,
+``spread``, ``control`` and ``lookup``; then ``postbacks``, ``endpoint``, ``group_commit``, ``receiver``, ``fold``,
+``reconcile``, ``silence``, ``figures``, ``report`` and ``picture``.
 ``ledger`` is beside them all.
 """
 

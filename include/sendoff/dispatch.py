@@ -18,17 +18,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from sendoff.campaign import Campaign
 from sendoff.campaign.gates import Spread
-from sendoff.client import Client
 from sendoff.errors import (
-    CampaignError,
     GateError,
     LedgerUnavailableError,
     NoSlotError,
@@ -42,9 +39,8 @@ from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.rates import AHEAD
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.postbacks import Addresses
+from sendoff.sender import Sender
 from sendoff.spread import open_next_wave
-from sendoff.wire import FieldNames, Targeting, create_body, execute_body
 
 _log = logging.getLogger(__name__)
 
@@ -68,47 +64,6 @@ class Tally:
     accepted: int = 0
     refused: int = 0
     in_doubt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Everything a worker needs to send dispatches of one connection."""
-
-    client: Client
-    addresses: Addresses
-    app_token: str | None = field(default=None, repr=False)
-    names: FieldNames = field(default_factory=FieldNames)
-    rate: float | None = None  # requests per second of all workers of the connection; None: no limit
-    can_list: bool = False  # the service lists its campaigns, so doubts may be resolved by reading
-
-    def request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
-        """Write the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.
-
-        ``campaign`` is that of the launch. Raises CampaignError and SettingsError for a request that cannot be written;
-        then nothing was sent.
-        """
-        segment = claim.content
-        campaign = campaign.edition(segment.edition, launch.period.end)
-        people = None
-        if segment.identifiers is not None:
-            people = Targeting(launch.identified_by, segment.identifiers, segment.parameters)
-        post_backs = self.addresses.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds)
-        if campaign.template:
-            if people is None:
-                raise CampaignError("a template is executed for people of a query")
-            execution = execute_body(
-                campaign, targeting=people, post_backs=post_backs, app_token=self.app_token, names=self.names
-            )
-            return partial(self.client.execute_campaign, execution)
-        creation = create_body(
-            campaign,
-            title=f"{campaign.title} [{claim.dispatch_key}]",
-            targeting=people,
-            post_backs=post_backs,
-            app_token=self.app_token,
-            names=self.names,
-        )
-        return partial(self.client.create_campaign, creation)
 
 
 def work(

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 
 from sendoff.client import Client
 from sendoff.control import doubts
-from sendoff.dispatch import Sender
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
+from sendoff.sender import Sender
 from sendoff.wire import list_body
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from requests.adapters import HTTPAdapter
 
 from sendoff.auth import TokenSource, token_source_for
 from sendoff.client import Client
-from sendoff.dispatch import Sender
 from sendoff.errors import (
     AmbiguousError,
     RateLimitedError,
@@ -23,6 +22,7 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.postbacks import Addresses
+from sendoff.sender import Sender
 from sendoff.transport import Bearer, patience
 from sendoff_airflow import SERVICE
 from sendoff_airflow.failures import explained

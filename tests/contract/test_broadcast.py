@@ -24,7 +24,7 @@ from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.client import Client
 from sendoff.demo.truth import compare, facts_of
-from sendoff.dispatch import Sender, Tally, work
+from sendoff.dispatch import Tally, work
 from sendoff.figures import Figures
 from sendoff.identifiers import integers
 from sendoff.launch import prepare_launch
@@ -33,6 +33,7 @@ from sendoff.period import Period
 from sendoff.postbacks import Addresses
 from sendoff.reconcile import is_settled, reconcile
 from sendoff.report import as_text
+from sendoff.sender import Sender
 
 SECRET = "s" * 32
 EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}}

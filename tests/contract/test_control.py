@@ -19,7 +19,7 @@ from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
 from sendoff.client import Client
 from sendoff.control import pause, pause_all, release, resolve, resume, resume_all, stop
-from sendoff.dispatch import Sender, Tally, check_refusals, work
+from sendoff.dispatch import Tally, check_refusals, work
 from sendoff.errors import GateError, NotYetError, RefusedError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
@@ -27,6 +27,7 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
+from sendoff.sender import Sender
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

@@ -20,7 +20,7 @@ from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
 from sendoff.client import Client
 from sendoff.control import reject, release, stop
-from sendoff.dispatch import LEASE, Sender, Tally, check_all_made, check_refusals, work
+from sendoff.dispatch import LEASE, Tally, check_all_made, check_refusals, work
 from sendoff.errors import (
     GateError,
     LedgerUnavailableError,
@@ -35,6 +35,7 @@ from sendoff.outcome import NotProcessed, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.segments import Segment
+from sendoff.sender import Sender
 from sendoff.wire import FieldNames
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)

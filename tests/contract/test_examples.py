@@ -21,13 +21,14 @@ import requests
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import load_campaign
 from sendoff.client import Client
-from sendoff.dispatch import Sender, work
+from sendoff.dispatch import work
 from sendoff.errors import GateError, NotYetError
 from sendoff.identifiers import integers
 from sendoff.launch import Launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.postbacks import Addresses
+from sendoff.sender import Sender
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

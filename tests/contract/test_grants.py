@@ -24,7 +24,7 @@ from sendoff.campaign import Campaign
 from sendoff.cli import app
 from sendoff.client import Client
 from sendoff.control import stop
-from sendoff.dispatch import Sender, Tally, work
+from sendoff.dispatch import Tally, work
 from sendoff.errors import LedgerUnavailableError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
@@ -33,6 +33,7 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
+from sendoff.sender import Sender
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"

@@ -16,7 +16,7 @@ from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
 from sendoff.client import Client
 from sendoff.control import resolve
-from sendoff.dispatch import Sender, Tally, work
+from sendoff.dispatch import Tally, work
 from sendoff.errors import RefusedError, RetryableError, SettingsError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
@@ -24,6 +24,7 @@ from sendoff.lookup import find_campaigns, resolve_by_reading
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.segments import Segment
+from sendoff.sender import Sender
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

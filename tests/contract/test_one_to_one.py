@@ -21,13 +21,14 @@ import requests
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.client import Client
-from sendoff.dispatch import Sender, Tally, work
+from sendoff.dispatch import Tally, work
 from sendoff.identifiers import integers, strings
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
+from sendoff.sender import Sender
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SECRET = "o" * 32

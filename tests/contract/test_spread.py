@@ -17,7 +17,7 @@ from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, Edition
 from sendoff.client import Client
 from sendoff.control import release
-from sendoff.dispatch import Sender, Tally, check_all_made, work
+from sendoff.dispatch import Tally, check_all_made, work
 from sendoff.errors import GateError, NotYetError
 from sendoff.identifiers import integers, union
 from sendoff.ledger import Ledger
@@ -25,6 +25,7 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
+from sendoff.sender import Sender
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
