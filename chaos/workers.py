@@ -31,6 +31,7 @@ import sendoff.ledger.database
 import sendoff.ledger.dispatches
 import sendoff.ledger.launches
 import sendoff.ledger.post_backs
+import sendoff.sender
 import sendoff.transport
 from chaos import broken
 from chaos.processes import SECRET
@@ -52,6 +53,7 @@ LINES: dict[Step, tuple[Any, ...]] = {
     "freeze": (sendoff.launch, sendoff.ledger.launches, sendoff.ledger.database),
     "send": (
         sendoff.dispatch,
+        sendoff.sender,
         sendoff.ledger.dispatches,
         sendoff.ledger.database,
         sendoff.client,
