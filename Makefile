@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # the tests use every core by themselves
-.PHONY: help setup demo test check lint types unit contract airflow acceptance conformance audit chaos bench clean
+.PHONY: help setup demo test check lint types unit contract airflow acceptance docs reference conformance audit chaos bench soak simulate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sendoff needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not make a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (about a minute, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,postgres,service,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,statistics,telemetry,dev]'
 	@touch $@
 
 setup: $(READY) ## Make the virtual environment with the pinned versions
@@ -24,7 +24,7 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: check contract airflow acceptance audit ## Everything that must pass
+test: check contract airflow docs acceptance audit ## Everything that must pass
 
 check: lint types unit ## What a developer runs all day
 
@@ -34,20 +34,24 @@ lint: $(READY) ## Style
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy
 
-unit contract airflow: $(READY)
+unit contract airflow acceptance: $(READY)
 	@echo "== tests/$@"
 	@$(BIN)/pytest -q -n auto --dist loadfile tests/$@
 
-acceptance: $(READY)
-	@echo "== tests/$@"
-	@$(BIN)/pytest -q tests/$@
-
-unit:       ## Tests that need nothing
+unit:       ## Tests that need no other process
 contract:   ## Tests against the local service
 airflow:    ## Tests that need Airflow
 acceptance: ## Tests on real processes
 
-conformance: $(READY) ## Write docs/conformance.md from the tests' markers
+docs: $(READY) ## Try every command of the pages, and build the site of them (build/site)
+	@echo "== tests/docs"
+	@$(BIN)/pytest -q -n auto tests/docs
+	@$(BIN)/python -m zensical build --clean --strict
+
+reference: $(READY) ## Write docs/reference and the drawn pictures from the code
+	@$(BIN)/python -m reference
+
+conformance: $(READY) ## Write docs/conformance.md and docs/promises.md from the tests' markers
 	@$(BIN)/python -P tests/conformance.py
 
 audit: $(READY) ## Hold the pinned versions against known vulnerabilities
@@ -56,10 +60,16 @@ audit: $(READY) ## Hold the pinned versions against known vulnerabilities
 chaos: $(READY) ## Break everything for a quarter of an hour, and count what was sent twice or lost
 	@$(BIN)/python -m chaos $(CHAOS_OPTIONS)
 
-bench: bench-audience bench-parse bench-receiver ## Benchmarks, each beside its peer (make bench-audience runs one)
+bench: bench-audience bench-rules bench-dispatch bench-receiver bench-reconcile bench-parse ## Benchmarks, each beside its peer (make bench-audience runs one)
 
 bench-%: $(READY)
 	@$(BIN)/python benchmarks/bench_$*.py
 
+soak: $(READY) ## The receiver at full load for three minutes, and every answer held against the ledger
+	@$(BIN)/python benchmarks/soak_receiver.py
+
+simulate: $(READY) ## Measure each step, and simulate a launch to a billion people (SIMULATE_OPTIONS="--devices 100000000")
+	@$(BIN)/python benchmarks/simulate.py $(SIMULATE_OPTIONS)
+
 clean: ## Remove what the targets above made
-	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist

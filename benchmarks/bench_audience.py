@@ -1,5 +1,8 @@
 """An audience of nine tenths of a PostgreSQL table, beside ``pandas.read_sql`` and a set, and beside psql's COPY.
 
+Integers, integers with a group, texts, and integers in two parts at once: on two cores that the server shares, two
+parts compete with it for them.
+
 Each reading is a process of its own, so that its peak memory is its own, Python and imports included. Its time runs
 from before the connection is opened until the identifiers are there; imports are not in it.
 
@@ -29,23 +32,30 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 
 IDENTIFIERS = "SELECT device_id FROM devices WHERE device_id % 10 <> 0"
+IN_PARTS = f"{IDENTIFIERS} AND device_id / 10 % :parts = :part"
 WITH_PLATFORM = "SELECT device_id, platform FROM devices WHERE device_id % 10 <> 0"
+TEXTS = "SELECT external_id FROM devices WHERE device_id % 10 <> 0"
 TABLES = f"""
 CREATE UNLOGGED TABLE devices AS
-    SELECT n::bigint AS device_id, (ARRAY['android', 'ios', 'chrome', 'firefox', 'safari'])[1 + n % 5] AS platform
+    SELECT n::bigint AS device_id, (ARRAY['android', 'ios', 'chrome', 'firefox', 'safari'])[1 + n % 5] AS platform,
+        'customer-' || n AS external_id
     FROM generate_series(1, {ROWS}) n;
 VACUUM ANALYZE devices;
 """
 
 
-def read_with_sendoff(url: str, sql: str) -> tuple[float, int]:
+def read_with_sendoff(url: str, sql: str, parts: int | None = None) -> tuple[float, int]:
     from sendoff.audience import build_audience
     from sendoff.warehouse import read
 
     start = time.perf_counter()
-    with read(url, sql) as batches:
+    with read(url, sql, parts=parts) as batches:
         audience = build_audience(batches)
     return time.perf_counter() - start, len(audience.identifiers)
+
+
+def read_in_parts(url: str, sql: str) -> tuple[float, int]:
+    return read_with_sendoff(url, sql, 2)
 
 
 def read_with_pandas(url: str, sql: str) -> tuple[float, int]:
@@ -68,9 +78,12 @@ def copy_with_psql(url: str, sql: str) -> tuple[float, int]:
 READERS: dict[str, tuple[Callable[[str, str], tuple[float, int]], str]] = {
     "pandas": (read_with_pandas, IDENTIFIERS),
     "sendoff": (read_with_sendoff, IDENTIFIERS),
+    "sendoff, 2 parts": (read_in_parts, IN_PARTS),
     "copy": (copy_with_psql, IDENTIFIERS),
     "sendoff, platform": (read_with_sendoff, WITH_PLATFORM),
     "copy, platform": (copy_with_psql, WITH_PLATFORM),
+    "sendoff, external_id": (read_with_sendoff, TEXTS),
+    "copy, external_id": (copy_with_psql, TEXTS),
 }
 
 
@@ -96,7 +109,7 @@ def measure(url: str) -> dict[str, tuple[float, float]]:
             if found not in (0, ROWS - ROWS // 10):
                 sys.exit(f"{name} found {found:,} identifiers")
             seen[name].append((seconds, peak))
-            print(f"  round {number}  {name:18}{seconds:8.2f} s {peak:8.0f} MiB", flush=True)
+            print(f"  round {number}  {name:22}{seconds:8.2f} s {peak:8.0f} MiB", flush=True)
     return {name: (median(s for s, _ in runs), median(p for _, p in runs)) for name, runs in seen.items()}
 
 
@@ -104,7 +117,7 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
     kept = ROWS - ROWS // 10
     print(f"\n{kept:,} identifiers of {ROWS:,} rows, medians of {ROUNDS} rounds")
     for name, (seconds, peak) in medians.items():
-        print(f"  {name:18}{kept / seconds / 1e6:8.2f} million rows/s {peak:8.0f} MiB")
+        print(f"  {name:22}{kept / seconds / 1e6:8.2f} million rows/s {peak:8.0f} MiB")
     sendoff, pandas = medians["sendoff"], medians["pandas"]
     figures = {
         "rows": ROWS,
@@ -114,8 +127,11 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
         "pandas_peak_mib": round(pandas[1], 1),
         "times_pandas_speed": round(pandas[0] / sendoff[0], 2),
         "pandas_memory_over_ours": round(pandas[1] / sendoff[1], 2),
+        "times_speed_in_two_parts": round(sendoff[0] / medians["sendoff, 2 parts"][0], 2),
+        "peak_mib_of_texts": round(medians["sendoff, external_id"][1], 1),
     }
-    for label, key in (("", ""), (", platform", "_with_platform")):
+    labels = {"": "", ", platform": "_with_platform", ", external_id": "_of_texts"}
+    for label, key in labels.items():
         if f"copy{label}" in medians:
             share = medians[f"copy{label}"][0] / medians[f"sendoff{label}"][0]
             figures[f"share_of_copy_speed{key}"] = round(share, 2)

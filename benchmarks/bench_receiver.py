@@ -4,8 +4,9 @@ All of them are the same server, endpoint and checks, one process each, asked ov
 their next post-back as soon as the last is answered. The client is one more process, which competes for the
 processors.
 
-``BENCH_SCALE`` times four seconds is what each run lasts; ``BENCH_ROUNDS`` is how often each is done.
-``SENDOFF_TEST_POSTGRES_URL`` names another server; where none answers, SQLite alone is measured.
+``BENCH_SCALE`` times three seconds is what each run lasts; ``BENCH_ROUNDS`` is how often each is done.
+``SENDOFF_TEST_POSTGRES_URL`` names another server; where none answers, SQLite alone is measured. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -21,32 +22,36 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from typing import Any, cast
 from urllib.request import urlopen
 from uuid import uuid4
 
 import psutil
 import sqlalchemy as sa
+import uvloop
 from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
 from sendoff.endpoint import PostBackEndpoint, ReceiverCounts
 from sendoff.ledger import Ledger
+from sendoff.ledger.tables import post_backs
 from sendoff.postbacks import Addresses, PostBack
-from sendoff.receiver import app_of, serve
+from sendoff.receiver import ReceiverApp, app_of, serve
 from sendoff.settings import Settings
 
-SECONDS = 4 * float(os.environ.get("BENCH_SCALE", "1"))
+SECONDS = 3 * float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 CONNECTIONS = 64
+THREADS = 15  # of the peer that commits each by itself; more make it no faster
 PORT = 19_731
 SECRET = "s" * 32
 PUBLIC_URL = f"http://127.0.0.1:{PORT}"
@@ -71,23 +76,51 @@ class Unstored:
 
 
 class OneByOne:
-    """Store each post-back in a transaction of its own, on as many threads as the ledger has connections."""
+    """Insert and commit each post-back by itself, on several threads, each with a connection of its own."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._receiver = ledger.post_backs.register_receiver("one by one", datetime.now(UTC))
+    def __init__(self, url: str) -> None:
+        with closing(Ledger(url)) as ledger:
+            self._receiver = ledger.post_backs.register_receiver("one by one", datetime.now(UTC))
+        self._engine = sa.create_engine(url, pool_size=THREADS)
+        if url.startswith("sqlite"):
+            sa.event.listen(self._engine, "connect", as_durable)
         self._numbers = itertools.count(1)
-        self._threads = ThreadPoolExecutor(15)
+        self._threads = ThreadPoolExecutor(THREADS)
 
     def submit(self, post_back: PostBack) -> asyncio.Future[bool]:
         return asyncio.get_running_loop().run_in_executor(self._threads, self._store, post_back)
 
     def _store(self, post_back: PostBack) -> bool:
-        self._ledger.post_backs.store(self._receiver, [(next(self._numbers), post_back)])
+        body = post_back.fields
+        assert body is not None
+        with self._engine.begin() as connection:
+            connection.execute(
+                sa.insert(post_backs),
+                {
+                    "receiver": self._receiver,
+                    "number": next(self._numbers),
+                    "kind": post_back.kind,
+                    "dispatch_key": post_back.dispatch_key,
+                    "received_at": post_back.received_at,
+                    "occurred_at": body.time,
+                    "device_id": body.device_id,
+                    "profile_id": body.profile_id,
+                    "user_id": body.user_id,
+                    "send_id": body.send_id,
+                    "campaign_id": body.campaign_id,
+                    "readable": True,
+                    "body": post_back.body,
+                },
+            )
         return True
 
 
-def app_around(commit: Unstored | OneByOne) -> Starlette:
+def as_durable(connection: Any, _: Any) -> None:
+    for pragma in ("synchronous=FULL", "busy_timeout=30000"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def app_around(commit: Unstored | OneByOne) -> ReceiverApp:
     endpoint = PostBackEndpoint(
         commit,  # type: ignore[arg-type]  # all that the endpoint asks of it
         Addresses(PUBLIC_URL, [SECRET]),
@@ -100,15 +133,15 @@ def app_around(commit: Unstored | OneByOne) -> Starlette:
     async def ready(_: Request) -> Response:
         return Response()
 
-    return Starlette(routes=[Route("/readyz", ready), Mount("/", app=endpoint)])
+    return ReceiverApp(endpoint, [Route("/readyz", ready)])
 
 
-def unstored(_: Settings) -> Starlette:
+def unstored(_: Settings) -> ReceiverApp:
     return app_around(Unstored())
 
 
-def one_by_one(settings: Settings) -> Starlette:
-    return app_around(OneByOne(Ledger(settings.ledger_url)))
+def one_by_one(settings: Settings) -> ReceiverApp:
+    return app_around(OneByOne(settings.ledger()))
 
 
 APPS: dict[str, Callable[[Settings], Starlette]] = {
@@ -124,6 +157,7 @@ class Measured:
     p50: float  # milliseconds
     p99: float
     cpu: float = 0.0  # microseconds of the server's processes per request, which a busy machine changes least
+    peak: float = 0.0  # MiB of the largest of the server's processes
 
 
 class Connection(asyncio.Protocol):
@@ -134,8 +168,7 @@ class Connection(asyncio.Protocol):
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
         self._send()
 
     def _send(self) -> None:
@@ -199,15 +232,22 @@ def wait_until_ready(server: subprocess.Popen[bytes]) -> None:
 
 def measure(app: str, url: str, workers: int) -> Measured:
     with serving(app, url, workers) as server:
-        asyncio.run(ask(0.5))  # first use of everything
+        uvloop.run(ask(0.5))  # first use of everything
         before = seconds_of_cpu(server)
-        measured = asyncio.run(ask(SECONDS))
+        measured = uvloop.run(ask(SECONDS))
         spent = seconds_of_cpu(server) - before
-    return replace(measured, cpu=spent * 1e6 / (measured.rate * SECONDS))
+        peak = max(peak_memory(process) for process in server.children(recursive=True))
+    return replace(measured, cpu=spent * 1e6 / (measured.rate * SECONDS), peak=peak)
 
 
 def seconds_of_cpu(server: psutil.Process) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True)))
+
+
+def peak_memory(process: psutil.Process) -> float:
+    """Give the most memory that a process ever held, in MiB, as Linux knows it."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1_024
 
 
 @contextmanager
@@ -247,46 +287,49 @@ def contestants(ledgers: dict[str, str]) -> Iterator[tuple[str, tuple[str, str, 
 
 
 def middle(runs: list[Measured]) -> Measured:
-    return Measured(*(median(getattr(run, name) for run in runs) for name in ("rate", "p50", "p99", "cpu")))
+    return Measured(*(median(getattr(run, each.name) for run in runs) for each in fields(Measured)))
 
 
 def main() -> None:
     with ExitStack() as stack:
-        ledgers = {"SQLite": stack.enter_context(sqlite_ledger())}
+        ledgers = {}
         try:
             ledgers["PostgreSQL"] = stack.enter_context(postgres_ledger())
         except sa.exc.OperationalError:
             print("no PostgreSQL answers: SQLite alone is measured")
+        ledgers["SQLite"] = stack.enter_context(sqlite_ledger())
         runs: dict[str, list[Measured]] = {name: [] for name, _ in contestants(ledgers)}
-        for _ in range(ROUNDS):
+        for number in range(1, ROUNDS + 1):
             for name, how in contestants(ledgers):
                 runs[name].append(measure(*how))
+                print(f"  round {number}  {name:26}{runs[name][-1].rate:>10,.0f} requests/s", flush=True)
     results = {name: middle(each) for name, each in runs.items()}
     print(
-        f"{CONNECTIONS} connections, {SECONDS:.0f} s, median of {ROUNDS}, {os.cpu_count()} processors for all\n"
+        f"\n{CONNECTIONS} connections, {SECONDS:.0f} s, median of {ROUNDS}, {os.cpu_count()} processors for all\n"
     )
-    print(f"{'':28}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU us':>9}")
+    print(f"{'':28}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU us':>9}{'peak MiB':>10}")
     for name, result in results.items():
-        print(f"{name:28}{result.rate:>12,.0f}{result.p50:>9.1f}{result.p99:>9.1f}{result.cpu:>9.0f}")
-    print(json.dumps(ratios(results, list(ledgers))))
+        print(
+            f"{name:28}{result.rate:>12,.0f}{result.p50:>9.1f}{result.p99:>9.1f}{result.cpu:>9.0f}{result.peak:>10.0f}"
+        )
+    print(json.dumps({"benchmark": "receiver", **ratios(results, list(ledgers))}))
 
 
 def ratios(results: dict[str, Measured], databases: list[str]) -> dict[str, float]:
-    figures = {"unstored_per_second": round(results["answering without storing"].rate)}
+    unstored = results["answering without storing"]
+    figures: dict[str, float] = {"unstored_per_second": round(unstored.rate)}
     for database in databases:
         receiver, key = results[f"{database}: receiver"], database.lower()
         figures |= {
             f"receiver_{key}_per_second": round(receiver.rate),
-            f"receiver_{key}_to_unstored": round(
-                receiver.rate / results["answering without storing"].rate, 3
-            ),
+            f"receiver_{key}_to_unstored": round(receiver.rate / unstored.rate, 3),
             f"receiver_{key}_to_a_commit_each": round(
                 receiver.rate / results[f"{database}: a commit each"].rate, 2
             ),
             f"receiver_{key}_p99_ms": round(receiver.p99, 1),
-            f"receiver_{key}_cpu_to_unstored": round(
-                receiver.cpu / results["answering without storing"].cpu, 2
-            ),
+            f"receiver_{key}_cpu_to_unstored": round(receiver.cpu / unstored.cpu, 2),
+            f"receiver_{key}_peak_mib": round(receiver.peak),
+            f"receiver_{key}_two_processes_per_second": round(results[f"{database}: two processes"].rate),
         }
     return figures
 

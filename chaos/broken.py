@@ -9,36 +9,39 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.ledger.dispatches import Claim, Dispatches
-from sendoff.ledger.post_backs import Fold, PostBacks
+from sendoff.dispatch import LEASE
+from sendoff.ledger.claims import Claim
+from sendoff.ledger.dispatches import Dispatches
+from sendoff.ledger.returns import Fold, Returns
 from sendoff.ledger.tables import attempts, dispatches, receivers
 from sendoff.outcome import InDoubt, NotProcessed, Outcome
 
 _record = Dispatches.record
-_store_fold = PostBacks.store_fold
+_store_fold = Returns.store_fold
 
 
 def intent_after_request() -> None:
     """Look for a planned dispatch without a mark, send it, and write intent and outcome afterwards."""
     Dispatches.claim = _look  # type: ignore[method-assign]
     Dispatches.record = _record_both  # type: ignore[method-assign]
+    Dispatches.record_and_claim = _record_both  # type: ignore[method-assign]
 
 
-def _look(self: Dispatches, launch_key: str, **_: Any) -> Claim | None:
+def _look(self: Dispatches, launch_key: str, *, now: datetime, **_: Any) -> Claim | None:
     planned = [each for each in self.of_launch(launch_key) if each.state == "planned"]
     if not planned:
         return None
     found = planned[0]
     content = self.segment(launch_key, found.segment)
-    return Claim(found.dispatch_key, launch_key, found.segment, found.attempt + 1, content)
+    return Claim(found.dispatch_key, launch_key, found.segment, found.attempt + 1, content, now)
 
 
-def _record_both(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
+def _record_both(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime, **_: Any) -> None:
     with self._database.write() as connection:
         connection.execute(
             sa.update(dispatches)
             .where(dispatches.c.dispatch_key == claim.dispatch_key)
-            .values(state="in_flight", attempt=claim.attempt)
+            .values(state="in_flight", attempt=claim.attempt, lease_until=now + LEASE)
         )
         intent = {"number": claim.attempt, "worker": "late", "started_at": now}
         insert = self._database.insert_or_pass(attempts)
@@ -59,7 +62,7 @@ def _record_hopefully(self: Dispatches, claim: Claim, outcome: Outcome, now: dat
 
 def dead_sent_again() -> None:
     """Take a worker that fell silent for one that had not sent anything, and plan its dispatch again."""
-    Dispatches.expire_leases = _plan_again  # type: ignore[method-assign]
+    Dispatches.expire_leases = _plan_again  # type: ignore[assignment,method-assign]
 
 
 def _plan_again(self: Dispatches, launch_key: str | None, now: datetime) -> int:
@@ -78,10 +81,10 @@ def _plan_again(self: Dispatches, launch_key: str | None, now: datetime) -> int:
 
 def mark_before_events() -> None:
     """Move the mark of folding when post-backs are fetched, before what they add is stored."""
-    PostBacks.store_fold = _mark_first  # type: ignore[method-assign]
+    Returns.store_fold = _mark_first  # type: ignore[method-assign]
 
 
-def _mark_first(self: PostBacks, fold: Fold) -> bool:
+def _mark_first(self: Returns, fold: Fold) -> bool:
     with self._database.write() as connection:
         moved = connection.execute(
             sa.update(receivers)

@@ -87,7 +87,7 @@ def count(record: Record, played: Played) -> Count:
 
 
 def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
-    returned = ledger.post_backs.returned(key)
+    returned = ledger.returns.returned(key)
     reached: Counter[int] = Counter()
     found.launches += 1
     for dispatch in ledger.dispatches.of_launch(key):

@@ -22,6 +22,7 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 
 DEVICES = 400
+ONE_BY_ONE = 1  # request at a time: then a line is the same in every run
 _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 _LONGEST_HISTORY = 60.0  # seconds
 _WELL = (0, AGAIN)
@@ -122,7 +123,7 @@ class Stage:
         return launch_key(folder.campaign.connection, folder.name, job.period)
 
     def lines(self, step: Step) -> int:
-        """Give how many lines one dispatch, one freezing or one fold runs through."""
+        """Give how many lines two dispatches one after the other, one freezing or one fold run through."""
         if step not in self._points:
             self._points[step] = self._measured(step)
         return self._points[step]
@@ -206,8 +207,11 @@ class Stage:
 
     def _measured(self, step: Step) -> int:
         told = self._folder / f"{step}.lines"
-        people = {"freeze": self.size.people, "send": self.size.segment_size, "fold": self.size.segment_size}
-        job = self.job(people=people[step], dies_in=step, dies_at=0, lines_to=str(told))
+        segment = self.size.segment_size
+        people = {"freeze": self.size.people, "send": 2 * segment, "fold": segment}
+        job = self.job(
+            people=people[step], dies_in=step, dies_at=0, lines_to=str(told), requests_at_once=ONE_BY_ONE
+        )
         if step == "fold":  # nothing of what came before
             self.fold_what_came_before(job)
         self.run(job)

@@ -1,7 +1,8 @@
 """The processes that are killed: workers that freeze and send a launch, and processes that fold.
 
 A worker does what a task of Airflow does: it freezes the launch, or finds it frozen, and sends what is planned. The
-product has no hooks for this: the process follows its own lines with ``sys.settrace`` and kills itself at one of them.
+product has no hooks for this: the process follows its own lines, those of all its threads, with ``sys.settrace`` and
+kills itself at one of them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,15 +25,25 @@ from typing import Any, Literal
 
 import requests
 
+import sendoff.clearance
 import sendoff.client
 import sendoff.dispatch
 import sendoff.fold
 import sendoff.launch
+import sendoff.ledger.claims
 import sendoff.ledger.database
 import sendoff.ledger.dispatches
+import sendoff.ledger.doubts
+import sendoff.ledger.freezing
 import sendoff.ledger.launches
+import sendoff.ledger.news
+import sendoff.ledger.parts
 import sendoff.ledger.post_backs
+import sendoff.ledger.returns
+import sendoff.ledger.standing
+import sendoff.places
 import sendoff.sender
+import sendoff.tally
 import sendoff.transport
 from chaos import broken
 from chaos.processes import SECRET
@@ -45,22 +57,42 @@ from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.postbacks import Addresses
-from sendoff.sender import Sender
+from sendoff.sender import REQUESTS_AT_ONCE, Sender
 
 Step = Literal["freeze", "send", "fold"]
 
 LINES: dict[Step, tuple[Any, ...]] = {
-    "freeze": (sendoff.launch, sendoff.ledger.launches, sendoff.ledger.database),
+    "freeze": (
+        sendoff.launch,
+        sendoff.ledger.launches,
+        sendoff.ledger.freezing,
+        sendoff.ledger.parts,
+        sendoff.ledger.database,
+    ),
     "send": (
         sendoff.dispatch,
+        sendoff.clearance,
         sendoff.sender,
         sendoff.ledger.dispatches,
+        sendoff.ledger.claims,
+        sendoff.ledger.doubts,
+        sendoff.ledger.standing,
+        sendoff.ledger.news,
         sendoff.ledger.database,
         sendoff.client,
         sendoff.transport,
         broken,
     ),
-    "fold": (sendoff.fold, sendoff.ledger.post_backs, sendoff.ledger.database, broken),
+    "fold": (
+        sendoff.fold,
+        sendoff.tally,
+        sendoff.places,
+        sendoff.ledger.post_backs,
+        sendoff.ledger.returns,
+        sendoff.ledger.news,
+        sendoff.ledger.database,
+        broken,
+    ),
 }
 """The modules whose lines are counted in each step."""
 
@@ -85,6 +117,7 @@ class Job:
     period: Period
     people: int
     segment_size: int
+    requests_at_once: int = REQUESTS_AT_ONCE
     ahead: timedelta = timedelta(0)  # of its clock before the others'
     dies_in: Step = "send"
     dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
@@ -137,7 +170,7 @@ def _send(job: Job) -> None:
     session = requests.Session()
     tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
     client = Client(job.service, session, tokens, timeout=(5.0, _ANSWER_WITHIN))
-    sender = Sender(client, Addresses(job.receiver, [SECRET]))
+    sender = Sender(client, Addresses(job.receiver, [SECRET]), requests_at_once=job.requests_at_once)
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
             with _followed(job, "freeze"):
@@ -172,6 +205,7 @@ def _followed(job: Job, step: Step) -> Iterator[None]:
     if job.dies_at is None or job.dies_in != step:
         yield
         return
+    dies_at = job.dies_at
     files = {module.__file__ for module in LINES[step]}
     lines = 0
 
@@ -179,15 +213,20 @@ def _followed(job: Job, step: Step) -> Iterator[None]:
         nonlocal lines
         if event == "line":
             lines += 1
-            if lines == job.dies_at:
+            if lines >= dies_at > 0:
                 os.kill(os.getpid(), signal.SIGKILL)
         return follow
 
-    sys.settrace(lambda frame, *_: follow if frame.f_code.co_filename in files else None)
+    def begin(frame: FrameType, _event: str, _: object) -> Any:
+        return follow if frame.f_code.co_filename in files else None
+
+    threading.settrace(begin)  # those that are started from now on
+    sys.settrace(begin)
     try:
         yield
     finally:
         sys.settrace(None)
+        threading.settrace(None)
         if job.lines_to:
             Path(job.lines_to).write_text(str(lines))
 

@@ -1,8 +1,9 @@
-"""Write docs/conformance.md: each rule of the service's document beside the tests that prove it.
+"""Write docs/conformance.md and docs/promises.md: what was promised, beside the tests that prove it.
 
-The rules stand in rules.yaml; ``@pytest.mark.rule("2.11/send_days", side="client")`` on a test names what it proves.
-Run ``python -P tests/conformance.py`` to write the page, with ``--check`` to compare it only. It fails where a rule
-has no test on a side that it concerns.
+The rules of the service's document stand in rules.yaml; ``@pytest.mark.rule("2.11/send_days", side="client")`` on a
+test names what it proves. Sendoff's own promises stand in promises.yaml; ``@pytest.mark.promise("twice/doubt")`` names
+one. Run ``python -P tests/conformance.py`` to write the pages, with ``--check`` to compare them only. It fails where a
+rule has no test on a side that it concerns, a promise has none, or a test names what nobody promised.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import yaml
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs/conformance.md"
+PROMISES = TESTS.parent / "docs/promises.md"
 SIDES = ("service", "client")
 
 Proofs = Mapping[tuple[str, str], Sequence[str]]
-"""The tests (as file::name) that prove a rule, by its id and the side."""
+"""The tests (as file::name) that prove a rule, by its id and the side; a promise's side is empty."""
 
 _HEAD = """\
 # Conformance
@@ -32,6 +34,16 @@ Every rule of the service's document, sections 2 to 9, and the tests that prove 
 `messaging_service`, and on the side of the client in `sendoff` and `sendoff_airflow`. The rules stand in
 `tests/rules.yaml`, and each test says which of them it proves. `make conformance` writes this page; a test fails
 where it is out of date, or where a rule has no test.
+"""
+
+_HEAD_OF_PROMISES = """\
+# Promises
+
+What Sendoff promises, where that is said in full, and the tests that hold it. Each test names its promise, as in
+`@pytest.mark.promise("twice/doubt")`, and the promises stand in `tests/promises.yaml`. `make conformance` writes this
+page; a test fails where it is out of date, or where a promise has no test. The claims about
+[security](security.md#claims-and-their-tests) and the [rules of the service](conformance.md) have tables of their own,
+and [Nothing twice, nothing lost](reliability.md) counts what happens when everything breaks.
 """
 
 
@@ -57,8 +69,23 @@ def _rule(rule_id: str, given: str | dict[str, str]) -> Rule:
     return Rule(rule_id, given["rule"], {side: given[side] for side in SIDES if side in given})
 
 
+@dataclass(frozen=True)
+class Promise:
+    """One promise, and the place in docs/ that says it in full."""
+
+    id: str
+    text: str
+    place: str
+
+
+def promises(text: str) -> Iterator[tuple[str, list[Promise]]]:
+    """Read promises.yaml: the headings, and the promises under each."""
+    for heading, given in yaml.safe_load(text).items():
+        yield heading, [Promise(name, each["promise"], each["page"]) for name, each in given.items()]
+
+
 class Collector:
-    """Finds which collected test proves which rule."""
+    """Finds which collected test proves which rule, and which holds which promise."""
 
     def __init__(self) -> None:
         self.proofs: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -66,9 +93,9 @@ class Collector:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
             test = item.nodeid.split("[")[0]
-            for marker in item.iter_markers("rule"):
-                for rule in marker.args:
-                    tests = self.proofs[rule, marker.kwargs["side"]]
+            for marker in [*item.iter_markers("rule"), *item.iter_markers("promise")]:
+                for name in marker.args:
+                    tests = self.proofs[name, marker.kwargs.get("side", "")]
                     if test not in tests:
                         tests.append(test)
 
@@ -93,6 +120,18 @@ def page(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> str:
     return "\n".join(lines)
 
 
+def page_of_promises(listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs) -> str:
+    """Write the page of promises."""
+    lines = [_HEAD_OF_PROMISES]
+    for heading, found in listed:
+        lines += [f"## {heading}\n", "| | Promise | Tests |", "|---|---|---|"]
+        for each in found:
+            tests = _links(sorted(proofs.get((each.id, ""), ())))
+            lines.append(f"| `{each.id}` | [{each.text}]({each.place}) | {tests} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def _row(rule: Rule, proofs: Proofs) -> str:
     cells = [_cell(rule, proofs.get((rule.id, side), ()), rule.reasons.get(side)) for side in SIDES]
     return f"| `{rule.id}` | {rule.text} | {' | '.join(cells)} |"
@@ -101,6 +140,10 @@ def _row(rule: Rule, proofs: Proofs) -> str:
 def _cell(rule: Rule, tests: Sequence[str], reason: str | None) -> str:
     if reason and not tests:
         return f"not applicable: {reason}"
+    return _links(tests)
+
+
+def _links(tests: Iterable[str]) -> str:
     return "<br>".join(f"[{name}](../{file})" for file, name in (test.split("::", 1) for test in tests))
 
 
@@ -115,14 +158,26 @@ def complaints(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> Iter
                 yield f"{rule.id}: a test proves it on the {side}'s side; take its reason out of rules.yaml"
 
 
+def unkept(listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs) -> Iterator[str]:
+    """Name each promise without a test, and each promise that a test names and nobody made."""
+    known = {each.id: each for _, found in listed for each in found}
+    named = {name for name, side in proofs if not side}
+    yield from (f"{name}: no test holds it: {known[name].text}" for name in known if name not in named)
+    yield from (
+        f"{name}: a test names it, and promises.yaml does not" for name in sorted(named - known.keys())
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     listed = list(sections((TESTS / "rules.yaml").read_text()))
+    promised = list(promises((TESTS / "promises.yaml").read_text()))
     proofs = collected(TESTS)
-    written, found = page(listed, proofs), list(complaints(listed, proofs))
-    if "--check" not in arguments:
-        PAGE.write_text(written)
-    elif PAGE.read_text() != written:
-        found.append(f"{PAGE.name} is out of date: make conformance")
+    found = [*complaints(listed, proofs), *unkept(promised, proofs)]
+    for file, written in ((PAGE, page(listed, proofs)), (PROMISES, page_of_promises(promised, proofs))):
+        if "--check" not in arguments:
+            file.write_text(written)
+        elif not file.exists() or file.read_text() != written:
+            found.append(f"{file.name} is out of date: make conformance")
     for complaint in found:
         print(complaint)  # noqa: T201
     return bool(found)

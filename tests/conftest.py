@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 from uuid import uuid4
 
 import pytest
 import yaml
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 POSTGRES_VARIABLE = "SENDOFF_TEST_POSTGRES_URL"
 LOCAL_POSTGRES = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
@@ -115,6 +123,73 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for server, count in wanted.items():
         terminalreporter.write_line(f"LEFT OUT for want of {server}: {count} tests", yellow=True, bold=True)
+
+
+class Collector:
+    """A collector of metrics as OTLP over HTTP sends them: what arrived, decoded."""
+
+    def __init__(self, address: str) -> None:
+        self.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": address}
+        self._received: list[Any] = []
+
+    def take(self, body: bytes) -> None:
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+        self._received += ExportMetricsServiceRequest.FromString(body).resource_metrics
+
+    def names(self) -> set[str]:
+        return {name for _, name, _ in self._points()}
+
+    def total(self, name: str, **attributes: str) -> float:
+        """Add up the newest figure that each process sent: a value, or the sum of a histogram."""
+        newest: dict[Any, float] = {}
+        for resource, found, point in self._points():
+            of = {each.key: each.value.string_value for each in point.attributes}
+            if found == name and attributes.items() <= of.items():
+                is_number = "NumberDataPoint" in type(point).__name__
+                value = (point.as_int or point.as_double) if is_number else point.sum
+                newest[resource["service.instance.id"], tuple(sorted(of.items()))] = value
+        return sum(newest.values())
+
+    def resources(self) -> list[dict[str, str]]:
+        return [_attributes(each.resource) for each in self._received]
+
+    def _points(self) -> Iterator[tuple[dict[str, str], str, Any]]:
+        for each in self._received:
+            for scope in each.scope_metrics:
+                for metric in scope.metrics:
+                    for point in getattr(metric, metric.WhichOneof("data")).data_points:
+                        yield _attributes(each.resource), metric.name, point
+
+
+def _attributes(resource: Any) -> dict[str, str]:
+    return {each.key: each.value.string_value for each in resource.attributes}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector on the loopback address; its ``environment`` sends metrics to it."""
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            collector.take(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        collector = Collector(f"http://127.0.0.1:{server.server_port}")
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield collector
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ Read the modules in the order in which data meets them: ``query`` and ``warehous
 ``keys``, ``expiry``, ``token_endpoint``, ``auth``, ``transport``, ``outcome``, ``client``, ``sender``, ``dispatch``,
 ``spread``, ``control`` and ``lookup``; then ``postbacks``, ``endpoint``, ``group_commit``, ``receiver``, ``fold``,
 ``reconcile``, ``silence``, ``figures``, ``report`` and ``picture``.
-``ledger`` is beside them all.
+``ledger`` and ``metrics`` are beside them all.
 """
 
 __version__ = "0.1.0"

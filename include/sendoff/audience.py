@@ -17,9 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sendoff import metrics
 from sendoff.columns import checked_text, is_text, spoken, value_type
 from sendoff.errors import AudienceError
-from sendoff.identifiers import Collector, Gathering, Identifiers, Kind, gathering
+from sendoff.identifiers import Collector, Gathering, Identifiers, Kind, empty, gathering, union
 from sendoff.parameters import ParameterGathering, Parameters
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
@@ -30,17 +31,34 @@ MOST_GROUPS = 1_000
 _KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
 _CASTS: Mapping[Kind, str] = {"integer": "BIGINT", "string": "TEXT"}
 
+_KNOWN = "known fingerprint"
+
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+class _Fingerprint:
+    """What an audience has as its fingerprint where none is given: made when it is first asked for."""
+
+    def __get__(self, audience: Audience | None, _: type[Audience] | None = None) -> str:
+        if audience is None:
+            return ""
+        known = vars(audience)
+        known[_KNOWN] = known[_KNOWN] or _fingerprint(audience.identified_by, audience.identifiers)
+        return str(known[_KNOWN])
+
+    def __set__(self, audience: Audience, given: str) -> None:
+        vars(audience)[_KNOWN] = given
+
+
+@dataclass(frozen=True)
 class Audience:
     """Whom a launch reaches, and why others of the query are not among them.
 
     ``identified_by``: the identifier column. ``rows``: what the query gave; always ``len(identifiers)`` plus the sum of
     ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and people taken out for each other
     reason. ``groups``: column to value to the members with that value; one who came with two values is in both, one who
-    came with none is in no group. ``fingerprint``: depends on ``identified_by`` and ``identifiers`` alone.
+    came with none is in no group. ``fingerprint``: depends on ``identified_by`` and ``identifiers`` alone; made when it
+    is first asked for.
     ``ignored_columns``: columns that nothing was made of. ``parameters``: each person's own values, also of those who
     were taken out since; None where none were asked for. ``ambiguous``: how many people the query gave in several rows
     whose values differ.
@@ -51,31 +69,38 @@ class Audience:
     rows: int
     dropped: Mapping[str, int]
     groups: Mapping[str, Mapping[str, Identifiers]]
-    fingerprint: str
+    fingerprint: str = _Fingerprint()  # type: ignore[assignment]
     ignored_columns: tuple[str, ...] = ()
     parameters: Parameters | None = None
     ambiguous: int = 0
 
-    def without(self, reason: str, people: Identifiers) -> Audience:
-        """Give it less some people, who are counted as dropped for a reason; others than its own are passed over."""
-        if not len(people) or not len(self.identifiers):
-            return replace(self, dropped={**self.dropped, reason: self.dropped.get(reason, 0)})
-        if people.kind != self.identifiers.kind:
-            raise AudienceError(
-                f"{reason} has {people.kind} identifiers, the audience {self.identifiers.kind} ones"
-            )
-        left = self.identifiers - people
-        gone = len(self.identifiers) - len(left)
+    def less(self, left_out: Mapping[str, Identifiers]) -> Audience:
+        """Give it less some of its own people, who are counted as dropped by reason, each under one."""
+        dropped = dict(self.dropped)
+        for reason, members in left_out.items():
+            dropped[reason] = dropped.get(reason, 0) + len(members)
+        gone = union(self.identifiers.kind, left_out.values())
+        if not len(gone):
+            return replace(self, dropped=dropped, fingerprint=vars(self)[_KNOWN])
         return replace(
             self,
-            identifiers=left,
-            dropped={**self.dropped, reason: self.dropped.get(reason, 0) + gone},
+            identifiers=self.identifiers - gone,
+            dropped=dropped,
             groups={
-                name: {value: members & left for value, members in values.items()}
+                name: {value: members - gone for value, members in values.items()}
                 for name, values in self.groups.items()
             },
-            fingerprint=_fingerprint(self.identified_by, left),
+            fingerprint="",
         )
+
+
+def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identifiers:
+    """Give those of some people whom a reason names; AudienceError where it names them by another kind."""
+    if not len(named) or not len(people):
+        return empty(people.kind)
+    if named.kind != people.kind:
+        raise AudienceError(f"{reason} has {named.kind} identifiers, the audience {people.kind} ones")
+    return people & named
 
 
 def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = ()) -> Audience:
@@ -95,6 +120,7 @@ def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] 
     if intake is None:
         raise AudienceError("the query gave no columns")
     audience = intake.audience()
+    metrics.audience_rows(len(audience.identifiers), audience.dropped)
     _log.info(
         "audience of %d from %d rows, dropped %s", len(audience.identifiers), audience.rows, audience.dropped
     )
@@ -140,7 +166,6 @@ class _Intake:
                 "duplicate": collector.duplicate,
             },
             groups={name: groups.among(identifiers) for name, groups in self._groups.items()},
-            fingerprint=_fingerprint(self._identified_by, identifiers),
             ignored_columns=tuple(name for name in self._names if name not in self._used),
             parameters=parameters,
             ambiguous=ambiguous,
@@ -211,8 +236,9 @@ def _the_identifier(names: list[str]) -> str:
         return found[0]
     allowed = ", ".join(IDENTIFIER_COLUMNS)
     if not found:
+        given = ", ".join(names[:20]) or "none"
         raise AudienceError(
-            f"no column of the query says who its people are; it needs exactly one of {allowed}"
+            f"no column of the query says who its people are; found {given}; it needs exactly one of {allowed}"
         )
     raise AudienceError(
         f"the query gives {' and '.join(found)}; exactly one of {allowed} may say who its people are"

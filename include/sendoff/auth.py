@@ -18,15 +18,18 @@ from uuid import uuid4
 import jwt
 import requests
 
+from sendoff import metrics
 from sendoff.errors import CredentialsError, RetryableError, SendoffError
 from sendoff.expiry import endings
 from sendoff.keys import SigningKey, algorithm_for, certificate_end, read_private_key
 from sendoff.token_endpoint import TOKEN_PATH, ask_for_token
-from sendoff.transport import Clock, Timeout, checked_base_url, utc_now
+from sendoff.transport import Clock, Timeout, checked_base_url, cut_when_told, utc_now
 
 _log = logging.getLogger(__name__)
 
 LONGEST_LIFETIME = 86_400  # seconds
+TOKEN_DEADLINE = 40.0
+"""Seconds after which the endpoint has not answered, whatever it has said: everybody else waits for this one."""
 JWT_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 _ASSERTION_LIFETIME = timedelta(minutes=5)
@@ -141,12 +144,15 @@ class TokenSource:
         *,
         clock: Clock = utc_now,
         timeout: Timeout = (5.0, 30.0),
+        deadline: float = TOKEN_DEADLINE,
     ) -> None:
         self._credentials = credentials
-        self._url = checked_base_url(base_url) + TOKEN_PATH
+        self._url = (base := checked_base_url(base_url)) + TOKEN_PATH
+        cut_when_told(session, base)
         self._session = session
         self._clock = clock
         self._timeout = timeout
+        self._deadline = deadline
         self._asking = threading.Lock()
         self._attempts = 0
         self._failure: SendoffError | None = None
@@ -200,9 +206,11 @@ class TokenSource:
         try:
             token = self._ask_endpoint()
         except SendoffError as error:
+            metrics.token_request("failed")
             self._failure = copy.copy(error)  # without the frames of its traceback
             raise
         else:
+            metrics.token_request("granted")
             self._failure, self._held = None, token
             return token.text
         finally:
@@ -212,7 +220,12 @@ class TokenSource:
         now, credentials = self._clock(), self._credentials
         grant = credentials.grant(now)
         text, seconds = ask_for_token(
-            self._session, self._url, grant, timeout=self._timeout, clock=self._clock
+            self._session,
+            self._url,
+            grant,
+            timeout=self._timeout,
+            deadline=self._deadline,
+            clock=self._clock,
         )
         _log.info("client ID %s has a new access token for %d seconds", credentials.client_id, seconds)
         warnings = tuple(endings(credentials.certificate_ends, credentials.lifetime, seconds, now))

@@ -10,8 +10,12 @@
 
 from __future__ import annotations
 
+from http.cookiejar import DefaultCookiePolicy
+from time import monotonic
+
 import requests
 
+from sendoff import metrics
 from sendoff.auth import TokenSource
 from sendoff.errors import (
     PermanentError,
@@ -30,6 +34,7 @@ from sendoff.transport import (
     NotSent,
     Timeout,
     checked_base_url,
+    cut_when_told,
     excerpt,
     post,
     utc_now,
@@ -44,6 +49,9 @@ from sendoff.wire import (
     read_reply,
 )
 
+REQUEST_DEADLINE = 90.0
+"""Seconds after which a request is in doubt, whatever was heard: with two requests and two tokens, below a lease."""
+
 _REFUSALS = frozenset({400, 403, 404, 405, 410, 413, 422, 301, 307, 308})
 _JSON = {"Content-Type": "application/json"}
 
@@ -51,8 +59,9 @@ _JSON = {"Content-Type": "application/json"}
 class Client:
     """Make requests of the External API with the tokens of one connection; may be shared by threads.
 
-    ``timeout`` is in seconds: for a connection, and for each part of an answer. The session must not repeat requests
-    by itself: SettingsError.
+    ``timeout`` is in seconds: for a connection, and for each part of an answer; ``deadline`` is for all of it. The
+    session must not repeat requests by itself: SettingsError. From here on it takes no cookie: no request depends on
+    the one before.
     """
 
     def __init__(
@@ -62,13 +71,18 @@ class Client:
         tokens: TokenSource,
         *,
         timeout: Timeout = (5.0, 60.0),
+        deadline: float = REQUEST_DEADLINE,
         clock: Clock = utc_now,
     ) -> None:
         self._base_url = checked_base_url(base_url)
         self._session = session
+        # Reading a jar while another thread fills it fails, and a request that fails so would be in doubt.
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         self._tokens = tokens
         self._timeout = timeout
+        self._deadline = deadline
         self._clock = clock
+        cut_when_told(session, self._base_url)
         retries = getattr(session.get_adapter(self._base_url), "max_retries", None)
         if retries is not None and retries.total != 0:
             raise SettingsError(
@@ -118,15 +132,20 @@ class Client:
         return outcome_of(exchange)
 
     def _post(self, path: str, body: bytes, token: str) -> Exchange:
-        return post(
+        start = monotonic()
+        exchange = post(
             self._session,
             self._base_url + path,
             body,
             auth=Bearer(token),
             headers=_JSON,
             timeout=self._timeout,
+            deadline=self._deadline,
             clock=self._clock,
         )
+        status = exchange.status if isinstance(exchange, Answer) else None
+        metrics.request_seconds(path, monotonic() - start, status)
+        return exchange
 
 
 def _is_unauthorised(exchange: Exchange) -> bool:

@@ -6,23 +6,62 @@ being asked at that moment is not taken back, and nothing is asked after it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
+from sendoff.campaign import Campaign
 from sendoff.errors import GateError
 from sendoff.fold import fold
 from sendoff.ledger import Doubt, Ledger
 from sendoff.ledger.brakes import scope_of
+from sendoff.ledger.decisions import Decision
+from sendoff.ledger.launches import Launch
 
 _MAY_YET_BE_SENT = ("planned", "in_flight", "in_doubt")
 
 
-def release(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
+def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
+    """Say whether a launch is held since it was frozen, until somebody agrees to it; ``decisions``: all that are its.
+
+    One that was held later, because something went wrong, awaits none.
+    """
+    return launch.state == "held" and not {each.kind for each in decisions} & {"approved", "released", "held"}
+
+
+def role_awaited(launch: Launch, decisions: Sequence[Decision]) -> str | None:
+    """Give the role of which somebody must agree to a launch before it is sent; None: anybody may, or nobody needs to.
+
+    It is that of the campaign as it was frozen. Who is of the role, only Airflow knows.
+    """
+    return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
+
+
+def release(
+    ledger: Ledger,
+    launch_key: str,
+    who: str,
+    why: str,
+    *,
+    without_approval: bool = False,
+    now: datetime | None = None,
+) -> None:
     """Let a launch that is held be sent; where a wave held it, the next wave follows without a judgement.
 
-    Its failures count anew from here. Raises GateError where it is not held, NotFoundError where the ledger does not
-    hold it.
+    Its failures count anew from here. ``without_approval``: also where somebody of a role must agree to it and did not,
+    since nobody can say here who is of that role; the reason that is kept then says so. Raises GateError where such an
+    approval is awaited and ``without_approval`` is not given, or where it is not held, NotFoundError where the ledger
+    does not hold it.
     """
+    launch = ledger.launches.get(launch_key)
+    if role := role_awaited(launch, ledger.decisions.of_launch(launch_key)):
+        if not without_approval:
+            raise GateError(
+                f"launch {launch_key} waits for somebody of the role {role}: they answer the task approve of its run "
+                "in Airflow, under Required Actions; --without-approval releases it all the same, and is kept with the "
+                "reason"
+            )
+        why = f"without the approval of the role {role}: {why}"
     _decide(ledger, launch_key, "released", who, why, now)
 
 
@@ -111,18 +150,41 @@ def resolve(
     who: str,
     why: str,
     *,
+    doubts: int | None = None,
     now: datetime | None = None,
 ) -> None:
     """Send a dispatch in doubt again, or write it off; what post-backs prove by now stands before that.
 
     Sent again, people may get the message twice; written off, they may not have got it, and nobody looks any more. A
-    launch that nobody works on must be worked on again for a resend to happen. Raises GateError where the dispatch is
-    not in doubt, or must be sent and its launch is over, NotFoundError where the ledger does not hold it.
+    launch that nobody works on must be worked on again for a resend to happen. ``doubts``: only if so many of its
+    attempts went into doubt, as whoever decides has seen. Raises GateError where the dispatch is not in doubt, or must
+    be sent and its launch is over, NotFoundError where the ledger does not hold it.
     """
     moment = now or datetime.now(UTC)
     fold(ledger, now=moment)
-    if not ledger.dispatches.resolve(dispatch_key, how, who, why, moment):
+    if not ledger.dispatches.resolve(dispatch_key, how, who, why, moment, doubts=doubts):
         raise GateError(f"dispatch {dispatch_key} is not in doubt, or its launch is stopped or rejected")
+
+
+def resolve_seen(
+    ledger: Ledger,
+    seen: Mapping[str, int],
+    how: Literal["resend", "write_off"],
+    who: str,
+    why: str,
+    *,
+    now: datetime | None = None,
+) -> int:
+    """Resolve several dispatches as :func:`resolve` does, with one look at the post-backs, and count those resolved.
+
+    ``seen``: how many attempts of each dispatch were in doubt where somebody saw it. One that changed meanwhile is left
+    alone. Raises NotFoundError where the ledger does not hold one.
+    """
+    moment = now or datetime.now(UTC)
+    fold(ledger, now=moment)
+    return sum(
+        ledger.dispatches.resolve(key, how, who, why, moment, doubts=doubts) for key, doubts in seen.items()
+    )
 
 
 def _went_wrong(ledger: Ledger, launch_key: str) -> bool:

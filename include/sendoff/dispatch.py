@@ -7,40 +7,42 @@ with its lease over: it goes into doubt, and is never sent again by itself.
 What is allowed is looked up before every request: whether the launch is released and no brake is set, whether the rate
 of the connection allows one, whether it is too late, whether the window of its people is open, and which waves may be
 sent.
+
+One call makes several requests at once, each on a thread that claims for itself, under a name that nobody else has.
+What is to be decided of the launch is decided between two rounds, when no request of this call is under way.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
-from sendoff.campaign import Campaign
-from sendoff.campaign.gates import Spread
+from sendoff import metrics
+from sendoff.clearance import ENDED, Clearance, released_at
 from sendoff.errors import (
-    GateError,
     LedgerUnavailableError,
     NoSlotError,
     NotYetError,
     PermanentError,
     RefusedError,
     RetryableError,
+    SendoffError,
 )
-from sendoff.gates import is_over, lateness, opens_at, zone_of
 from sendoff.ledger import Claim, Ledger
-from sendoff.ledger.launches import Launch
 from sendoff.ledger.rates import AHEAD
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 from sendoff.sender import Sender
-from sendoff.spread import open_next_wave
 
 _log = logging.getLogger(__name__)
 
@@ -50,16 +52,15 @@ LEASE = timedelta(minutes=5)
 _OLDEST_CLAIM = LEASE / 10  # a worker that slept longer may have lost its claim, and makes no request of it
 _LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
 _USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
-_RECORDINGS = 12  # tries to record an outcome, over about two minutes: well within the lease
-_PAUSE = timedelta(seconds=30)  # after which a worker looks whether a launch goes on that somebody paused
-_ENDED = frozenset({"rejected", "stopped"})
+_RECORDINGS = 24  # tries to record an outcome at most, over about the lease where each fails at once
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 _TOO_OLD = NotProcessed("the claim is too old")
+_TOLD_TO_END = NotProcessed("the worker was told to end before it made the request")
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What one worker did, in numbers of dispatches."""
+    """What one call of :func:`work` did, in numbers of dispatches."""
 
     accepted: int = 0
     refused: int = 0
@@ -73,9 +74,9 @@ def work(
     *,
     worker: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] | None = None,
 ) -> Tally:
-    """Send the planned dispatches of a launch, one after the other, until none is left that may be sent.
+    """Send the planned dispatches of a launch, ``sender.requests_at_once`` at a time, until none may be sent any more.
 
     Raises NotYetError, with the time to call again, where it is too early: outside of the window, between two waves,
     while somebody has paused the launch or set a brake, where the service asked for patience, or while the last
@@ -84,244 +85,222 @@ def work(
     again goes on at the same dispatch. Raises GateError while the launch is held, and another PermanentError where a
     person must change something first, such as a secret. A launch that has become too late is stopped, and one whose
     requests fail too often is held. One refusal or doubt does not stop the loop; it is in the tally and in the ledger.
+
+    Where one request meets such an error, those under way are finished and recorded and no other is begun. Of several
+    errors that one is raised which somebody must see first: what nobody foresaw, then PermanentError, then
+    RetryableError, then NotYetError with the earliest time; the others are logged. The same happens where this thread
+    is interrupted, as by Ctrl-C: what interrupted it is raised when the requests under way are recorded.
+
+    ``sleep``: in the place of waiting, in seconds. ``worker`` stands in the ledger at the beginning of the names of
+    those who claim.
     """
-    launch = ledger.launches.get(launch_key)
-    campaign = Campaign.frozen(launch.definition)
-    zones = sorted({edition.time_zone for edition, _, _ in ledger.dispatches.parts(launch_key)}, key=str)
-    name = worker or worker_name()
+    clearance = Clearance(ledger, launch_key)
     if expired := ledger.dispatches.expire_leases(launch_key, now()):
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
-    _resend_doubts(ledger, launch_key, campaign, now())
-    tally: Counter[str] = Counter()
-    waited = 0.0
-    while not _is_too_late(ledger, launch, campaign, now()):
-        moment = now()
-        shut = _shut(campaign, launch, zones, moment)
-        try:
-            claim = ledger.dispatches.claim(
-                launch_key,
-                worker=name,
-                now=moment,
-                lease=LEASE,
-                closed_zones=shut.keys(),
-                rate=sender.rate,
-            )
-            if claim is None:
-                if _goes_on(ledger, launch_key, campaign, shut, moment):
-                    continue
-                break
-        except NoSlotError as early:
-            lead = AHEAD if sender.rate else timedelta(0)
-            waited += _wait(early, waited, now() + lead, sleep)
-            continue
-        if claim.not_before and (ahead := (claim.not_before - now()).total_seconds()) > 0:
-            sleep(ahead)
-        outcome = _attempt(sender, claim, campaign, launch, now=now, send_until=moment + _OLDEST_CLAIM)
-        _record(ledger, claim, outcome, now, sleep)
-        _log.info(
-            "launch %s segment %d attempt %d: %s", launch_key, claim.segment, claim.attempt, outcome.kind
-        )
-        if isinstance(outcome, NotProcessed):
-            _be_patient(ledger, launch.connection, outcome, now())
-            continue
-        waited = 0.0
-        tally[outcome.kind] += 1
-        if isinstance(outcome, InDoubt):
-            _resend_doubts(ledger, launch_key, campaign, now())
-        if not isinstance(outcome, Accepted):
-            _hold_failing(ledger, launch_key, campaign, outcome, now())
-    return Tally(**tally)
-
-
-def _resend_doubts(ledger: Ledger, launch_key: str, campaign: Campaign, now: datetime) -> None:
-    """Plan again, once, what is in doubt of a campaign for which twice is better than never."""
-    if campaign.on_doubt != "resend":
-        return
-    for doubt in ledger.dispatches.doubts(launch_key):
-        if ledger.dispatches.resolve(
-            doubt.dispatch_key, "resend", "sendoff", "on_doubt: resend", now, doubts=1
-        ):
-            _log.warning("launch %s segment %d was in doubt and is sent again", launch_key, doubt.segment)
-
-
-def _hold_failing(
-    ledger: Ledger, launch_key: str, campaign: Campaign, outcome: Refused | InDoubt, now: datetime
-) -> None:
-    """Hold a launch of which too many of the newest requests failed as this one did, where something is left of it.
-
-    Counted is from where somebody released it last.
-    """
-    gate = campaign.gates.failures
-    if gate is None:
-        return
-    seen = ledger.decisions.newest(launch_key)
-    recent = ledger.dispatches.recent(launch_key, gate.of, _released_at(ledger, launch_key))
-    found, most = {
-        "refused": (recent.refused, gate.refused),
-        "in_doubt": (recent.in_doubt, gate.in_doubt),
-    }[outcome.kind]
-    if found < most or not ledger.dispatches.states(launch_key).get("planned"):
-        return
-    why = (
-        f"gates.failures.{outcome.kind}: found {found:,} of the newest {_count(recent.requests, 'request')} "
-        f"{outcome.kind.replace('_', ' ')}; allowed: fewer than {most:,}"
+    clearance.resend_doubts(now())
+    name = (
+        f"{worker or worker_name()}/{secrets.token_hex(8)}"  # nobody else may find the claims that are ours
     )
-    if ledger.decisions.decide(
-        launch_key, "held", "sendoff", why, now=now, detail=asdict(recent), since=seen
-    ):
-        _log.warning("launch %s is held: %s", launch_key, why)
+    with ThreadPoolExecutor(sender.requests_at_once, "dispatch") as threads:
+        crew = _Crew(ledger, sender, clearance, name, now, sleep, threads)
+        try:
+            return crew.work()
+        except BaseException:  # also a signal: this thread makes no request, so none is cut off by it
+            crew.end.set()
+            raise  # when the threads are done
 
 
-def _count(number: int, noun: str) -> str:
-    return noun if number == 1 else f"{number:,} {noun}s"
+@dataclass(slots=True)
+class _Crew:
+    """The threads of one call, each of them a worker of its own in the ledger."""
+
+    ledger: Ledger
+    sender: Sender
+    clearance: Clearance
+    name: str
+    now: Callable[[], datetime]
+    sleep: Callable[[float], None] | None
+    threads: ThreadPoolExecutor
+    _done: Counter[str] = field(default_factory=Counter)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+    end: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def key(self) -> str:
+        return self.clearance.launch.launch_key
+
+    def work(self) -> Tally:
+        waited, done = 0.0, 0
+        while not self.clearance.is_too_late(self.now()):
+            self._round()
+            if self._done.total() > done:
+                waited, done = 0.0, self._done.total()
+            try:
+                if not self.clearance.goes_on(self.now()):
+                    break
+            except NoSlotError as early:
+                waited += self._wait_for_slot(early, waited)
+        return Tally(**self._done)
+
+    def _round(self) -> None:
+        """Let threads send until none of them can claim anything."""
+        planned = self.ledger.dispatches.states(self.key).get("planned", 0)
+        size = min(self.sender.requests_at_once, planned)
+        round_ = [self.threads.submit(self._send, f"{self.name}/{place + 1}") for place in range(size)]
+        wait(round_)
+        _raise_gravest(round_)
+
+    def _send(self, worker: str) -> None:
+        """Send one dispatch after the other, as long as there is one to claim and nobody says to end."""
+        try:
+            claim = self._claim(worker)
+            while claim is not None:
+                claim = self._carry_out(claim, worker) or self._claim(worker)
+        except BaseException:
+            self.end.set()
+            raise
+
+    def _claim(self, worker: str) -> Claim | None:
+        waited, is_second = 0.0, False
+        while not self.end.is_set():
+            moment = self.now()
+            try:
+                return self.ledger.dispatches.claim(
+                    self.key,
+                    worker=worker,
+                    now=moment,
+                    lease=LEASE,
+                    closed_zones=self.clearance.closed_zones(moment),
+                    rate=self.sender.rate,
+                )
+            except NoSlotError as early:
+                waited += self._wait_for_slot(early, waited)
+            except LedgerUnavailableError:  # it may have committed the claim, and only the answer was lost
+                if not self._give_back(worker) or is_second:
+                    raise
+                is_second = True
+        return None
+
+    def _give_back(self, worker: str) -> bool:
+        """Give back what a worker claimed and never learned of; False where the ledger does not answer."""
+        try:
+            self.ledger.dispatches.give_back(self.key, worker, self.now())
+        except LedgerUnavailableError:
+            return False
+        return True
+
+    def _carry_out(self, claim: Claim, worker: str) -> Claim | None:
+        """Make the request of a claim and record what became of it; give the next claim where that came with it."""
+        outcome = self._attempt(claim)
+        metrics.request(self.clearance.launch.connection, outcome.kind)
+        following = self._record(claim, outcome, worker)
+        _log.info("launch %s segment %d attempt %d: %s", self.key, claim.segment, claim.attempt, outcome.kind)
+        if isinstance(outcome, NotProcessed):
+            self._be_patient(outcome)
+            return None
+        with self._counting:
+            self._done[outcome.kind] += 1
+        if isinstance(outcome, InDoubt):
+            self.clearance.resend_doubt(claim.dispatch_key, claim.segment, self.now())
+        if not isinstance(outcome, Accepted):
+            self.clearance.hold_if_failing(outcome, self.now())
+        return following
+
+    def _attempt(self, claim: Claim) -> Outcome:
+        """Make the request of a claim, unless it is so old that somebody may have decided about it by now."""
+        try:
+            send = self.sender.request(claim, self.clearance.campaign, self.clearance.launch)
+        except PermanentError as error:
+            return NotProcessed(str(error), permanent=True)
+        if claim.not_before and (ahead := (claim.not_before - self.now()).total_seconds()) > 0:
+            self._wait(ahead)
+        if self.end.is_set():
+            return _TOLD_TO_END
+        return send() if self.now() < claim.claimed_at + _OLDEST_CLAIM else _TOO_OLD
+
+    def _record(self, claim: Claim, outcome: Outcome, worker: str) -> Claim | None:
+        """Record an outcome, patiently: while the ledger is away, only we know what became of the request.
+
+        Until the lease of the claim is over; then the dispatch is in doubt.
+
+        Where it was accepted nothing is to be decided, and the next dispatch is claimed in the same transaction; but
+        for a connection with a rate, where the next may have to wait, and must not make the record wait.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception_type(LedgerUnavailableError),
+            wait=wait_exponential(max=15),
+            stop=lambda tries: tries.attempt_number >= _RECORDINGS or self.now() >= claim.claimed_at + LEASE,
+            sleep=self.sleep or time.sleep,
+            reraise=True,
+        ):
+            with attempt:
+                moment = self.now()
+                if not isinstance(outcome, Accepted) or self.sender.rate is not None:
+                    self.ledger.dispatches.record(claim, outcome, moment)
+                    return None
+                return self.ledger.dispatches.record_and_claim(
+                    claim,
+                    outcome,
+                    moment,
+                    worker=worker,
+                    lease=LEASE,
+                    closed_zones=self._closed_zones(moment),
+                )
+        raise AssertionError("the last try raises")
+
+    def _closed_zones(self, moment: datetime) -> frozenset[str | None]:
+        """Give the time zones of which nothing may be claimed; all of them where it is time to end."""
+        return self.clearance.zones if self.end.is_set() else self.clearance.closed_zones(moment)
+
+    def _be_patient(self, outcome: NotProcessed) -> None:
+        """Keep the service's wish for patience for all workers of the connection; raise where waiting is of no use."""
+        if (
+            outcome is _TOO_OLD or outcome is _TOLD_TO_END
+        ):  # the service said nothing, and the next claim is new
+            return
+        said = f"nothing was sent: {outcome.reason}"
+        if outcome.permanent:
+            raise PermanentError(said)
+        if not outcome.asks_patience:
+            raise RetryableError(said)
+        wish = _USUAL_PATIENCE if outcome.retry_after is None else max(_SHORTEST_PAUSE, outcome.retry_after)
+        until = self.now() + timedelta(seconds=wish)
+        self.ledger.rates.delay(self.clearance.launch.connection, until)
+        if outcome.retry_after is None or wish > _LONGEST_PATIENCE:
+            raise NotYetError(said, until)
+
+    def _wait_for_slot(self, early: NoSlotError, waited: float) -> float:
+        """Wait for the connection's next request and give the seconds; raise where that takes too long."""
+        lead = AHEAD if self.sender.rate else timedelta(0)
+        ahead = max((early.until - self.now() - lead).total_seconds(), 0.0)
+        if waited + ahead > _LONGEST_PATIENCE:
+            raise early
+        self._wait(ahead)
+        return ahead
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, but no longer than until it is time to end."""
+        (self.sleep or self.end.wait)(seconds)
 
 
-def _released_at(ledger: Ledger, launch_key: str) -> datetime | None:
-    """Give when somebody released a launch last, after which its failures count anew."""
-    released = [each for each in ledger.decisions.of_launch(launch_key) if each.kind == "released"]
-    return released[-1].decided_at if released else None
+def _raise_gravest(round_: list[Future[None]]) -> None:
+    """Raise of the errors of some threads the one that somebody must see first, and log the others."""
+    errors = [error for each in round_ if (error := each.exception()) is not None]
+    if not errors:
+        return
+    gravest = min(errors, key=_rank)
+    for error in errors:
+        if error is not gravest:
+            _log.warning("another request met this at the same time: %s", error)
+    raise gravest
 
 
-def _is_too_late(ledger: Ledger, launch: Launch, campaign: Campaign, now: datetime) -> bool:
-    """Say whether a launch is later than its campaign allows, and stop it where something is left of it."""
-    if campaign.gates.lateness is None:
-        return False
-    gate = lateness(campaign.gates.lateness, launch.due_at, now)
-    if not gate.is_open and ledger.dispatches.states(launch.launch_key).get("planned"):
-        _stop(ledger, launch.launch_key, str(gate), now)
-    return not gate.is_open
-
-
-def _stop(ledger: Ledger, launch_key: str, why: str, now: datetime) -> None:
-    if ledger.decisions.decide(launch_key, "stopped", "sendoff", f"too late: {why}", now=now):
-        _log.warning("launch %s is stopped, and the rest of it is not sent: %s", launch_key, why)
-
-
-def _shut(
-    campaign: Campaign, launch: Launch, zones: Iterable[str | None], now: datetime
-) -> dict[str | None, datetime | None]:
-    """Give the time zones whose people must not be sent to now, with the time from which they may; None: never.
-
-    The window is for what is sent at once; another moment of sending was held against it before the launch was frozen.
-    """
-    window = campaign.gates.window if campaign.send.kind == "now" else None
-    shut: dict[str | None, datetime | None] = {}
-    for zone in zones:
-        if is_over(campaign, zone, launch.period.end, now):
-            shut[zone] = None
-        elif window and (until := opens_at(window, zone_of(window, zone), now)):
-            shut[zone] = until
-    return shut
-
-
-def _goes_on(
-    ledger: Ledger,
-    launch_key: str,
-    campaign: Campaign,
-    shut: Mapping[str | None, datetime | None],
-    now: datetime,
-) -> bool:
-    """Say whether there is more to send where nothing could be claimed, once the next wave is open.
-
-    Raises GateError where a person must decide, NotYetError where it is too early.
-    """
-    launch = ledger.launches.get(
-        launch_key
-    )  # before its progress: another worker may open a wave at any time
-    progress = ledger.dispatches.progress(launch_key)
-    planned = [part for part in progress if part.state == "planned"]
-    if launch.state in _ENDED:
-        return False
-    if not planned:
-        _check_nothing_may_return(ledger, launch_key, campaign)
-        return False
-    if launch.state == "held":
-        raise GateError(
-            f"launch {launch_key} is held: {_why_held(ledger, launch_key)}; release it or stop it"
-        )
-    _check_not_paused(ledger, launch, now)
-    ahead = [part for part in planned if shut.get(part.time_zone, now) is not None]
-    if not ahead:
-        over = sum(part.dispatches for part in planned)
-        _stop(ledger, launch_key, f"the moment of sending is over, and {over:,} requests are not made", now)
-        return False
-    if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
-        openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
-        if len(openings) == len(in_open_wave):
-            raise NotYetError(f"launch {launch_key}: the window of gates.window is closed", min(openings))
-        _check_patience(ledger, launch, now)
-        return True  # another worker gave a dispatch back, or a launch was released, a moment ago
-    spread = campaign.gates.spread or Spread()
-    if any(part.state == "in_flight" and part.wave <= launch.wave for part in progress):
-        until = now + spread.wait.timedelta()
-        raise NotYetError(f"launch {launch_key}: wave {launch.wave} is in flight", until)
-    open_next_wave(ledger, launch, spread, now=now)
-    return True
-
-
-def _check_nothing_may_return(ledger: Ledger, launch_key: str, campaign: Campaign) -> None:
-    """Raise NotYetError while the doubt that a dead worker leaves would be sent again, and somebody must be there."""
-    if campaign.on_doubt == "resend" and (expiry := ledger.dispatches.next_expiry(launch_key)):
-        raise NotYetError(
-            f"launch {launch_key}: its last requests are in flight, and are sent again if their workers are dead",
-            expiry + timedelta(seconds=1),
-        )
-
-
-def _check_not_paused(ledger: Ledger, launch: Launch, now: datetime) -> None:
-    if launch.state == "paused":
-        paused = [each for each in ledger.decisions.of_launch(launch.launch_key) if each.kind == "paused"]
-        by = f" by {paused[-1].who}: {paused[-1].why}" if paused else ""
-        raise NotYetError(f"launch {launch.launch_key} is paused{by}", now + _PAUSE)
-    for brake in ledger.brakes.on(launch.connection):
-        raise NotYetError(f"launches are paused ({brake.scope}) by {brake.who}: {brake.why}", now + _PAUSE)
-
-
-def _check_patience(ledger: Ledger, launch: Launch, now: datetime) -> None:
-    until = ledger.rates.next_at(launch.connection)
-    if until and until > now:
-        raise NoSlotError(f"no request over the connection {launch.connection} is due yet", until)
-
-
-def _why_held(ledger: Ledger, launch_key: str) -> str:
-    held = [each for each in ledger.decisions.of_launch(launch_key) if each.kind == "held"]
-    return held[-1].why or "" if held else "somebody must agree first"
-
-
-def _attempt(
-    sender: Sender,
-    claim: Claim,
-    campaign: Campaign,
-    launch: Launch,
-    *,
-    now: Callable[[], datetime],
-    send_until: datetime,
-) -> Outcome:
-    """Make the request of a claim, unless it is so old that somebody may have decided about it by now."""
-    try:
-        send = sender.request(claim, campaign, launch)
-    except PermanentError as error:
-        return NotProcessed(str(error), permanent=True)
-    return send() if now() < send_until else _TOO_OLD
-
-
-def _record(
-    ledger: Ledger,
-    claim: Claim,
-    outcome: Outcome,
-    now: Callable[[], datetime],
-    sleep: Callable[[float], None],
-) -> None:
-    """Record an outcome, patiently: a request was made, and while the ledger is away only we know what became of it."""
-    for attempt in Retrying(
-        retry=retry_if_exception_type(LedgerUnavailableError),
-        wait=wait_exponential(max=15),
-        stop=stop_after_attempt(_RECORDINGS),
-        sleep=sleep,
-        reraise=True,
-    ):
-        with attempt:
-            ledger.dispatches.record(claim, outcome, now())
+def _rank(error: BaseException) -> tuple[int, float]:
+    if isinstance(error, NotYetError):
+        return 3, error.until.timestamp()
+    if isinstance(error, RetryableError):
+        return 2, 0.0
+    return int(isinstance(error, SendoffError)), 0.0
 
 
 def check_all_made(ledger: Ledger, launch_key: str) -> None:
@@ -331,7 +310,7 @@ def check_all_made(ledger: Ledger, launch_key: str) -> None:
     """
     ledger.dispatches.expire_leases(launch_key, datetime.now(UTC))
     states = ledger.dispatches.states(launch_key)
-    planned = 0 if ledger.launches.get(launch_key).state in _ENDED else states.get("planned", 0)
+    planned = 0 if ledger.launches.get(launch_key).state in ENDED else states.get("planned", 0)
     waiting = planned + states.get("in_flight", 0)
     if waiting:
         raise RetryableError(f"launch {launch_key}: {waiting} dispatches are not made yet")
@@ -342,7 +321,7 @@ def check_refusals(ledger: Ledger, launch_key: str) -> None:
 
     What was refused before somebody released the launch was seen then, and counts no more.
     """
-    seen = _released_at(ledger, launch_key)
+    seen = released_at(ledger, launch_key)
     refused = ledger.dispatches.refused(launch_key, seen)
     if refused:
         said = "; ".join(ledger.dispatches.reasons(launch_key, "refused", seen)[:3])
@@ -352,28 +331,3 @@ def check_refusals(ledger: Ledger, launch_key: str) -> None:
 def worker_name() -> str:
     """Name this worker in the ledger: host, process and thread."""
     return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"
-
-
-def _be_patient(ledger: Ledger, connection: str, outcome: NotProcessed, now: datetime) -> None:
-    """Keep the service's wish for patience for all workers of the connection; raise where waiting is of no use."""
-    if outcome is _TOO_OLD:  # the service said nothing, and the next claim is new
-        return
-    said = f"nothing was sent: {outcome.reason}"
-    if outcome.permanent:
-        raise PermanentError(said)
-    if not outcome.asks_patience:
-        raise RetryableError(said)
-    wish = _USUAL_PATIENCE if outcome.retry_after is None else max(_SHORTEST_PAUSE, outcome.retry_after)
-    until = now + timedelta(seconds=wish)
-    ledger.rates.delay(connection, until)
-    if outcome.retry_after is None or wish > _LONGEST_PATIENCE:
-        raise NotYetError(said, until)
-
-
-def _wait(early: NoSlotError, waited: float, now: datetime, sleep: Callable[[float], None]) -> float:
-    """Wait for the connection's next request and give the seconds; raise where that takes too long."""
-    ahead = max((early.until - now).total_seconds(), 0.0)
-    if waited + ahead > _LONGEST_PATIENCE:
-        raise early
-    sleep(ahead)
-    return ahead

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from starlette.types import Receive, Scope, Send
 
+from sendoff import metrics
 from sendoff.group_commit import GroupCommit
 from sendoff.postbacks import Addresses, PostBack
 
@@ -59,6 +60,8 @@ class PostBackEndpoint:
         if scope["type"] != "http":
             return
         status = await self._status(scope, receive)
+        if status != 200:
+            metrics.refused_post_back(status)
         await send(_STARTS[status])
         await send(_END)
 

@@ -21,10 +21,19 @@ ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 class Figures:
     """Count one launch, from the rows of the query to one verdict for each identifier.
 
-    Three sums hold wherever the ledger is sound: ``rows`` is ``audience`` and all of ``dropped``; ``audience``
-    is all of ``verdicts``; ``verdicts["not_sent"]`` is all of ``not_sent_because``. ``by_platform`` is empty where
-    the query gave no platform; an identifier that came with two platforms is counted under both, one that came with
-    none under neither. ``by_variant`` is empty without variants; who is held out is counted under none.
+    These sums hold wherever the ledger is sound, and a report says aloud where one of the first two does not:
+
+    .. code-block:: text
+
+        rows .................. audience and all of dropped
+        audience .............. all of verdicts
+        verdicts[not_sent] .... all of not_sent_because
+        a verdict ............. that of all variants, and for not_sent who is held out
+        what is written out ... as many rows of each verdict: sendoff.export
+
+    No sum holds of ``by_platform``, which is empty where the query gave none: an identifier that came with two
+    platforms is counted under both, one that came with none under neither. ``by_variant`` is empty without variants.
+    ``timeline`` counts the post-backs that were expected, ``post_backs`` all of them.
 
     Where the service chose the people there are no rows, nobody knows how many there are, and ``audience`` counts
     those who were heard of.
@@ -50,6 +59,7 @@ class Figures:
     is_sent_again: bool = False  # again and again, or whenever something happens
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
+    untold: Sequence[str] = ()  # kinds of post-backs of which nobody's can be known: delivery, open
 
     def __post_init__(self) -> None:
         for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
@@ -84,6 +94,7 @@ class Figures:
         values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         return values | {
             "timeline": [[minute.isoformat(), *counts] for minute, *counts in self.timeline],
+            "untold": list(self.untold),
         }
 
     @classmethod
@@ -101,6 +112,7 @@ class Figures:
             **known
             | {
                 "as_of": datetime.fromisoformat(known["as_of"]),
+                "untold": tuple(known.get("untold", ())),
                 "timeline": tuple(
                     (datetime.fromisoformat(minute), deliveries, opens)
                     for minute, deliveries, opens in known["timeline"]

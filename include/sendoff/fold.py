@@ -1,7 +1,7 @@
 """Folding: new post-backs are added to what came back of their dispatches, each exactly once.
 
-The work is done on columns, not on rows: a run of post-backs is sorted by dispatch, and each dispatch's part becomes
-sets of identifiers and numbers. Which receiver took a post-back, in which order and how often changes no set.
+A run of post-backs is read in batches, counted by a :class:`~sendoff.tally.Tally`, and stored in one transaction
+together with the mark of how far it went. Which receiver took a post-back, in which order and how often changes no set.
 
 A post-back is set aside, and folded later, while there is nothing to hold it against: its dispatch is not in this
 ledger, as after a backup was restored; or the service is being asked at this moment, and its reply will tell the
@@ -13,23 +13,33 @@ sound: they are the only evidence, and who forges one must have come by a signed
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from sendoff.identifiers import Collector, Identifiers, Kind, empty
-from sendoff.ledger import Ledger, Origin, Returned
-from sendoff.ledger.post_backs import Fold, SetAside
+from sendoff import metrics
+from sendoff.ledger import Ledger
+from sendoff.ledger.post_backs import SetAside
+from sendoff.ledger.returns import Fold
+from sendoff.places import Places
+from sendoff.tally import MATCHED_BY, Tally
+
+__all__ = ["MATCHED_BY", "fold"]
 
 _log = logging.getLogger(__name__)
 
-MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
-"""Which member of a post-back names what an audience was identified by (service.md, section 6)."""
+_RUN = 8_000_000
+"""Post-backs folded in one transaction. They are read in batches; what stays of them until then is a bitmap."""
 
-_RUN = 50_000  # post-backs folded in one transaction: some megabytes, and a short time for receivers to wait
+_TOGETHER = 5_000  # post-backs that were set aside and are folded in one transaction, unless they lie apart
+_SPAN = 50_000  # post-backs among which those are looked for
+
+_TEXT_ROWS = (
+    1 << 19
+)  # post-backs that are looked up in texts at once, since that takes a step for each dispatch
 
 
 def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int:
@@ -40,152 +50,113 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
     """
     moment = now or datetime.now(UTC)
     folded = 0
+    places = Places(ledger)
     for receiver, start, newest in ledger.post_backs.unfolded():
         after = start
         while after < newest:
-            events = ledger.post_backs.read(receiver, after=after, limit=run)
-            up_to = events["number"][-1].as_py()
-            folding = _fold_run(ledger, receiver, after, up_to, events, moment)
-            if ledger.post_backs.store_fold(folding):
-                folded += events.num_rows - sum(each.post_backs for each in folding.set_aside)
+            places = _with_room(ledger, places)
+            up_to = min(after + run, newest)
+            tally = _tally_run(ledger, places, receiver, after, up_to, moment)
+            if ledger.returns.store_fold(_run_fold(ledger, tally, receiver, after, up_to)):
+                folded += tally.post_backs
                 after = up_to
             else:  # another process was faster; what it has not folded is still to be done
                 after = ledger.post_backs.folded(receiver)
-    folded += sum(_fold_set_aside(ledger, aside, moment) for aside in ledger.post_backs.set_aside())
+    for asides in _gathered(ledger.returns.set_aside()):
+        places = _with_room(ledger, places)
+        folded += _fold_set_aside(ledger, places, asides, moment)
+    metrics.folded(folded)
     # Also where nothing was new: a dispatch may go into doubt after its evidence came.
-    if resolved := ledger.post_backs.resolve_doubts(moment):
+    if resolved := ledger.returns.resolve_doubts(moment):
         _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
     return folded
 
 
-def _fold_run(ledger: Ledger, receiver: int, after: int, up_to: int, events: pa.Table, now: datetime) -> Fold:
-    origins = ledger.post_backs.origins(pc.unique(events["dispatch_key"]).to_pylist(), now)
-    returned: dict[str, Returned] = {}
-    expected: list[pa.Table] = []
-    set_aside: list[SetAside] = []
-    for dispatch_key, part in _by_dispatch(events):
-        origin = origins.get(dispatch_key)
-        if origin is None or origin.awaits_reply:
-            set_aside.append(_set_aside(receiver, dispatch_key, part))
-            continue
-        expected.append(part.filter(_is_expected(part, origin)))
-        returned[dispatch_key] = _returned(part, expected[-1], origin)
-    if strays := sum(each.post_backs for each in set_aside if each.dispatch_key not in origins):
+def _with_room(ledger: Ledger, places: Places) -> Places:
+    """Give the places read so far, or none where they are too many to be kept from run to run."""
+    return Places(ledger) if places.is_full() else places
+
+
+def _tally_run(ledger: Ledger, places: Places, receiver: int, after: int, up_to: int, now: datetime) -> Tally:
+    named_by = _named_by(ledger)
+    tally = Tally(ledger, places, named_by, now)
+    with ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
+        for batch in _blocks(batches):
+            tally.add(batch)
+    return tally
+
+
+def _run_fold(ledger: Ledger, tally: Tally, receiver: int, after: int, up_to: int) -> Fold:
+    keys = tally.aside()
+    set_aside = ledger.post_backs.aside(receiver, after=after, up_to=up_to, dispatch_keys=keys)
+    if strays := sum(each.post_backs for each in set_aside if each.dispatch_key not in tally.origins):
         _log.warning("%d post-backs are set aside: the ledger does not hold their dispatches", strays)
     return Fold(
         receiver=receiver,
         after=after,
         up_to=up_to,
-        returned=returned,
-        minutes=_minutes(pa.concat_tables(expected), origins) if expected else {},
+        returned=tally,
+        launches=tally.launches(),
+        minutes=tally.minutes(),
         set_aside=set_aside,
     )
 
 
-def _set_aside(receiver: int, dispatch_key: str, part: pa.Table) -> SetAside:
-    numbers = pc.min_max(part["number"]).as_py()
-    newest_at = pc.max(part["received_at"]).as_py()
-    return SetAside(receiver, numbers["min"], numbers["max"], dispatch_key, part.num_rows, newest_at)
+def _gathered(asides: Iterable[SetAside]) -> Iterator[list[SetAside]]:
+    """Put together what lies close together of one receiver, and each dispatch once."""
+    ordered = sorted(asides, key=attrgetter("receiver", "first"))
+    for _, of_receiver in groupby(ordered, key=attrgetter("receiver")):
+        together: list[SetAside] = []
+        keys: set[str] = set()
+        post_backs = last = 0
+        for each in of_receiver:
+            is_enough = post_backs >= _TOGETHER or (together and each.last - together[0].first >= _SPAN)
+            # What overlaps is of one run: read apart, its post-backs would be gone through again and again.
+            if (is_enough and each.first > last) or each.dispatch_key in keys:
+                yield together
+                together, keys, post_backs, last = [], set(), 0, 0
+            together.append(each)
+            keys.add(each.dispatch_key)
+            post_backs, last = post_backs + each.post_backs, max(last, each.last)
+        yield together
 
 
-def _fold_set_aside(ledger: Ledger, aside: SetAside, now: datetime) -> int:
+def _fold_set_aside(ledger: Ledger, places: Places, asides: Sequence[SetAside], now: datetime) -> int:
     """Fold what was set aside where it can be held against its dispatch by now; gives the number folded."""
-    events = ledger.post_backs.read_set_aside(aside)
-    folding = _fold_run(ledger, aside.receiver, aside.first - 1, aside.last, events, now)
-    if folding.set_aside or not ledger.post_backs.store_set_aside(aside, folding):
+    named_by = _named_by(ledger)
+    tally = Tally(ledger, places, named_by, now)
+    with ledger.post_backs.read_set_aside(asides, named_by=named_by) as batches:
+        for batch in _blocks(batches):
+            tally.add(batch)
+    waiting = set(tally.aside())
+    ready = [each for each in asides if each.dispatch_key not in waiting]
+    if not ready:
         return 0
-    return aside.post_backs
-
-
-def _by_dispatch(events: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    ordered = events.sort_by("dispatch_key")
-    start = 0
-    for count in pc.value_counts(ordered["dispatch_key"]):  # in the order of first appearance
-        key, size = count["values"].as_py(), count["counts"].as_py()
-        yield key, ordered.slice(start, size)
-        start += size
-
-
-def _is_expected(part: pa.Table, origin: Origin) -> pa.ChunkedArray:
-    """Mark the post-backs that can be read, name this dispatch's campaign and somebody it was sent to.
-
-    Where the service chose the people, it was sent to everybody who is named.
-    """
-    sound = pc.and_(part["readable"], pc.invert(_is_forged(part, origin)))
-    column = MATCHED_BY.get(origin.identified_by)
-    if column is None:
-        return sound
-    if origin.identifiers is None:
-        return pc.and_(sound, pc.is_valid(part[column]))
-    known = _set_of(part[column], origin.kind) & origin.identifiers
-    return pc.and_(sound, pc.is_in(part[column], value_set=pa.array(known.values(), part[column].type)))
-
-
-def _set_of(named: pa.ChunkedArray, kind: Kind) -> Identifiers:
-    collector = Collector(kind)
-    column = pc.drop_null(named).combine_chunks()
-    collector.add(column.cast(pa.uint64() if kind == "integer" else pa.large_string(), safe=False))
-    return collector.identifiers()
-
-
-def _is_forged(part: pa.Table, origin: Origin) -> pa.ChunkedArray:
-    """Mark the well-addressed post-backs whose body names another campaign than the service gave this dispatch."""
-    if origin.campaign_id is None:
-        return pc.and_(part["readable"], False)
-    return pc.fill_null(pc.not_equal(part["campaign_id"], origin.campaign_id), False)
-
-
-def _returned(part: pa.Table, expected: pa.Table, origin: Origin) -> Returned:
-    kinds = Counter(part["kind"].to_pylist())
-    return Returned(
-        delivered=_who(expected, "delivery", origin),
-        engaged=_who(expected, "open", origin),
-        deliveries=kinds["delivery"],
-        opens=kinds["open"],
-        anomalies=_anomalies(part, expected, origin),
-        newest_at=pc.max(part["received_at"]).as_py(),
-        is_evidence=bool(expected.num_rows),
+    folding = Fold(
+        receiver=ready[0].receiver,
+        after=ready[0].first - 1,
+        up_to=max(each.last for each in ready),
+        returned=tally,
+        launches=tally.launches(),
+        minutes=tally.minutes(),
     )
+    return tally.post_backs if ledger.returns.store_set_aside(ready, folding) else 0
 
 
-def _who(expected: pa.Table, kind: str, origin: Origin) -> Identifiers:
-    column = MATCHED_BY.get(origin.identified_by)
-    if column is None:
-        return empty(origin.kind)
-    return _set_of(expected.filter(pc.equal(expected["kind"], kind))[column], origin.kind)
+def _named_by(ledger: Ledger) -> set[str]:
+    """Give the members of a post-back by which the people of any launch can be known."""
+    return {MATCHED_BY[name] for name in ledger.returns.identified_by() if name in MATCHED_BY}
 
 
-def _anomalies(part: pa.Table, expected: pa.Table, origin: Origin) -> dict[str, int]:
-    unreadable = part.num_rows - (pc.sum(part["readable"]).as_py() or 0)
-    forged = pc.sum(_is_forged(part, origin)).as_py() or 0
-    late = 0
-    if origin.settled_at is not None:
-        late = pc.sum(pc.greater(expected["received_at"], pa.scalar(origin.settled_at))).as_py() or 0
-    counts = {
-        "unexpected": part.num_rows - expected.num_rows - unreadable - forged,
-        "forged": forged,
-        "late": late,
-        "unreadable": unreadable,
-    }
-    return {kind: count for kind, count in counts.items() if count}
-
-
-def _minutes(
-    expected: pa.Table, origins: Mapping[str, Origin]
-) -> dict[tuple[str, datetime], tuple[int, int]]:
-    """Count the deliveries and opens of each launch and minute of reception."""
-    rows = pa.table(
-        {
-            "dispatch": expected["dispatch_key"],
-            "minute": pc.floor_temporal(expected["received_at"], unit="minute"),
-            "delivery": pc.equal(expected["kind"], "delivery").cast(pa.int64()),
-            "open": pc.equal(expected["kind"], "open").cast(pa.int64()),
-        }
-    )
-    counted = rows.group_by(["dispatch", "minute"]).aggregate([("delivery", "sum"), ("open", "sum")])
-    minutes: dict[tuple[str, datetime], tuple[int, int]] = {}
-    for row in counted.to_pylist():
-        key = origins[row["dispatch"]].launch_key, row["minute"].astimezone(UTC)
-        deliveries, opens = minutes.get(key, (0, 0))
-        minutes[key] = deliveries + row["delivery_sum"], opens + row["open_sum"]
-    return minutes
+def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if "user_id" not in batch.schema.names:
+            yield batch
+            continue
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _TEXT_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
+from sendoff import metrics
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.postbacks import PostBack
@@ -178,6 +179,7 @@ class GroupCommit:
         return self.receiver
 
     def _commit(self, batch: Sequence[PostBack]) -> None:
+        start = monotonic()
         receiver = self._known_receiver()
         numbered = list(enumerate(batch, self._next_number))
         try:
@@ -191,6 +193,7 @@ class GroupCommit:
         self.counts.stored += len(numbered)
         self.counts.commits += 1
         self.counts.largest_commit = max(self.counts.largest_commit, len(numbered))
+        metrics.commit(len(numbered), monotonic() - start)
 
     def _commit_singly(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
         """Store each by itself, and one that cannot be stored as what it said as what arrived."""

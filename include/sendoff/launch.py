@@ -15,7 +15,7 @@ from sendoff.audience import Audience, build_audience
 from sendoff.campaign import Campaign, CampaignFolder, Edition
 from sendoff.campaign.schedule import Once
 from sendoff.campaign.values import QUERY_ZONE
-from sendoff.errors import AudienceError, OvertakenError, PermanentError
+from sendoff.errors import AudienceError, OvertakenError, PermanentError, QueryError
 from sendoff.gates import GateResult, gates_decision, gates_of, raise_if_closed
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Decision, Ledger
@@ -173,8 +173,12 @@ def _ask(folder: CampaignFolder, *, period: Period, warehouses: Warehouses, now:
         return _Asked(campaign, None, {})
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     source = warehouses(campaign.warehouse)
-    with warehouse.read(source, folder.audience_sql, parameters=parameters) as batches:
-        audience = build_audience(batches, columns=template_columns(campaign))
+    parts = campaign.audience.parts
+    try:
+        with warehouse.read(source, folder.audience_sql, parameters=parameters, parts=parts) as batches:
+            audience = build_audience(batches, columns=template_columns(campaign))
+    except (AudienceError, QueryError) as error:
+        raise type(error)(f"audience.sql: {error}") from None
     if not len(audience.identifiers):
         raise AudienceError(_nobody(folder.name, audience))
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)

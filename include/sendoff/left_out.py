@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
-from sqlalchemy import Engine
 
 from sendoff import warehouse
-from sendoff.audience import GROUP_COLUMNS, Audience, build_audience
+from sendoff.audience import GROUP_COLUMNS, Audience, build_audience, those_among
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.campaign.audience import (
     AudienceRules,
@@ -44,8 +43,8 @@ from sendoff.people_file import read_people
 from sendoff.query import Parameter
 from sendoff.shares import below, smallest
 
-Warehouses = Callable[[str], str | Engine]
-"""Gives what a warehouse's queries run on, a SQLAlchemy URL or engine, by the name of its connection."""
+Warehouses = Callable[[str], warehouse.Source]
+"""Gives what a warehouse's queries run on, such as a SQLAlchemy URL, by the name of its connection."""
 
 Rule = Exclusion | Priority | Cap
 
@@ -112,22 +111,23 @@ def apply_rules(
     applied. Raises AudienceError for a list that is not there or names people by another column.
     """
     rules = folder.campaign.audience
-    sieve = _Sieve(audience)
+    sieve = _Sieve(audience.identifiers)
     notes: dict[str, None] = {}
     others = _Others(ledger, folder, audience, sends_at, now, notes) if ledger else None
     for rule, reason in _in_order(rules):
         if rule in excluded:
             sieve.leave_out(reason, excluded[rule])
         elif others is not None:
-            sieve.leave_out(reason, others.named_by(rule, reason, sieve.audience.identifiers))
+            sieve.leave_out(reason, others.named_by(rule, reason, sieve.left))
         else:
             notes[f"{reason} was not applied: there is no ledger to ask"] = None
     if size_limit is not None:
-        sieve.leave_out("size_limit", _beyond(size_limit, sieve.audience.identifiers))
-    audience = sieve.audience
-    if rules.holdout is not None:
-        sieve.leave_out("holdout", _held_out(rules.holdout, folder.name, audience.identifiers))
-    return Kept(audience, sieve.audience, sieve.left_out, tuple(notes))
+        sieve.leave_out("size_limit", _beyond(size_limit, sieve.left))
+    audience = audience.less(sieve.left_out)
+    if rules.holdout is None:
+        return Kept(audience, audience, sieve.left_out, tuple(notes))
+    held_out = {"holdout": _held_out(rules.holdout, folder.name, audience.identifiers)}
+    return Kept(audience, audience.less(held_out), sieve.left_out | held_out, tuple(notes))
 
 
 def _in_order(rules: AudienceRules) -> list[tuple[Rule, str]]:
@@ -149,17 +149,17 @@ def _held_out(holdout: Holdout, campaign: str, people: Identifiers) -> Identifie
 
 
 class _Sieve:
-    """An audience that rule after rule takes people out of."""
+    """People whom rule after rule takes some out of."""
 
-    def __init__(self, audience: Audience) -> None:
-        self.audience = audience
+    def __init__(self, people: Identifiers) -> None:
+        self.left = people
         self.left_out: dict[str, Identifiers] = {}
 
     def leave_out(self, reason: str, people: Identifiers) -> None:
-        before = self.audience.identifiers
-        self.audience = self.audience.without(reason, people)
-        gone = before - self.audience.identifiers
-        self.left_out[reason] = self.left_out.get(reason, empty(before.kind)) | gone
+        gone = those_among(self.left, reason, people)
+        self.left_out[reason] = self.left_out.get(reason, empty(gone.kind)) | gone
+        if len(gone):
+            self.left -= gone
 
 
 class _Others:
@@ -204,6 +204,12 @@ class _Others:
         return people
 
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
+        connection = self._folder.campaign.connection
+        if exclusion.name not in self._ledger.launches.campaigns(connection):
+            _log.warning("%s: the ledger holds no launch of it on %s", reason, connection)
+            self._notes[f"{reason} leaves out nobody: the ledger holds no launch of it on {connection}"] = (
+                None
+            )
         since = self._sends_at - _days(exclusion.days)
         launches = self._comparable(since, _NEVER, lambda each: each.campaign == exclusion.name, reason)
         return self._all_sent(launch for launch, _ in launches)
@@ -326,7 +332,11 @@ def _in_at_least(count: int, sets: Iterable[Identifiers], people: Identifiers) -
 
 
 def _people_of(
-    source: str | Engine, sql: str, file: str, parameters: Mapping[str, Parameter], audience: Audience
+    source: warehouse.Source,
+    sql: str,
+    file: str,
+    parameters: Mapping[str, Parameter],
+    audience: Audience,
 ) -> Identifiers:
     try:
         with warehouse.read(source, sql, parameters=parameters) as batches:

@@ -70,10 +70,11 @@ class Parameters:
         """
         wanted = pa.array(identifiers.values(), self._people.type)
         near = self._from_first_to_last(wanted)
-        rows = pc.index_in(wanted, value_set=self._people[near])
-        if rows.null_count:
-            raise ValueError(f"{rows.null_count} of these people have no parameters")
-        return _stream(self._values.slice(near.start, near.stop - near.start).take(rows))
+        # Both are in order. Arrow makes a table of what is looked among, so that must be the few and not those near.
+        is_wanted = pc.is_in(self._people[near], value_set=wanted)
+        if lacking := len(wanted) - is_wanted.true_count:
+            raise ValueError(f"{lacking} of these people have no parameters")
+        return _stream(self._values.slice(near.start, near.stop - near.start).filter(is_wanted))
 
     def _from_first_to_last(self, wanted: pa.Array) -> slice:
         # A segment is a run of the audience, or one of its variant: looking among all people for each would take long.

@@ -216,7 +216,7 @@ def _timeline(axes: Axes, figures: Figures) -> None:
 def _timeline_heading(axes: Axes, figures: Figures, step: int) -> None:
     deliveries, opens = (figures.post_backs.get(kind, 0) for kind in ("delivery", "open"))
     words = [
-        (f"Post-backs per {_span(step)} (UTC)", _INK, "bold"),
+        (f"Post-backs per {span(step)} (UTC)", _INK, "bold"),
         (f"deliveries {deliveries:,}", _DELIVERIES, "bold"),
         (f"opens and clicks {opens:,}", _OPENS, "bold"),
     ]
@@ -275,7 +275,8 @@ def _remark(figures: Figures) -> str:
     return f"{words} In doubt: processed or not, nobody knows."
 
 
-def _span(step: int) -> str:
+def span(step: int) -> str:
+    """Give so many minutes as people say them: ``minute``, ``5 minutes``, ``hour``, ``day``."""
     for minutes, name in ((10_080, "week"), (1_440, "day"), (60, "hour")):
         if step % minutes == 0:
             return name if step == minutes else f"{step // minutes} {name}s"

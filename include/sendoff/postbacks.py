@@ -60,7 +60,10 @@ class Addresses:
         if settings.public_url is None:
             raise SettingsError("SENDOFF_PUBLIC_URL is not set: where does the service reach the receiver?")
         if not settings.post_back_secrets:
-            raise SettingsError("SENDOFF_POST_BACK_SECRETS is not set (try: openssl rand -hex 32)")
+            raise SettingsError(
+                "SENDOFF_POST_BACK_SECRETS is not set: what signs the addresses of post-backs, the same for the "
+                "receiver and for Airflow (a new one: openssl rand -hex 32)"
+            )
         return cls(settings.public_url, [secret.get_secret_value() for secret in settings.post_back_secrets])
 
     def for_dispatch(self, dispatch_key: str, kinds: Collection[str] = KINDS) -> PostBackAddresses:

@@ -221,7 +221,7 @@ def _frozen(ledger: Ledger, launch: Launch) -> _Made:
         rows=launch.rows,
         dropped=launch.dropped,
         audience=None if launch.is_chosen_by_service else ledger.launches.audience(key),
-        left_out={reason: len(members) for reason, members in ledger.launches.left_out(key).items()},
+        left_out=ledger.launches.left_out_sizes(key),
         groups=groups,
         columns=None if launch.is_chosen_by_service else set(groups),
         parts=parts,

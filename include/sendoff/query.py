@@ -6,31 +6,30 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.types import UserDefinedType
 
 from sendoff.errors import QueryError
+from sendoff.query_text import Reading, parts_of, readings
 
 Parameter = datetime | str | int | None
 
-_INERT = re.compile(
-    r"'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
-)  # no parameter stands in these
 _OPENING = re.compile(
     r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL
 )  # before the first word; of what databases read in different ways, nothing
 _WORD = re.compile(r"\w+|\S?")
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
-_TEXTS = re.compile(r"[eE]'(?:[^'\\]|\\.|'')*'|(\$\w*\$).*?\1|" + _INERT.pattern, re.DOTALL)
+_MOST = 1 << 20  # characters of a query
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
 _LINE = re.compile(r"^LINE (\d+):", re.MULTILINE)
 _LONGEST = 300
+_PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +62,34 @@ class Query:
             text = text.bindparams(sa.bindparam(name, value))
         return text
 
+    def with_places(self, mark: str) -> tuple[str, tuple[Parameter, ...]]:
+        """Return the query with a mark (``?`` or ``%s``) for each parameter, and their values in this order.
+
+        Without any, it is the query as it stands: a driver that is given no values replaces no marks. QueryError if it
+        names an unknown one, or the mark is another.
+        """
+        if mark not in _PLACES:
+            raise QueryError(
+                f"the driver marks the place of a value by {mark}; allowed: {', '.join(_PLACES)}"
+            )
+        text = self.with_bound_values("")
+        if not self._used(text):
+            return str(text.compile(dialect=DefaultDialect(paramstyle="named"))), ()
+        placed = text.compile(dialect=DefaultDialect(paramstyle=_PLACES[mark]))
+        values = placed.params
+        return str(placed), tuple(values[name] for name in placed.positiontup or ())
+
     def _text(self) -> sa.TextClause:
         sql = self.sql.strip().rstrip(";").rstrip()
         if not sql:
             raise QueryError("the query is empty")
-        _check_is_one_query(sql)
-        sql = _INERT.sub(lambda inert: _escaped(inert[0]), sql)
-        return sa.text(f"{sql}\n")  # COPY closes a bracket after it, which a comment would swallow
+        if len(sql) > _MOST:
+            raise QueryError(f"found a query of {len(sql)} characters; allowed: at most {_MOST}")
+        _check_is_one_query(sql, self.url.get_backend_name())
+        return _clause(sql)
 
     def _used(self, text: sa.TextClause) -> list[str]:
-        names = sorted(text.compile(dialect=DefaultDialect(paramstyle="named")).params)
+        names = _names(text)
         unknown = [name for name in names if name not in self.parameters]
         if unknown:
             known = ", ".join(f":{name}" for name in sorted(self.parameters)) or "none"
@@ -83,7 +100,21 @@ class Query:
         return names
 
 
-def _check_is_one_query(sql: str) -> None:
+def named_parameters(sql: str) -> list[str]:
+    """Give the names of the parameters that a query uses, sorted; those in texts and comments are none."""
+    return _names(_clause(sql))
+
+
+def _clause(sql: str) -> sa.TextClause:
+    parts = (_escaped(text) if is_inert else text for is_inert, text in parts_of(sql, Reading()))
+    return sa.text(f"{''.join(parts)}\n")  # COPY closes a bracket after it, which a comment would swallow
+
+
+def _names(text: sa.TextClause) -> list[str]:
+    return sorted(text.compile(dialect=DefaultDialect(paramstyle="named")).params)
+
+
+def _check_is_one_query(sql: str, backend: str) -> None:
     """Refuse what is no query: a transaction that cannot write still lets some statements reach files and programs."""
     start = _OPENING.match(sql)
     word = _WORD.match(sql, start.end() if start else 0)
@@ -92,8 +123,10 @@ def _check_is_one_query(sql: str) -> None:
             f"found a statement that begins with {found or 'nothing'}; allowed: one query, which begins with "
             f"{', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
         )
-    if _TEXTS.sub("", sql).partition(";")[2].strip("; \t\r\n"):
-        raise QueryError("found more than one statement; allowed: one query")
+    for reading in readings(backend):
+        outside = "".join(text for is_inert, text in parts_of(sql, reading) if not is_inert)
+        if outside.partition(";")[2].strip("; \t\r\n"):
+            raise QueryError("found more than one statement; allowed: one query")
 
 
 def _escaped(text: str) -> str:
@@ -109,10 +142,7 @@ class _Verbatim(UserDefinedType[str]):
 
 def _literal(name: str, value: Parameter, backend: str) -> str:
     if isinstance(value, datetime):
-        moment = _in_utc(name, value)
-        return (
-            f"'{_sqlite_text(moment)}'" if backend == "sqlite" else f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
-        )
+        return _moment(_in_utc(name, value), backend)
     if value is None:
         return "NULL"
     if isinstance(value, int):
@@ -120,10 +150,20 @@ def _literal(name: str, value: Parameter, backend: str) -> str:
     if "\0" in value:
         raise QueryError(f"parameter :{name} holds a character that no database takes")
     doubled = value.replace("'", "''")
-    if "\\" not in value or backend == "sqlite":
+    if "\\" not in value or backend in ("sqlite", "duckdb"):
         return f"'{doubled}'"
     escaped = doubled.replace("\\", "\\\\")
+    if backend == "snowflake":
+        return f"'{escaped}'"
     return f"E'{escaped}'"  # means the same whatever standard_conforming_strings is
+
+
+def _moment(moment: datetime, backend: str) -> str:
+    if backend == "sqlite":
+        return f"'{_sqlite_text(moment)}'"
+    if backend == "snowflake":
+        return f"TO_TIMESTAMP_TZ('{moment.isoformat()}')"
+    return f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
 
 
 def _in_utc(name: str, moment: datetime) -> datetime:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -26,8 +26,10 @@ from granian.http import HTTP1Settings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Route
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
+from sendoff import logs, telemetry
 from sendoff.endpoint import PostBackEndpoint, ReceiverCounts
 from sendoff.errors import SettingsError
 from sendoff.group_commit import GroupCommit
@@ -36,6 +38,27 @@ from sendoff.postbacks import Addresses
 from sendoff.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+class ReceiverApp(Starlette):
+    """The application around an endpoint: what is asked of its routes is theirs, everything else the endpoint's.
+
+    The endpoint is called directly: passing through Starlette's layers takes longer than what it does itself.
+    """
+
+    def __init__(
+        self, endpoint: ASGIApp, routes: Sequence[Route], lifespan: Lifespan[ReceiverApp] | None = None
+    ) -> None:
+        super().__init__(routes=routes, lifespan=lifespan)
+        self._endpoint = endpoint
+        self._paths = frozenset(route.path for route in routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the start and the end of the process."""
+        if scope["type"] == "http" and scope["path"] not in self._paths:
+            await self._endpoint(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def create_app(
@@ -90,10 +113,7 @@ def create_app(
         await asyncio.to_thread(commit.stop)
         _log(commit, all_counts())
 
-    app = Starlette(
-        routes=[Route("/healthz", alive), Route("/readyz", ready), Mount("/", app=endpoint)],
-        lifespan=lifespan,
-    )
+    app = ReceiverApp(endpoint, [Route("/healthz", alive), Route("/readyz", ready)], lifespan)
     app.state.counts = all_counts
     return app
 
@@ -149,8 +169,9 @@ def serve(
         backlog=_CONNECTIONS,
         backpressure=_CONNECTIONS,
         log_access=False,  # a path is a secret
-        log_dictconfig=_LOGGING,
+        log_dictconfig=logs.of_receiver(),
         respawn_failed_workers=True,
+        workers_kill_timeout=_STOP_SECONDS,
     ).serve(target_loader=partial(_in_worker, make_app, settings), wrap_loader=False)
 
 
@@ -168,9 +189,36 @@ def _listenable(host: str, port: int) -> str:
 
 
 def _in_worker(make_app: Callable[[Settings], Starlette], settings: Settings) -> Starlette:
+    _take_signals()
     if (parent := parent_process()) is not None:
         threading.Thread(target=_outlive_not, args=(parent.sentinel,), daemon=True).start()
+    telemetry.start(is_scraped=True)
     return make_app(settings)
+
+
+def _take_signals() -> None:
+    """Let a worker end by a signal from its first moment on, and by one that is repeated no differently.
+
+    A worker comes with the handlers of its parent, which would swallow what arrives before it serves. And the server's
+    own handler waits for ever, all threads with it, when it is called a third time, or a second time before it serves
+    (Granian 2.8, ``WorkerSignal.set``): a terminal, a supervisor and the parent each send a signal.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    loop = asyncio.get_event_loop_policy().get_event_loop()
+    add_handler = loop.add_signal_handler
+    is_told = False
+
+    def add_once(number: int, handler: Callable[..., object], *args: object) -> None:
+        def handle() -> None:
+            nonlocal is_told
+            if not is_told:
+                is_told = True
+                handler(*args)
+
+        add_handler(number, handle)
+
+    loop.add_signal_handler = add_once  # type: ignore[method-assign, assignment]
 
 
 def _outlive_not(parent: int) -> None:
@@ -180,12 +228,5 @@ def _outlive_not(parent: int) -> None:
 
 
 _HEADER_MILLISECONDS = 30_000  # also ends an idle connection: longer than a proxy keeps one
+_STOP_SECONDS = 50  # to answer and store what has arrived takes 10 and 30 at most; then a worker is killed
 _CONNECTIONS = 2_048  # at once, for each worker
-_LOGGING = {
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "loggers": {
-        "_granian": {"handlers": ["console"], "propagate": False},
-        "sendoff": {"handlers": ["console"], "level": "INFO", "propagate": False},
-    },
-}

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Channel, Edition
 from sendoff.figures import ANOMALIES, VERDICTS, Figures
 from sendoff.fold import MATCHED_BY, fold
-from sendoff.identifiers import Identifiers, empty, union
+from sendoff.identifiers import Identifiers, Kind, empty, union
 from sendoff.ledger import Ledger, Returned
 from sendoff.ledger.launches import Launch
 
@@ -45,6 +45,7 @@ _NOT_REQUESTED = {
 }
 """Why somebody is not sent to whose request was not made, by the state of the launch."""
 
+_JOINED_AT_ONCE = 100
 _OVER = frozenset({"rejected", "stopped"})
 
 
@@ -55,8 +56,43 @@ class _Requested:
     accepted: Identifiers
     refused: Identifiers
     in_doubt: Identifiers
+    planned: Identifiers
     misread: Identifiers  # of whose requests a post-back may hide a delivery
     by_variant: Mapping[str, Identifiers]
+    states: Mapping[str, int]  # of their dispatches, as they were when it was read whom they are for
+
+
+@dataclass(frozen=True, slots=True)
+class _CameBack:
+    """What came back of all dispatches of a launch together."""
+
+    delivered: Identifiers  # of whom no open came
+    engaged: Identifiers
+    deliveries: int
+    opens: int
+    anomalies: Mapping[str, int]
+    named: int  # people with a delivery and people with an open, counted in each dispatch
+    misread: frozenset[str]  # dispatches of which a post-back may hide a delivery
+
+
+class _Joining:
+    """Sets by name that are joined as they come, so that not all of them are in memory."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._waiting: defaultdict[str, list[Identifiers]] = defaultdict(list)
+        self._joined: defaultdict[str, list[Identifiers]] = defaultdict(list)
+
+    def add(self, name: str, identifiers: Identifiers) -> None:
+        waiting = self._waiting[name]
+        waiting.append(identifiers)
+        if len(waiting) == _JOINED_AT_ONCE:
+            self._joined[name].append(union(self._kind, waiting))
+            waiting.clear()
+
+    def take(self, name: str) -> Identifiers:
+        """Give a set; what it was joined of is not kept."""
+        return _together(self._kind, [*self._joined.pop(name, []), *self._waiting.pop(name, [])])
 
 
 def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
@@ -64,11 +100,14 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
     moment = now or datetime.now(UTC)
     ledger.dispatches.expire_leases(launch_key, moment)
     fold(ledger, now=moment)
+    news = ledger.verdicts.news(launch_key)
     launch = ledger.launches.get(launch_key)
-    returned = ledger.post_backs.returned(launch_key)
+    came_back = _came_back(ledger, launch)
     platforms = ledger.launches.groups(launch_key, "platform")
-    requested = _requested(ledger, launch, returned)
-    sets = _judge(ledger, launch, requested, returned, platforms, moment)
+    held_out = ledger.launches.left_out(launch_key, "holdout").get("holdout", empty(launch.kind))
+    requested = _requested(ledger, launch, came_back.misread)
+    reliable = _reliable(launch, requested.accepted, platforms, moment)
+    sets = _judge(requested, held_out, came_back, reliable)
     verdicts = {verdict: len(sets[verdict]) for verdict in VERDICTS}
     figures = Figures(
         launch_key=launch_key,
@@ -79,22 +118,23 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
         dropped=launch.dropped,
         audience=sum(verdicts.values()) if launch.is_chosen_by_service else launch.audience,
         segments=launch.segments,
-        dispatches=ledger.dispatches.states(launch_key),
+        dispatches=dict(requested.states),
         verdicts=verdicts,
         by_platform=_by_group(sets, platforms),
-        anomalies=_anomalies(launch, returned.values()),
+        anomalies=_anomalies(launch, came_back),
         post_backs={
-            "delivery": sum(part.deliveries for part in returned.values()),
-            "open": sum(part.opens for part in returned.values()),
+            "delivery": came_back.deliveries,
+            "open": came_back.opens,
         },
-        timeline=ledger.post_backs.timeline(launch_key),
+        timeline=ledger.returns.timeline(launch_key),
         state=launch.state,
         is_chosen_by_service=launch.is_chosen_by_service,
         is_sent_again=launch.sends_at is None,
-        not_sent_because=_not_sent_because(ledger, launch, requested, sets["not_sent"]),
+        not_sent_because=_not_sent_because(launch, requested, held_out, sets["not_sent"]),
         by_variant=_by_group(sets, requested.by_variant),
+        untold=_untold(launch),
     )
-    ledger.verdicts.store(figures, sets)
+    ledger.verdicts.store(figures, sets, news=news)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
     return figures
 
@@ -114,7 +154,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     if ledger.dispatches.states(launch_key).keys() & ahead:
         return False
     sends_at = launch.sends_at
-    post_back_at, opens = ledger.post_backs.newest(launch_key)
+    post_back_at, opens = ledger.returns.newest(launch_key)
     known = [at for at in (post_back_at, ledger.dispatches.newest_outcome(launch_key), sends_at) if at]
     quiet = not known or moment - max(known) >= quiet_for
     if not quiet and not _is_complete(ledger, launch, opens):
@@ -127,57 +167,86 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
 def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
     if launch.is_chosen_by_service or opens < launch.audience:
         return False
-    returned = ledger.post_backs.returned(launch.launch_key).values()
-    return sum(len(part.engaged) for part in returned) == launch.audience
+    engaged = (len(part.engaged) for _, part in ledger.returns.each(launch.launch_key))
+    return sum(engaged) == launch.audience
 
 
 def _campaign(launch: Launch) -> Campaign:
     return Campaign.frozen(launch.definition)
 
 
-def _requested(ledger: Ledger, launch: Launch, returned: Mapping[str, Returned]) -> _Requested:
+def _came_back(ledger: Ledger, launch: Launch) -> _CameBack:
+    who = _Joining(launch.kind)
+    counts: Counter[str] = Counter()
+    anomalies: Counter[str] = Counter()
+    misread = []
+    for dispatch_key, part in ledger.returns.each(launch.launch_key):
+        who.add("delivered", part.delivered)
+        who.add("engaged", part.engaged)
+        named = len(part.delivered) + len(part.engaged)
+        counts.update(deliveries=part.deliveries, opens=part.opens, named=named)
+        anomalies.update(part.anomalies)
+        if may_hide_deliveries(part):
+            misread.append(dispatch_key)
+    engaged = who.take("engaged")
+    return _CameBack(
+        delivered=who.take("delivered") - engaged,
+        engaged=engaged,
+        deliveries=counts["deliveries"],
+        opens=counts["opens"],
+        anomalies=anomalies,
+        named=counts["named"],
+        misread=frozenset(misread),
+    )
+
+
+def _requested(ledger: Ledger, launch: Launch, misread: Collection[str]) -> _Requested:
     variants = ledger.dispatches.variants(launch.launch_key)
-    found: defaultdict[str, list[Identifiers]] = defaultdict(list)
-    by_variant: defaultdict[str, list[Identifiers]] = defaultdict(list)
+    found, by_variant = _Joining(launch.kind), _Joining(launch.kind)
     doubted = ledger.dispatches.doubted(launch.launch_key)
+    states: Counter[str] = Counter()
     for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
-        is_doubted = dispatch.dispatch_key in doubted
-        found["in_doubt" if is_doubted else _certainty(dispatch.state)].append(segment)
-        if may_hide_deliveries(returned.get(dispatch.dispatch_key)):
-            found["misread"].append(segment)
+        states[dispatch.state] += 1
+        # Its doubt may have been cleared since the doubted were read.
+        is_doubted = dispatch.dispatch_key in doubted and dispatch.state in {"planned", "refused"}
+        found.add("in_doubt" if is_doubted else _certainty(dispatch.state), segment)
+        if dispatch.dispatch_key in misread:
+            found.add("misread", segment)
         if dispatch.segment in variants:
-            by_variant[variants[dispatch.segment]].append(segment)
+            by_variant.add(variants[dispatch.segment], segment)
     return _Requested(
-        accepted=union(launch.kind, found["accepted"]),
-        refused=union(launch.kind, found["refused"]),
-        in_doubt=union(launch.kind, found["in_doubt"]),
-        misread=union(launch.kind, found["misread"]),
-        by_variant={name: union(launch.kind, parts) for name, parts in by_variant.items()},
+        accepted=found.take("accepted"),
+        refused=found.take("refused"),
+        in_doubt=found.take("in_doubt"),
+        planned=found.take("planned"),
+        misread=found.take("misread"),
+        by_variant={name: by_variant.take(name) for name in sorted(set(variants.values()))},
+        states=states,
     )
 
 
 def _judge(
-    ledger: Ledger,
-    launch: Launch,
-    requested: _Requested,
-    returned: Mapping[str, Returned],
-    platforms: Mapping[str, Identifiers],
-    now: datetime,
+    requested: _Requested, held_out: Identifiers, came_back: _CameBack, reliable: Identifiers
 ) -> dict[str, Identifiers]:
-    audience = ledger.launches.audience(launch.launch_key)
-    engaged = union(launch.kind, (part.engaged for part in returned.values()))
-    delivered = union(launch.kind, (part.delivered for part in returned.values())) - engaged
-    heard = engaged | delivered
-    accepted, in_doubt = requested.accepted - heard, requested.in_doubt - heard
-    missing = accepted & _reliable(launch, audience, platforms, now) - requested.misread
+    # One set after the other is taken away: texts that are joined are copied, those of a whole launch many times.
+    engaged, delivered = came_back.engaged, came_back.delivered
+    accepted, in_doubt = (each - engaged - delivered for each in (requested.accepted, requested.in_doubt))
+    missing = (accepted & reliable) - requested.misread
+    not_requested = _together(held_out.kind, [requested.refused, requested.planned, held_out])
     return {
         "engaged": engaged,
         "delivered": delivered,
         "missing": missing,
         "unknowable": accepted - missing,
         "in_doubt": in_doubt,
-        "not_sent": audience - heard - accepted - in_doubt,
+        "not_sent": not_requested - engaged - delivered - accepted - in_doubt,
     }
+
+
+def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
+    """Join sets; one that is joined with none but empty ones is not copied."""
+    some = [each for each in sets if each]
+    return some[0] if len(some) == 1 else union(kind, some)
 
 
 def may_hide_deliveries(part: Returned | None) -> bool:
@@ -190,11 +259,10 @@ def _certainty(state: str) -> str:
 
 
 def _not_sent_because(
-    ledger: Ledger, launch: Launch, requested: _Requested, not_sent: Identifiers
+    launch: Launch, requested: _Requested, held_out: Identifiers, not_sent: Identifiers
 ) -> dict[str, int]:
     """Count those who were not sent to by reason, in the order in which it is decided."""
-    left_out = ledger.launches.left_out(launch.launch_key, "holdout")
-    held_out = not_sent & left_out.get("holdout", empty(launch.kind))
+    held_out = not_sent & held_out
     refused = not_sent & requested.refused
     counts = {
         "held out": len(held_out),
@@ -202,6 +270,12 @@ def _not_sent_because(
         _NOT_REQUESTED[launch.state]: len(not_sent - held_out - refused),
     }
     return {reason: count for reason, count in counts.items() if count}
+
+
+def _untold(launch: Launch) -> tuple[str, ...]:
+    """Give the kinds of post-backs that were not asked for, or cannot name the people."""
+    asked = _campaign(launch).post_backs.kinds if launch.identified_by in MATCHED_BY else ()
+    return tuple(kind for kind in ("delivery", "open") if kind not in asked)
 
 
 def _by_group(
@@ -242,17 +316,14 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
     )
 
 
-def _anomalies(launch: Launch, returned: Iterable[Returned]) -> dict[str, int]:
+def _anomalies(launch: Launch, came_back: _CameBack) -> dict[str, int]:
     repeats = launch.sends_at is None  # then many messages to one person are meant
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
-    for part in returned:
-        counts.update(part.anomalies)
-        if launch.identified_by in MATCHED_BY and not repeats:
-            undecided = sum(part.anomalies.get(kind, 0) for kind in ("unexpected", "forged", "unreadable"))
-            # The service gives no event id, so a second click of one person counts here as well.
-            counts["duplicate"] += (
-                part.deliveries + part.opens - undecided - len(part.delivered) - len(part.engaged)
-            )
+    counts.update(came_back.anomalies)
+    if launch.identified_by in MATCHED_BY and not repeats:
+        undecided = sum(counts[kind] for kind in ("unexpected", "forged", "unreadable"))
+        # The service gives no event id, so a second click of one person counts here as well.
+        counts["duplicate"] += came_back.deliveries + came_back.opens - undecided - came_back.named
     return dict(counts)
 
 

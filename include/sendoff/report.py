@@ -1,11 +1,12 @@
-"""Reports: the figures of a launch as text, JSON and a picture.
+"""Reports: the figures of a launch as text, JSON and a picture; as a page: :mod:`sendoff.report_page`.
 
-A report says what is known, what cannot be known and why, and shows that its sums add up, or that they do not.
+A report says what is known, what cannot be known and why, and shows that its sums add up, or that they do not. Its
+sentences are those of :mod:`sendoff.sentences`, the same in each of its forms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -16,10 +17,36 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sendoff.comparison import LEVEL, Comparison, Side, amount
 from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
+from sendoff.sentences import (
+    VERDICT_WORDS,
+    alarms,
+    counted,
+    platform_remarks,
+    reached,
+    requests_and_post_backs,
+    requests_without_people,
+    rounding,
+    unaccounted_identifiers,
+    unaccounted_rows,
+    variant_remarks,
+    what_cannot_be_known,
+    who_is_meant,
+)
 
-VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
-"""Verdicts as people read them."""
+__all__ = [
+    "VERDICT_WORDS",
+    "as_comparison",
+    "as_json",
+    "as_picture",
+    "as_table",
+    "as_text",
+    "comparison_text",
+    "counted",
+    "side_cells",
+    "side_columns",
+]
 
 _COLOURS = {
     "engaged": "green",
@@ -29,34 +56,23 @@ _COLOURS = {
     "in_doubt": "yellow",
     "not_sent": "",
 }
-_SENT_AGAIN = "Sent again and again: one person may get many messages, and counts once here."
-_REQUESTS = {
-    "in_doubt": "in doubt: no clear answer came, and no post-back has shown since that it was processed. Sending "
-    "again might reach people twice.",
-    "written_off": "written off by a person: nobody knows whether it was processed, and nobody looks any more.",
-    "refused": "refused by the service: it reached nobody.",
-}
-"""What is said of requests of which nobody knows for how many people they were."""
-
-_NOT_MADE = {
-    "released": "not made.",
-    "held": "not made: the launch is held.",
-    "paused": "not made: the launch is paused.",
-    "rejected": "not made: the launch was rejected.",
-    "stopped": "not made: the launch was stopped.",
-}
 _BAR = 24
 _LARGE = 1_000_000  # by group, columns move together from this sum on, to fit 80 columns
 _WIDE = 10_000_000  # and numbers are rounded
 
 
-def as_json(figures: Figures) -> dict[str, Any]:
-    """Give the figures as JSON values, with how many were reached, and whether the sums add up."""
+def as_json(figures: Figures, comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
+    """Give the figures as JSON values, with how many were reached, and whether the sums add up.
+
+    ``comparisons`` are a member of their own, where there are some.
+    """
     at_least, at_most = figures.reached
-    return figures.to_json() | {
-        "reached": {"at_least": at_least, "at_most": at_most},
-        "adds_up": figures.unaccounted_rows == 0 and figures.unaccounted_identifiers == 0,
-    }
+    compared = {"comparisons": [each.to_json() for each in comparisons]} if comparisons else {}
+    return (
+        figures.to_json()
+        | {"reached": {"at_least": at_least, "at_most": at_most}, "adds_up": not alarms(figures)}
+        | compared
+    )
 
 
 def as_picture(figures: Figures, path: Path) -> Path:
@@ -68,9 +84,18 @@ def as_picture(figures: Figures, path: Path) -> Path:
 
 def as_text(figures: Figures, width: int = 80) -> str:
     """Give the report as plain text without colours, for logs and files."""
+    return _as_text(as_table(figures), width)
+
+
+def comparison_text(compared: Comparison, width: int = 80) -> str:
+    """Give a comparison as plain text without colours."""
+    return _as_text(as_comparison(compared), width)
+
+
+def _as_text(shown: RenderableType, width: int) -> str:
     console = Console(width=width, file=StringIO(), color_system=None, legacy_windows=False)
     with console.capture() as captured:
-        console.print(as_table(figures))
+        console.print(shown)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -79,47 +104,44 @@ def as_table(figures: Figures) -> RenderableType:
     return Group(*_sections(figures))
 
 
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Give a number with its noun in the right number: ``1 person``, ``2,000 people``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+def as_comparison(compared: Comparison) -> RenderableType:
+    """Give a comparison for rich to print: its sides, then its differences and remarks as sentences."""
+    return Group(*_comparison(compared))
 
 
 def _sections(figures: Figures) -> Iterator[RenderableType]:
     yield Text.assemble((figures.campaign, "bold"), f"  {figures.period}")
     yield Text(f"launch {figures.launch_key}, as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}", style="dim")
-    if figures.is_sent_again:
-        yield Text(_SENT_AGAIN)
+    yield from map(Text, who_is_meant(figures))
     yield from _heard_of(figures) if figures.is_chosen_by_service else _audience(figures)
     if figures.by_platform:
         yield _heading("By platform")
         yield _by_group(figures.by_platform)
-        yield from _platform_remark(figures)
+        yield from map(_prose, _platform_remarks(figures))
     if figures.by_variant:
         yield _heading("By variant")
         yield _by_group(figures.by_variant)
-        yield from _variant_remark(figures)
+        yield from map(_prose, variant_remarks(figures))
     yield _heading("Requests and post-backs")
-    yield _plain(_requests_and_post_backs(figures))
+    yield _plain(requests_and_post_backs(figures))
 
 
 def _audience(figures: Figures) -> Iterator[RenderableType]:
     yield _heading("From rows to audience")
     yield _rows_to_audience(figures.rows, figures.dropped, figures.audience, figures.segments)
-    yield from _alarm(figures.unaccounted_rows, "row", "neither kept nor dropped")
+    yield from _aloud(unaccounted_rows(figures))
     yield _heading("What became of the audience")
     yield _verdicts(figures)
-    yield from _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
-    low, high = figures.reached
-    if figures.audience and high is not None:
-        shares = [share(count, figures.audience) for count in (low, high)]
-        yield _prose(f"Reached: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]}).")
-    yield from _what_cannot_be_known(figures)
+    yield from _aloud(unaccounted_identifiers(figures))
+    yield from map(_prose, [*reached(figures), *rounding(figures)])
+    why = what_cannot_be_known(figures)
+    if why:
+        yield _heading("What cannot be known, and why")
+        yield from map(_prose, why)
 
 
 def _heard_of(figures: Figures) -> Iterator[RenderableType]:
     """Show a launch whose people the service chose, without a share of nobody knows whom."""
-    heard = f"{figures.audience:,} {'was' if figures.audience == 1 else 'were'} heard of"
-    yield Text(f"The service chose the people: how many it sent to is not known. {heard}.")
     yield _heading("Who was heard of")
     table = _sum_table()
     for sign, verdict in zip(("", "+"), HEARD_OF, strict=True):
@@ -127,15 +149,9 @@ def _heard_of(figures: Figures) -> Iterator[RenderableType]:
         table.add_row(sign, f"{figures.verdicts.get(verdict, 0):,}", "", words)
     table.add_row("=", f"{figures.audience:,}", "", "heard of", style="bold")
     yield table
-    yield from _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
-    yield _prose(f"Reached: at least {figures.reached[0]:,}; at most is not known.")
-    yield from map(_prose, _without_people(figures))
-
-
-def _without_people(figures: Figures) -> Iterator[str]:
-    for state, what in (*_REQUESTS.items(), ("planned", _NOT_MADE[figures.state])):
-        if count := figures.dispatches.get(state):
-            yield f"{counted(count, 'request')} {what}"
+    yield from _aloud(unaccounted_identifiers(figures))
+    yield from map(_prose, reached(figures))
+    yield from map(_prose, requests_without_people(figures))
 
 
 def _rows_to_audience(rows: int, dropped: Mapping[str, int], audience: int, segments: int) -> Table:
@@ -164,38 +180,6 @@ def _verdicts(figures: Figures) -> Table:
     return table
 
 
-def _what_cannot_be_known(figures: Figures) -> Iterator[RenderableType]:
-    unknowable, in_doubt = figures.verdicts.get("unknowable", 0), figures.verdicts.get("in_doubt", 0)
-    if unknowable or in_doubt:
-        yield _heading("What cannot be known, and why")
-    if unknowable:
-        yield _prose(f"{unknowable:,} unknowable: accepted, then silent where {_silence(figures)}.")
-    if in_doubt:
-        yield _prose(
-            f"{in_doubt:,} in doubt: their request got no clear answer, and no post-back has shown since that"
-            " it was processed. Sending again might reach them twice."
-        )
-
-
-def _silence(figures: Figures) -> str:
-    if figures.is_sent_again:
-        return "silence proves nothing: what is sent again and again may still come"
-    where = [
-        f"{platform} {counts['unknowable']:,}"
-        for platform, counts in figures.by_platform.items()
-        if counts.get("unknowable")
-    ]
-    if where:
-        return (
-            f"silence proves nothing ({', '.join(where)}). Deliveries by Android push, iOS push and Safari are"
-            " not reported reliably"
-        )
-    return (
-        "silence proves nothing: no platform in the audience query, no post-backs of deliveries, or identifiers"
-        " that post-backs do not carry"
-    )
-
-
 def _by_group(groups: Mapping[str, Mapping[str, int]]) -> Table:
     shown = [verdict for verdict in VERDICTS if any(row.get(verdict) for row in groups.values())]
     rows = [(name, [row.get(verdict, 0) for verdict in shown]) for name, row in groups.items()]
@@ -211,40 +195,46 @@ def _by_group(groups: Mapping[str, Mapping[str, int]]) -> Table:
     return table
 
 
-def _platform_remark(figures: Figures) -> Iterator[RenderableType]:
+def _platform_remarks(figures: Figures) -> list[str]:
     total = sum(sum(row.values()) for row in figures.by_platform.values())
-    if total >= _WIDE:
-        yield _prose("M: millions, rounded.")
-    if total != figures.audience:
-        yield _prose(
-            f"The platforms sum to {total:,}, not to {figures.audience:,}: an identifier that came with two"
-            " platforms counts under both, one that came with none under neither."
-        )
+    return [*(["M: millions, rounded."] if total >= _WIDE else []), *platform_remarks(figures)]
 
 
-def _variant_remark(figures: Figures) -> Iterator[RenderableType]:
-    total = sum(sum(row.values()) for row in figures.by_variant.values())
-    if total != figures.audience:
-        yield _prose(
-            f"The variants sum to {total:,}, not to {figures.audience:,}: who is held out gets none of them."
-        )
+def _comparison(compared: Comparison) -> Iterator[RenderableType]:
+    yield _heading(f"Compared: {compared.what}")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in side_columns(compared):
+        table.add_column(name, justify="right")
+    for side in compared.sides:
+        table.add_row(Text(side.name), *side_cells(side, compared))
+    yield table
+    yield from map(_prose, (f"{each.name}: {each.note}." for each in compared.sides if each.note))
+    yield from map(_prose, (each.sentence for each in compared.differences))
+    yield from map(_prose, compared.remarks)
 
 
-def _requests_and_post_backs(figures: Figures) -> Iterator[tuple[str, str]]:
-    yield "requests", _listed(figures.dispatches)
-    deliveries, opens = figures.post_backs.get("delivery", 0), figures.post_backs.get("open", 0)
-    yield (
-        "post-backs",
-        f"{counted(deliveries, 'delivery', 'deliveries')}, {counted(opens, 'open or click', 'opens or clicks')}",
+def side_columns(compared: Comparison) -> tuple[str, ...]:
+    """Name the columns of a comparison's table, behind the name of the side."""
+    counted_as = compared.what if compared.measure == "share" else "with a value"
+    return ("people", counted_as, compared.measure, f"{LEVEL:.0%} interval".replace("%", " %"))
+
+
+def side_cells(side: Side, compared: Comparison) -> tuple[str, ...]:
+    """Give one side as the cells of these columns; what is not known is a question mark, never 0."""
+    if side.count is None or side.estimate is None:
+        return (f"{side.people:,}", "?", "?", "?")
+    interval = side.interval
+    between = (
+        f"{amount(interval.low, compared.measure)} to {amount(interval.high, compared.measure)}"
+        if interval
+        else "?"
     )
-    yield "anomalies", _listed(figures.anomalies)
+    return (f"{side.people:,}", f"{side.count:,}", amount(side.estimate, compared.measure), between)
 
 
-def _alarm(count: int, noun: str, what: str) -> Iterator[RenderableType]:
-    if count:
-        yield _prose(
-            f"DOES NOT ADD UP: {counted(count, noun)} {what}. Please report this defect.", "bold red"
-        )
+def _aloud(said: Iterable[str]) -> Iterator[RenderableType]:
+    return (_prose(each, "bold red") for each in said)
 
 
 def _sum_table() -> Table:
@@ -269,11 +259,6 @@ def _heading(words: str) -> Text:
 
 def _prose(words: str, style: str = "") -> RenderableType:
     return Padding(Text(words, style=style), (0, 0, 0, 2), expand=False)
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    some = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    return ", ".join(some) or "none"
 
 
 def _narrow(count: int) -> str:

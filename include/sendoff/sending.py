@@ -28,13 +28,13 @@ def sending_of(campaign: Campaign, editions: Iterable[Edition], period_end: date
     send = campaign.send
     if not isinstance(send, Once):
         waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
-        return Sending(send.kind, f"{_words(send)}{waits}", None, None)
+        return Sending(send.kind, f"{in_words(send)}{waits}", None, None)
     once = [
         made for each in set(editions) if isinstance(made := campaign.edition(each, period_end).send, Once)
     ]
     known = [each for each in once if each.time_zone != QUERY_ZONE]
     first, last = (min(map(_first, known)), max(each.sends_at() for each in known)) if known else (None, None)
-    return Sending(send.kind, _words(send), first, last)
+    return Sending(send.kind, in_words(send), first, last)
 
 
 def _first(send: Once) -> datetime:
@@ -43,7 +43,8 @@ def _first(send: Once) -> datetime:
     return send.sends_at()
 
 
-def _words(send: Now | Once | Recurring | Triggered) -> str:
+def in_words(send: Now | Once | Recurring | Triggered) -> str:
+    """Say when the service sends, as the campaign's file says it."""
     if isinstance(send, Now):
         return "at once, as soon as the service has accepted a request"
     if isinstance(send, Once):

@@ -1,13 +1,20 @@
-"""What one deployment chooses outside of Airflow: read from ``SENDOFF_*`` environment variables."""
+"""What one deployment chooses outside of Airflow: read from ``SENDOFF_*`` environment variables.
+
+Each may stand in a file instead, as secrets do: ``SENDOFF_LEDGER_URL_FILE`` names the file of ``SENDOFF_LEDGER_URL``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sendoff.errors import SettingsError
+
+_PREFIX = "SENDOFF_"
 
 
 class Settings(BaseSettings):
@@ -17,7 +24,7 @@ class Settings(BaseSettings):
     that a secret is rotated by putting the new one in front and removing the old one when its launches are over.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SENDOFF_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
 
     ledger_url: str | None = Field(None, description="SQLAlchemy URL of the ledger database")
     public_url: str | None = Field(
@@ -53,12 +60,32 @@ class Settings(BaseSettings):
 
 
 def load_settings() -> Settings:
-    """Read the settings from the environment; a SettingsError names each wrong variable, never its value."""
+    """Read the settings from the environment and the files that it names.
+
+    A SettingsError names each wrong variable, never its value.
+    """
     try:
-        return Settings()
+        return Settings(**_from_files())
     except ValidationError as error:
         problems = "; ".join(
-            f"SENDOFF_{'_'.join(str(part) for part in item['loc']).upper()}: {item['msg']}"
+            f"{_PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: "
+            f"{item['msg'].removeprefix('Value error, ')}"
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(problems) from None
+
+
+def _from_files() -> dict[str, Any]:
+    variables = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    paths = {name: os.environ.get(f"{variable}_FILE") for name, variable in variables.items()}
+    return {name: _from_file(variables[name], path) for name, path in paths.items() if path}
+
+
+def _from_file(variable: str, path: str) -> str:
+    if variable in os.environ:
+        raise SettingsError(f"{variable} and {variable}_FILE are both set: which of them counts?")
+    try:
+        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(f"{variable}_FILE: cannot read {path}: {reason}") from None

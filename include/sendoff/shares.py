@@ -19,23 +19,23 @@ No two whole numbers have the same position under one salt.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import accumulate
-from math import ceil
+from itertools import accumulate, pairwise
+from math import ceil, isqrt
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sendoff.identifiers import Gathering, Identifiers, IntegerIdentifiers, gathering, union
+from sendoff.identifiers import Identifiers, IntegerIdentifiers, empty, gathering, union
 
 _Positions = npt.NDArray[np.uint64]
 
 _ALL = 2**64
 _BLOCK = 1 << 20  # identifiers that are unpacked at once
 _IN_CACHE = 1 << 15  # numbers that are mixed at once
-_BUCKET_BITS = 16  # of a position, by which the smallest are looked for
+_ERROR = 3  # times the root of a number of people: chance is hardly ever more wrong about how many are below
 
 
 def positions(identifiers: Identifiers, salt: str) -> _Positions:
@@ -48,7 +48,7 @@ def below(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
 
     The percent counts as it is written: 0.1 is a thousandth.
     """
-    return _ranges(identifiers, salt, [percent])[0]
+    return _ranges(identifiers, salt, _ends([percent]))[0]
 
 
 def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
@@ -58,49 +58,66 @@ def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> lis
     """
     if not percents:
         raise ValueError("people are shared out among one share or more")
-    ranges = _ranges(identifiers, salt, percents[:-1])
-    return [*ranges, identifiers - union(identifiers.kind, ranges)]
+    return _ranges(identifiers, salt, _ends([*percents[:-1], 100]))
 
 
 def smallest(identifiers: Identifiers, salt: str, size: int) -> Identifiers:
     """Give exactly ``size`` people, those with the smallest positions; everybody where there are no more."""
+    size = max(size, 0)
     if size >= len(identifiers):
         return identifiers
-    limit, among_equals = _limit(identifiers, salt, size)
+    certain, likely = _about_the_smallest(identifiers, salt, size)
+    if len(certain) == size:
+        return certain
+    members, found = _joined(_blocks(likely, salt))
+    # In a stable order: of two texts at one position, the one that comes first in the order of their bytes.
+    places = np.argsort(found, kind="stable")[: size - len(certain)]
     chosen = gathering(identifiers.kind)
-    for block, found in _blocks(identifiers, salt):
-        equal = np.flatnonzero(found == limit)[:among_equals]
-        among_equals -= len(equal)
-        mask = found < limit
-        mask[equal] = True
-        _add(chosen, block, mask)
-    return chosen.identifiers()
+    chosen.add(members.take(pa.array(np.sort(places))))
+    return certain | chosen.identifiers()
 
 
-def _limit(identifiers: Identifiers, salt: str, size: int) -> tuple[np.uint64, int]:
-    """Give the largest of the ``size`` smallest positions, and how many of these people have it."""
-    if size < 1:
-        return np.uint64(0), 0
-    shift = np.uint64(64 - _BUCKET_BITS)
-    counts = np.zeros(1 << _BUCKET_BITS, np.int64)
-    for _, found in _blocks(identifiers, salt):
-        counts += np.bincount((found >> shift).astype(np.int64), minlength=len(counts))
-    bucket = int(np.searchsorted(np.cumsum(counts), size))
-    wanted = size - int(counts[:bucket].sum())
-    inside = np.sort(
-        np.concatenate([found[found >> shift == bucket] for _, found in _blocks(identifiers, salt)])
-    )
-    limit = inside[wanted - 1]
-    return limit, wanted - int(np.searchsorted(inside, limit))
+def _about_the_smallest(identifiers: Identifiers, salt: str, size: int) -> tuple[Identifiers, Identifiers]:
+    """Give those who are among the smallest for sure, and some others, among whom are the rest of the smallest."""
+    people = len(identifiers)
+    error = _ERROR * (isqrt(people) + 1)
+    while True:
+        sizes = max(size - error, 0), min(size + error, people)
+        certain, likely = _ranges(identifiers, salt, [each * _ALL // people for each in sizes])
+        if len(certain) <= size <= len(certain) + len(likely):
+            return certain, likely
+        error *= 16  # at last it takes in everybody
 
 
-def _ranges(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
-    ends = _ends(percents)
+def _joined(blocks: Iterable[tuple[pa.Array, _Positions]]) -> tuple[pa.Array, _Positions]:
+    members, found = zip(*blocks, strict=True)
+    return pa.concat_arrays(members), np.concatenate(found)
+
+
+def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
+    """Give the people of consecutive ranges of positions, by where each ends; the first begins at 0."""
+    if isinstance(identifiers, IntegerIdentifiers):
+        return _ranges_of_numbers(identifiers, salt, ends)
     ranges = [gathering(identifiers.kind) for _ in ends]
     for block, found in _blocks(identifiers, salt):
-        for start, end, people in zip([0, *ends], ends, ranges, strict=False):
-            _add(people, block, (start <= found) & (found < end))
+        for (start, end), people in zip(pairwise([0, *ends]), ranges, strict=True):
+            people.add(block.filter(pa.array((start <= found) & (found < end))))
     return [people.identifiers() for people in ranges]
+
+
+def _ranges_of_numbers(identifiers: IntegerIdentifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
+    key = int.from_bytes(_key(salt), "big")
+    inner = [end for end in ends if end < _ALL]
+
+    def are_in(numbers: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.bool_]]:
+        found = _mixed(numbers, key)
+        below = [np.zeros(len(found), np.bool_), *(found < np.uint64(end) for end in inner)]
+        return [less ^ more for less, more in pairwise(below)]
+
+    ranges: list[Identifiers] = [*identifiers.chosen(are_in, len(inner))]
+    if len(inner) < len(ends):
+        ranges.append(identifiers - union(identifiers.kind, ranges))  # cheaper than gathering the rest
+    return ranges + [empty(identifiers.kind)] * (len(ends) - len(ranges))
 
 
 def _ends(percents: Sequence[float]) -> list[int]:
@@ -110,13 +127,9 @@ def _ends(percents: Sequence[float]) -> list[int]:
     return [ceil(end * _ALL) for end in accumulate(Fraction(str(percent)) / 100 for percent in percents)]
 
 
-def _add(share: Gathering, block: pa.Array, mask: npt.NDArray[np.bool_]) -> None:
-    share.add(block.filter(pa.array(mask)))
-
-
 def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Positions]]:
     """Give consecutive parts of a set with their positions."""
-    key = hashlib.blake2b(salt.encode(), digest_size=8).digest()
+    key = _key(salt)
     for part in identifiers.slices(_BLOCK):
         if isinstance(part, IntegerIdentifiers):
             members = part.values()
@@ -124,6 +137,10 @@ def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Po
         else:
             texts = part.values()
             yield pa.array(texts, pa.large_string()), _hashed(texts, key)
+
+
+def _key(salt: str) -> bytes:
+    return hashlib.blake2b(salt.encode(), digest_size=8).digest()
 
 
 def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Positions:

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from sendoff import metrics
 from sendoff.campaign import Campaign
 from sendoff.figures import Figures
 from sendoff.fold import MATCHED_BY, fold
@@ -105,6 +106,7 @@ def check_silence(ledger: Ledger, *, now: datetime | None = None) -> list[Change
         is_mine = ledger.silences.move(finding.source, before, finding.state, finding.why, moment)
         if is_mine and (before or finding.state != AS_EXPECTED):
             changes.append(Change(finding.source, before, finding.state, finding.why))
+    metrics.silences(ledger.silences.states())
     return changes
 
 
@@ -184,7 +186,7 @@ def _parts(
     ledger: Ledger, launch: Launch, kinds: Sequence[str], sent: Mapping[str, datetime], now: datetime
 ) -> Iterator[tuple[Source, datetime, _Hour]]:
     """Yield for each dispatch and source when the service sent, and whom: nobody where nothing is certain."""
-    returned = ledger.post_backs.returned(launch.launch_key)
+    returned = ledger.returns.returned(launch.launch_key)
     yardstick = _Yardstick(ledger.silences.earlier(launch, _EARLIER))
     watched = [
         (Source(launch.connection, kind, platform), people)

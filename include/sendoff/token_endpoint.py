@@ -25,14 +25,20 @@ _LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; a date much further off cannot
 
 
 def ask_for_token(
-    session: requests.Session, url: str, grant: Mapping[str, str], *, timeout: Timeout, clock: Clock
+    session: requests.Session,
+    url: str,
+    grant: Mapping[str, str],
+    *,
+    timeout: Timeout,
+    deadline: float,
+    clock: Clock,
 ) -> tuple[str, int]:
     """Give a new token and how many seconds it lasts.
 
     Raises CredentialsError or SettingsError where a person must change something, else UnreachableError,
     RateLimitedError or another RetryableError.
     """
-    answer = post(session, url, grant, auth=Bearer(), timeout=timeout, clock=clock)
+    answer = post(session, url, grant, auth=Bearer(), timeout=timeout, deadline=deadline, clock=clock)
     if isinstance(answer, NotSent):
         raise UnreachableError(f"no token: {answer.reason}")
     if not isinstance(answer, Answer):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http.client import HTTPException
+from types import TracebackType
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import (
@@ -98,28 +107,132 @@ def post(
     *,
     auth: Bearer,
     timeout: Timeout,
+    deadline: float,
     headers: Mapping[str, str] | None = None,
     clock: Clock = utc_now,
 ) -> Exchange:
     """POST once, follow no redirect, and say what came of it; no exception of the wire leaves this function.
 
-    A mapping is sent as a form, bytes as they are.
+    A mapping is sent as a form, bytes as they are. After ``deadline`` seconds in all the connection is cut, however
+    much or little was heard by then, over a session that :func:`cut_when_told` prepared.
     """
     own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
-    try:
-        with session.post(
-            url, data=body, headers=own, auth=auth, timeout=timeout, allow_redirects=False, stream=True
-        ) as response:
-            return _answer(response, clock)
-    except Exception as error:  # the libraries also stumble over an answer, and then the request was sent
-        return _failure(error, urlsplit(url).netloc, timeout)
+    with _Deadline(deadline) as end:
+        try:
+            with session.post(
+                url, data=body, headers=own, auth=auth, timeout=timeout, allow_redirects=False, stream=True
+            ) as response:
+                return _answer(response, clock, end)
+        except Exception as error:  # the libraries also stumble over an answer, and then the request was sent
+            found = _failure(error, host := urlsplit(url).netloc, timeout)
+            if end.is_over and isinstance(found, NoAnswer):
+                return NoAnswer(f"no whole answer from {host} within {deadline:g} seconds")
+            return found
 
 
-def _answer(response: requests.Response, clock: Clock) -> Answer:
+class _Deadline:
+    """Cuts the connection that this thread uses, once an exchange has taken too long.
+
+    The time-outs of the libraries are for each read: who says a byte now and then is never too late for them.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.is_over = False
+        self._line: socket.socket | None = None
+        self._changing = threading.Lock()
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._before = _deadline.set(self)
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _deadline.reset(self._before)
+        self._timer.cancel()
+        with self._changing:
+            self._let_go()
+
+    def watch(self, line: Any) -> bool:
+        """Cut this connection when it is time; False where it is too late to begin."""
+        with self._changing:
+            self._let_go()
+            # A second handle: TLS takes the first one for its own, and while it shakes hands nobody else has it.
+            self._line = socket.socket(fileno=os.dup(line.fileno()))
+            return not self.is_over
+
+    def _cut(self) -> None:
+        with self._changing:
+            self.is_over = True
+            if self._line is not None:
+                with suppress(OSError):  # it was closed from the other side
+                    self._line.shutdown(socket.SHUT_RDWR)
+
+    def _let_go(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+
+_deadline: ContextVar[_Deadline | None] = ContextVar("_deadline", default=None)
+
+
+def cut_when_told(session: requests.Session, url: str) -> None:
+    """Let the deadline of an exchange cut the session's connections to a URL.
+
+    An adapter of somebody else's making stays as it is, and has no deadline.
+    """
+    adapter = session.get_adapter(url)
+    if type(adapter) is HTTPAdapter:
+        its = vars(adapter)
+        own = _Adapter(
+            its["_pool_connections"], its["_pool_maxsize"], adapter.max_retries, its["_pool_block"]
+        )
+        session.mount(url, own)
+
+
+class _Adapter(HTTPAdapter):
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = _cuttable(pool.ConnectionCls)
+        return pool
+
+
+class _Cuttable:
+    sock: Any
+
+    def _new_conn(self) -> Any:
+        """Connect; also a proxy that is asked for a tunnel, and TLS, may take for ever after this."""
+        line = super()._new_conn()  # type: ignore[misc]
+        end = _deadline.get()
+        if end is not None and not end.watch(line):
+            line.close()
+            raise ConnectTimeoutError(self, "the deadline was over before a connection was accepted")
+        return line
+
+    def request(self, *args: Any, **kwargs: Any) -> None:
+        """Send a request, on a new connection or on one that is open from the request before."""
+        if self.sock is not None and (end := _deadline.get()):
+            end.watch(self.sock)
+        super().request(*args, **kwargs)  # type: ignore[misc]
+
+
+@lru_cache(maxsize=8)
+def _cuttable(connection: type) -> type:
+    if issubclass(connection, _Cuttable):
+        return connection
+    return type(f"Cuttable{connection.__name__}", (_Cuttable, connection), {})
+
+
+def _answer(response: requests.Response, clock: Clock, end: _Deadline) -> Answer:
     headers = response.headers
+    content = _content(response)
     return Answer(
         response.status_code,
-        _content(response),
+        None if end.is_over else content,  # what was cut may look whole
         is_html="html" in headers.get("Content-Type", "").lower(),
         retry_after=patience(headers.get("Retry-After"), clock),
         location=_origin(headers.get("Location")),

@@ -41,7 +41,7 @@ def what_is_known(campaign: str, ledger_conn_id: str = LEDGER) -> str:
             return "the ledger holds no launch of it"
         [launch] = found
         states = book.dispatches.states(launch.launch_key)
-        newest, _ = book.post_backs.newest(launch.launch_key)
+        newest, _ = book.returns.newest(launch.launch_key)
     counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in states.items())
     heard = f"newest post-back {newest:%Y-%m-%d %H:%M:%S} UTC" if newest else "no post-back"
     return (

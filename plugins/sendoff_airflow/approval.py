@@ -48,7 +48,7 @@ class ApproveLaunchOperator(ApprovalOperator):
 
         with closing(ledger(self.ledger_conn_id)) as book:
             launch = book.launches.get(self.launch_key)
-            if not (asked := _is_undecided(book, launch)):
+            if not (asked := _is_open(book, launch)):
                 self.log.info("launch %s is %s: nobody is asked", launch.launch_key, launch.state)
             else:
                 self._write_question(book, launch)
@@ -106,13 +106,13 @@ def _decide(book: Ledger, launch_key: str, kind: str, who: str, why: str) -> boo
     """
     while True:  # again where something else was noted of the launch meanwhile
         since = book.decisions.newest(launch_key)
-        if not _is_undecided(book, book.launches.get(launch_key)):
+        if not _is_open(book, book.launches.get(launch_key)):
             return False
         if book.decisions.decide(launch_key, kind, who, why, now=datetime.now(UTC), since=since):
             return True
 
 
-def _is_undecided(book: Ledger, launch: Launch) -> bool:
-    """Say whether a launch is held since it was frozen, and not because something held it later."""
-    decided = {decision.kind for decision in book.decisions.of_launch(launch.launch_key)}
-    return launch.state == "held" and not decided & {"approved", "released", "held"}
+def _is_open(book: Ledger, launch: Launch) -> bool:
+    from sendoff.control import awaits_approval
+
+    return awaits_approval(launch, book.decisions.of_launch(launch.launch_key))

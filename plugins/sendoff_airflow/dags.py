@@ -12,7 +12,9 @@ of a run from the tasks at its ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from airflow.sdk import (
     DAG,
     Asset,
     AssetOrTimeSchedule,
+    Context,
     CronDataIntervalTimetable,
     CronTriggerTimetable,
     Param,
@@ -29,16 +32,24 @@ from airflow.sdk import (
 from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.sdk.timezone import coerce_datetime
+from airflow.timetables import interval
+from airflow.timetables.base import TimeRestriction
 
 from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.campaign.audience import QueryExclusion
+from sendoff.campaign.document import storable
 from sendoff.campaign.model import Campaign
+from sendoff.campaign.values import shown
 from sendoff.errors import CampaignError
+from sendoff_airflow import LEDGER
 from sendoff_airflow.alerts import tell_of_silence
 from sendoff_airflow.approval import ApproveLaunchOperator
 from sendoff_airflow.assets import POST_BACKS, audience_asset, launch_asset, report_asset
 from sendoff_airflow.documentation import documentation
 from sendoff_airflow.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.failures import PatientRetry
+from sendoff_airflow.maintenance import MaintainOperator
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CheckSilenceOperator,
@@ -63,44 +74,136 @@ PATIENCE: dict[str, Any] = {
 Approvers = Mapping[str, Sequence[str]]
 """The people of each role that campaigns name: their names as Airflow knows them."""
 
+_log = logging.getLogger(__name__)
+
 _WAYS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
 
 
-def campaign_dags(folder: Path, *, approvers: Approvers | None = None, **choices: Any) -> dict[str, DAG]:
+OWN_DAGS = ("doubts", "maintenance", "reconcile")
+"""The DAGs for all campaigns, as they are called where a deployment names them no other way."""
+
+
+def campaign_dags(
+    folder: Path,
+    *,
+    approvers: Approvers | None = None,
+    connections: Collection[str] | None = None,
+    warehouses: Collection[str] | None = None,
+    reserved: Collection[str] = OWN_DAGS,
+    **choices: Any,
+) -> dict[str, DAG]:
     """Make a DAG of each campaign in ``folder``, by name; what is broken is left to :func:`check_campaigns`.
 
-    The arguments are those of :func:`campaign_dag`.
+    ``connections`` and ``warehouses``: Airflow's connections that campaigns may name; any, where it is None.
+    ``reserved``: names of the deployment's other DAGs, which no campaign may have. The other arguments are those of
+    :func:`campaign_dag`.
     """
+    allowed = _Allowed(approvers or {}, connections, warehouses, reserved)
     dags = {}
-    for path in _campaign_folders(folder):
+    for path in _folders(folder):
         try:
-            campaign = load_campaign(path)
-            dags[campaign.name] = campaign_dag(campaign, approvers=approvers, **choices)
-        except CampaignError:
-            continue
+            dags[path.name] = _checked_dag(path, allowed, choices)
+        except CampaignError as error:
+            _log.error("a campaign is left out: %s", error)
     return dags
 
 
-def check_campaigns(folder: Path, *, approvers: Approvers | None = None) -> None:
+def check_campaigns(
+    folder: Path,
+    *,
+    approvers: Approvers | None = None,
+    connections: Collection[str] | None = None,
+    warehouses: Collection[str] | None = None,
+    reserved: Collection[str] = OWN_DAGS,
+) -> None:
     """Raise one CampaignError that names everything that is wrong with any campaign in ``folder``.
 
-    Called from a DAG file of its own it becomes an import error in the UI. In the file that makes the DAGs it would
-    take the sound campaigns away as well, since Airflow drops all DAGs of a file that raises.
+    Called from a DAG file of its own, with what :func:`campaign_dags` is given, it becomes an import error in the UI.
+    In the file that makes the DAGs it would take the sound campaigns away as well, since Airflow drops all DAGs of a
+    file that raises.
     """
+    allowed = _Allowed(approvers or {}, connections, warehouses, reserved)
     problems = []
-    for path in _campaign_folders(folder):
+    for path in _folders(folder):
         try:
-            _people_of_role(load_campaign(path), approvers or {})
+            _checked_dag(path, allowed, {})
         except CampaignError as error:
-            problems.append(str(error))
+            problems.append(storable(str(error)))
     if problems:
         raise CampaignError("\n".join(problems))
 
 
-def _campaign_folders(folder: Path) -> Iterator[Path]:
-    """Give each folder that means to be a campaign: one that holds either of its two files."""
-    names = ("campaign.yaml", "audience.sql")
-    return (path for path in sorted(folder.iterdir()) if any((path / name).exists() for name in names))
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """What a deployment lets its campaigns name."""
+
+    approvers: Approvers
+    connections: Collection[str] | None
+    warehouses: Collection[str] | None
+    reserved: Collection[str]
+
+    def check(self, folder: CampaignFolder) -> None:
+        """Raise CampaignError for the first name of a campaign that is not allowed."""
+        campaign, file = folder.campaign, folder.path / "campaign.yaml"
+        if folder.name in self.reserved:
+            names = ", ".join(sorted(self.reserved))
+            raise CampaignError(f"{folder.path}: found the name of another DAG; allowed: none of {names}")
+        named = [("connection", campaign.connection, self.connections)]
+        named.append(("warehouse", campaign.warehouse, self.warehouses))
+        for number, exclusion in enumerate(campaign.audience.exclude):
+            if isinstance(exclusion, QueryExclusion) and exclusion.warehouse:
+                place = f"audience.exclude[{number}].warehouse"
+                named.append((place, exclusion.warehouse, self.warehouses))
+        for place, name, names_allowed in named:
+            if names_allowed is not None and name not in names_allowed:
+                listed = ", ".join(sorted(names_allowed)) or "none"
+                raise CampaignError(f"{file}: {place}: found {shown(name)}; allowed: {listed}")
+
+
+def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
+    """Make the DAG of a folder, which Airflow can take; raises nothing but CampaignError, whatever is in the folder.
+
+    What Airflow finds wrong with one DAG it finds when it stores them, and then stores none of the file.
+    """
+    try:
+        folder = load_campaign(path)
+        allowed.check(folder)
+        dag = campaign_dag(folder, approvers=allowed.approvers, **choices)
+        dag.validate()  # type: ignore[no-untyped-call]
+        _look_for_a_run(folder.campaign)
+        return dag
+    except CampaignError:
+        raise
+    except Exception as error:  # one folder's mistake must not stop the others
+        problem = f"{type(error).__name__}: {error}" if _is_airflows(error) else type(error).__name__
+    raise CampaignError(
+        f"{path / 'campaign.yaml'}: found a campaign that is no DAG ({problem[:300]}); allowed: one that Airflow takes"
+    )
+
+
+def _look_for_a_run(campaign: Campaign) -> None:
+    """Let Airflow compute the first run, as it does when it stores the DAG."""
+    if campaign.schedule:
+        clock = interval.CronDataIntervalTimetable(campaign.schedule, campaign.schedule_time_zone)
+        bounds = TimeRestriction(earliest=coerce_datetime(_start(campaign)), latest=None, catchup=False)
+        clock.next_dagrun_info(last_automated_data_interval=None, restriction=bounds)
+
+
+def _is_airflows(error: Exception) -> bool:
+    """Say whether an error's text is of what Airflow was told, which is no word of a message."""
+    return type(error).__module__.partition(".")[0] in ("airflow", "croniter")
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Give each folder that means to be a campaign: one that holds either of its two files, or cannot be entered."""
+    for path in sorted(folder.iterdir()):
+        try:
+            if {"campaign.yaml", "audience.sql"} & {each.name for each in path.iterdir()}:
+                yield path
+        except (NotADirectoryError, FileNotFoundError):
+            continue  # no folder, or a link that leads nowhere
+        except OSError:
+            yield path  # reading it says why
 
 
 def campaign_dag(
@@ -110,14 +213,16 @@ def campaign_dag(
     on_alert: AsyncCallback | SyncCallback | None = None,
     quiet_for: timedelta | None = None,
     pictures: Path | None = None,
+    on_report: Callable[[Context], None] | Sequence[Callable[[Context], None]] | None = None,
     default_args: dict[str, Any] | None = None,
 ) -> DAG:
     """Make the DAG of one campaign, under the campaign's name.
 
     ``approvers``: the people of each role that a campaign may name. ``on_alert`` is called, beside the line in the log,
     when a run takes longer than the campaign's ``alert_after``. ``quiet_for`` overrides the campaign's own. The report
-    leaves its picture in ``pictures``. ``default_args`` are for all tasks, as Airflow knows them. Raises CampaignError
-    for a role without people.
+    leaves its picture in ``pictures``. ``on_report``, a notifier or several, is called when the report is made.
+    ``default_args`` are for all tasks, as Airflow knows them. Airflow finds the DAG by a name of its file: assign it.
+    Raises CampaignError for a role without people.
     """
     campaign, name = folder.campaign, folder.name
     people = _people_of_role(folder, approvers or {})
@@ -137,6 +242,7 @@ def campaign_dag(
         tags=["sendoff", *campaign.tags],
         params=_form(),
         deadline=_deadlines(folder, on_alert),
+        auto_register=False,  # or one that is looked at and refused would be a DAG of its file all the same
     ) as dag:
         audience = BuildAudienceOperator(
             task_id="audience",
@@ -154,6 +260,7 @@ def campaign_dag(
             pictures=str(pictures) if pictures else None,
             inlets=[launch_asset(name)],
             outlets=[report_asset(name)],
+            on_success_callback=on_report,
         ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
         preview = PreviewOperator(task_id="preview", launch_key=launch_key)
         approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
@@ -309,11 +416,36 @@ def doubts_dag(
         catchup=False,
         max_active_runs=1,
         **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
-    ):
+    ) as dag:
         launches = LaunchesInDoubtOperator(task_id="launches")
         ResolveDoubtsOperator.partial(
             task_id="ask",
             response_timeout=within,
             assigned_users=[{"id": person, "name": person} for person in people] if people else None,
         ).expand(launch_key=launches.output)
-    return launches.dag
+    return dag
+
+
+def maintenance_dag(
+    schedule: str,
+    *,
+    keep: timedelta,
+    ledger_conn_id: str = LEDGER,
+    dag_id: str = "maintenance",
+    **dag_options: Any,
+) -> DAG:
+    """Make the DAG that keeps the ledger small: post-backs that reports have counted are forgotten after ``keep``.
+
+    It runs by ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the ledger, by a user who owns its tables.
+    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Forget old post-backs that every report has counted",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ) as dag:
+        MaintainOperator(task_id="maintain", keep=keep, ledger_conn_id=ledger_conn_id)
+    return dag

@@ -100,6 +100,7 @@ class ResolveDoubtsOperator(HITLOperator):
             return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
         self._write_question(launch, asked)
         context["ti"].xcom_push("asked_until", asked[-1].since.isoformat())
+        context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
         super().execute(context)
         raise AssertionError("the question was not asked")
 

@@ -58,10 +58,13 @@ def as_airflow_error(error: SendoffError) -> AirflowException:
 
 
 def explained(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap an ``execute`` or its like, so that an error of Sendoff reaches Airflow in Airflow's terms."""
+    """Wrap an ``execute`` or its like, so that errors and metrics of Sendoff reach Airflow in Airflow's terms."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        from sendoff_airflow.stats import count_in_airflow
+
+        count_in_airflow()
         try:
             return method(*args, **kwargs)
         except SendoffError as error:

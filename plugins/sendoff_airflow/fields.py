@@ -12,6 +12,7 @@ from airflow.sdk import Connection
 from sendoff.auth import ClientSecret, Credentials, JwtBearer
 from sendoff.errors import CredentialsError, SettingsError
 from sendoff.ledger.rates import check_rate
+from sendoff.sender import MOST_AT_ONCE, REQUESTS_AT_ONCE
 from sendoff.transport import Timeout, checked_base_url
 from sendoff.wire import FieldNames
 from sendoff_airflow.stores import extras
@@ -36,7 +37,7 @@ class ServiceFields:
     known = frozenset(
         {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
         | {"token_lifetime", "app_token", "field_names", "timeout", "verify", "proxy"}
-        | {"requests_per_second", "can_list"}
+        | {"requests_per_second", "requests_at_once", "can_list"}
     )
 
     def __init__(self, connection: Connection) -> None:
@@ -144,6 +145,14 @@ class ServiceFields:
         else:
             return value
         raise self._wrong(problem)
+
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests one worker makes at a time."""
+        value = self._extra("requests_at_once", int)
+        if value is not None and not 1 <= value <= MOST_AT_ONCE:
+            raise self._wrong(f"requests_at_once is not a whole number from 1 to {MOST_AT_ONCE}")
+        return value or REQUESTS_AT_ONCE
 
     @property
     def can_list(self) -> bool:

@@ -22,7 +22,7 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.postbacks import Addresses
-from sendoff.sender import Sender
+from sendoff.sender import MOST_AT_ONCE, Sender
 from sendoff.transport import Bearer, patience
 from sendoff_airflow import SERVICE
 from sendoff_airflow.failures import explained
@@ -57,6 +57,7 @@ class SendoffHook(HttpHook):
             fields.field_names,
             rate=fields.rate,
             can_list=fields.can_list,
+            requests_at_once=fields.requests_at_once,
         )
 
     def client(self) -> Client:
@@ -84,11 +85,11 @@ class SendoffHook(HttpHook):
 
     @cached_property
     def session(self) -> requests.Session:
-        """The one HTTP session of this hook: TLS and proxy as the connection says, no token in it."""
+        """The one HTTP session of this hook, for all of its threads: TLS and proxy as the connection says, no token."""
         session = requests.Session()
         session.auth = Bearer()  # or a .netrc of the worker would have its say
         for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(max_retries=0))
+            session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=MOST_AT_ONCE))
         if self.fields.ca_bundle:
             session.verify = self.fields.ca_bundle
         if self.fields.proxy:
@@ -154,7 +155,8 @@ class SendoffHook(HttpHook):
         try:
             self.client()
             fields = self.fields
-            fields.app_token, fields.field_names, fields.rate, fields.can_list  # noqa: B018  # which checks them
+            fields.app_token, fields.field_names, fields.can_list  # noqa: B018  # which checks them
+            fields.rate, fields.requests_at_once  # noqa: B018  # these, too
             tokens = TokenSource(self.fields.credentials, self.fields.base_url, self.session)
             tokens.token()
         except SendoffError as error:

@@ -1,11 +1,37 @@
-"""Sendoff as an Airflow plugin."""
+"""Sendoff as an Airflow plugin: its pages, in the navigation of Airflow's UI and on the pages of DAGs and runs."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.plugins_manager import AirflowPlugin
+
+from sendoff_airflow.links import CampaignLink, LaunchLink
+from sendoff_airflow.messages import MACROS
+from sendoff_airflow.notes import RunNotes
+from sendoff_airflow.views.app import PREFIX, app
+
+# Relative, so that they also work where Airflow is served under a path.
+_ROOT = PREFIX[1:]
+_ICONS = {"icon": f"{_ROOT}/static/sendoff.svg", "icon_dark_mode": f"{_ROOT}/static/sendoff-dark.svg"}
+_RUN = f"{_ROOT}/dag?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"
+
+
+def _view(destination: str, route: str, href: str, **more: Any) -> dict[str, Any]:
+    return {"name": "Sendoff", "destination": destination, "url_route": route, "href": href, **_ICONS, **more}
 
 
 class SendoffPlugin(AirflowPlugin):
     """Register Sendoff with Airflow; found by its entry point, not by a file in the plugins folder."""
 
     name = "sendoff"
+    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Sendoff"}]  # noqa: RUF012  # as the base class has it
+    external_views = [  # noqa: RUF012
+        _view("nav", "sendoff", f"{_ROOT}/", nav_top_level=True),
+        _view("dag", "sendoff-campaign", f"{_ROOT}/dag?dag_id={{DAG_ID}}"),
+        _view("dag_run", "sendoff-launch", _RUN),
+        _view("task_instance", "sendoff-launch-of-task", _RUN),
+    ]
+    operator_extra_links = [LaunchLink(), CampaignLink()]  # noqa: RUF012
+    listeners = [RunNotes()]  # noqa: RUF012
+    macros = MACROS

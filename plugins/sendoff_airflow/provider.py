@@ -15,10 +15,16 @@ def get_provider_info() -> dict[str, Any]:
         "connection-types": [_service(), _ledger(), _receiver()],
         "hooks": [_modules("sendoff_airflow.hook", "sendoff_airflow.stores")],
         "operators": [
-            _modules("sendoff_airflow.operators", "sendoff_airflow.approval", "sendoff_airflow.doubts")
+            _modules(
+                "sendoff_airflow.operators",
+                "sendoff_airflow.approval",
+                "sendoff_airflow.doubts",
+                "sendoff_airflow.reports",
+            )
         ],
         "sensors": [_modules("sendoff_airflow.sensors")],
         "triggers": [_modules("sendoff_airflow.triggers")],
+        "extra-links": ["sendoff_airflow.links.LaunchLink", "sendoff_airflow.links.CampaignLink"],
     }
 
 
@@ -118,6 +124,11 @@ def _request_fields() -> dict[str, Any]:
             "description": "The most that all workers of this connection make together, on every machine that shares "
             "the ledger. Empty: as many as the service answers.",
             "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        },
+        "requests_at_once": {
+            "label": "Requests at once",
+            "description": "How many requests each worker makes at a time, from 1 to 16. Empty: 4.",
+            "schema": {"type": ["integer", "null"], "minimum": 1, "maximum": 16},
         },
         "can_list": {
             "label": "Lists its campaigns",

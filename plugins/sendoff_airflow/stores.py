@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from sqlalchemy import URL, Engine
+from sqlalchemy.exc import ArgumentError
 
 from sendoff.errors import SendoffError, SettingsError
 from sendoff.ledger import Ledger
@@ -15,17 +16,35 @@ from sendoff.postbacks import Addresses
 from sendoff.settings import load_settings
 from sendoff_airflow import LEDGER, RECEIVER
 
-POSTGRES_OPTIONS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout", "application_name")
+if TYPE_CHECKING:
+    from sendoff.warehouse import Cursors, Source
+
+POSTGRES_OPTIONS = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "options",
+    "application_name",
+)
 """Extras of a ``postgres`` connection that are passed on to the database driver."""
+
+_SNOWFLAKE_OPTIONS = {"warehouse", "role", "region", "authenticator", "private_key_file"}
+_DIALECTS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 
 
 class LedgerHook(BaseHook):
     """Open the ledger of this deployment.
 
     It is named by the connection ``sendoff_ledger`` (a database URL in the password, or any ``postgres`` or ``sqlite``
-    connection), or by SENDOFF_LEDGER_URL where there is no such connection. Never by a default: Airflow tells a
-    connection that is missing from one that it could not look up in no way, and a second, empty ledger would forget
-    what was sent.
+    connection), or by SENDOFF_LEDGER_URL where there is no such connection. Never by a default: to Airflow a connection
+    that is missing and one that it could not look up are the same, and a second, empty ledger would not know what was
+    sent.
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -92,7 +111,10 @@ class ReceiverHook(BaseHook):
         """Give what signs the addresses of post-backs. Raises SettingsError."""
         connection = find_connection(self.receiver_conn_id)
         if connection is None:
-            return Addresses.from_settings(load_settings())
+            try:
+                return Addresses.from_settings(load_settings())
+            except SettingsError as error:
+                raise SettingsError(f"there is no connection {self.receiver_conn_id}, and {error}") from None
         secrets = [part.strip() for part in (connection.password or "").split(",") if part.strip()]
         if not connection.host or not secrets:
             missing = "public URL (host field)" if not connection.host else "secret (password field)"
@@ -118,28 +140,80 @@ def addresses(conn_id: str = RECEIVER) -> Addresses:
     return ReceiverHook(conn_id).get_conn()
 
 
-def warehouse(conn_id: str) -> str | Engine:
-    """Give what an audience query runs on: a URL for SQLite and PostgreSQL, an engine for any other database.
+def warehouse(conn_id: str) -> Source:
+    """Give what an audience query runs on: a URL where Sendoff reads a database by itself, else what its hook gives.
 
-    The engine is that of the connection type's own hook, so that whatever Airflow can query is a warehouse.
+    A URL stands for ``postgres`` and ``sqlite``, for ``duckdb`` with a file and for ``snowflake`` where its own driver
+    is installed and knows every extra of the connection. The connection type's own hook gives an engine for the rest,
+    or, where SQLAlchemy has no dialect for it, its connections: whatever Airflow can query is a warehouse.
     """
+    from sendoff.warehouse.driver import adbc_driver
+
     connection = find_connection(conn_id)
     if connection is None:
-        raise SettingsError(f"there is no connection {conn_id}, which the campaign names as its warehouse")
+        raise SettingsError(
+            f"there is no connection {conn_id}, which is named as a warehouse; add it in Airflow"
+        )
     if connection.conn_type in _DIALECTS:
         return database_url(connection)
+    if connection.conn_type == "duckdb" and connection.host and not extras(connection):
+        return f"duckdb:///{connection.host}"
+    if connection.conn_type == "snowflake" and adbc_driver("snowflake"):
+        return _snowflake_url(connection) or _from_hook(connection)
+    return _from_hook(connection)
+
+
+def _snowflake_url(connection: Connection) -> str | None:
+    """Give the URL of a ``snowflake`` connection, password included; None where it says what the URL cannot."""
+    options = {name: str(value) for name, value in extras(connection).items() if value}
+    account, database = options.pop("account", None), options.pop("database", "")
+    if not account or not options.keys() <= _SNOWFLAKE_OPTIONS:
+        return None
+    return URL.create(
+        "snowflake",
+        username=connection.login,
+        password=connection.password,
+        host=account,
+        database=f"{database}/{connection.schema}" if connection.schema else database,
+        query=options,
+    ).render_as_string(hide_password=False)
+
+
+def _from_hook(connection: Connection) -> Engine | Cursors:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    from sendoff.warehouse import Cursors
+
     try:
-        engine = connection.get_hook().get_sqlalchemy_engine()  # type: ignore[no-untyped-call]
-    except (AirflowException, AttributeError, ImportError) as error:
-        raise SettingsError(
-            f"connection {conn_id}: type {connection.conn_type} cannot be queried ({type(error).__name__}); install "
-            "the Airflow provider of that database, or use a postgres or sqlite connection"
-        ) from None
+        hook = connection.get_hook()  # type: ignore[no-untyped-call]
+    except (AirflowException, ImportError) as error:
+        raise SettingsError(_unusable(connection, type(error).__name__)) from None
+    if not isinstance(hook, DbApiHook):
+        raise SettingsError(_unusable(connection, f"{type(hook).__name__} knows no SQL"))
+    try:
+        engine = hook.get_sqlalchemy_engine()
+    except (AirflowException, ArgumentError, ImportError, NotImplementedError):
+        return Cursors(hook.get_conn, hook.placeholder, _address(connection))
     assert isinstance(engine, Engine)
     return engine
 
 
-_DIALECTS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
+def _address(connection: Connection) -> URL:
+    return URL.create(
+        connection.conn_type or "",
+        username=connection.login,
+        password=connection.password,
+        host=connection.host,
+        port=connection.port,
+        database=connection.schema,
+    )
+
+
+def _unusable(connection: Connection, why: str) -> str:
+    return (
+        f"connection {connection.conn_id}: type {connection.conn_type} cannot be queried ({why}); install "
+        "the Airflow provider of that database, or use a postgres or sqlite connection"
+    )
 
 
 def database_url(connection: Connection) -> str:

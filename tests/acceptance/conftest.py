@@ -24,6 +24,8 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.tables import post_backs
 from sendoff.postbacks import Addresses
 
+from .browser import browser  # noqa: F401  # a fixture of every module here
+
 SECRET = "planted-secret-" + "s" * 32
 KEY = "0123456789abcdef" * 2
 ADDRESSES = Addresses("https://events.example.com", [SECRET])
@@ -49,10 +51,14 @@ class Receiver:
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
 
-    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+    def tell(self, how: signal.Signals) -> None:
         """Signal all of its processes, as a terminal or a container does."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, how)
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Signal all of its processes, wait until they are gone, and give the exit status."""
+        self.tell(how)
         return self.process.wait(WAIT_SECONDS)
 
     def until(self, check: Callable[[], bool]) -> None:

@@ -1,7 +1,7 @@
 """Run ``sendoff receiver`` with every log that it could write, and with times short enough to be waited for.
 
 The command line is that of ``sendoff receiver``. With BROKEN_CLOCK in the environment, no request can be stored: the
-exception shows what a traceback tells.
+exception shows what a traceback tells. QUEUE_LIMIT is how many post-backs may wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from granian.log import LogLevels
 
-from sendoff import cli, receiver
+from sendoff import cli, logs, receiver
 
 
 def broken_clock() -> datetime:
@@ -34,9 +34,12 @@ def everything(configuration: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     logging.basicConfig(level=1)
-    receiver._LOGGING = everything(receiver._LOGGING)
+    quiet = logs.of_receiver()
+    logs.of_receiver = lambda: everything(quiet)
     receiver._HEADER_MILLISECONDS = 1_000
     receiver.Server = partial(receiver.Server, log_level=LogLevels.debug)  # type: ignore[misc,assignment]
-    odd = {"clock": broken_clock} if "BROKEN_CLOCK" in os.environ else {}
+    odd: dict[str, Any] = {"clock": broken_clock} if "BROKEN_CLOCK" in os.environ else {}
+    if "QUEUE_LIMIT" in os.environ:
+        odd["queue_limit"] = int(os.environ["QUEUE_LIMIT"])
     receiver.create_app = partial(receiver.create_app, body_timeout=1, answer_timeout=1, log_every=0.5, **odd)
     cli.main()

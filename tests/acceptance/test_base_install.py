@@ -61,7 +61,7 @@ def test_the_demo_says_which_extras_it_needs(
     demo = [installed / "sendoff", "demo", "--exit", "--workspace", tmp_path / "demo"]
     ended = subprocess.run(demo, check=False, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 1
-    assert "pip install 'sendoff[airflow,service]'" in ended.stderr.replace("\n", " ")
+    assert "pip install '.[airflow,service]'" in ended.stderr.replace("\n", " ")
 
 
 @pytest.fixture

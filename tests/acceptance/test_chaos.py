@@ -28,6 +28,7 @@ def rows() -> dict[str, dict[str, Any]]:
     return {row["fault"]: row for row in json.loads(done.stdout)["rows"]}
 
 
+@pytest.mark.promise("twice/once")
 def test_nothing_is_sent_twice_and_nothing_lost() -> None:
     promised = [row for row in rows().values() if row["expected"] == "none"]
     assert len(promised) > 25
@@ -58,6 +59,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("mark moved before the post-backs are stored", "lost_post_backs"),
     ],
 )
+@pytest.mark.promise("twice/proof")
 def test_the_same_counting_finds_a_protocol_that_is_wrong(protocol: str, shows: str) -> None:
     assert rows()[protocol][shows] > 0
 

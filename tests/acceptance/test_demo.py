@@ -69,6 +69,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         demo.process.wait(60)
 
 
+@pytest.mark.promise("honest/truth")
 def test_it_ends_with_figures_that_equal_the_truth_and_leaves_no_process(demo: Demo) -> None:
     code = demo.process.wait(400)
     assert code == 0, demo.output.read_text()

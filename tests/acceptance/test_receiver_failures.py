@@ -1,5 +1,6 @@
 """What breaks a receiver, or tries to: it is killed at every step, sent nonsense, and its ledger is taken away."""
 
+import asyncio
 import http.client
 import os
 import pwd
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,7 @@ def histories(url: str, folder: Path, stored: Stored, variant: str = "", every: 
 last_device = 1_000_000
 
 
+@pytest.mark.promise("lost/stored")
 def test_a_receiver_that_is_killed_at_any_step_has_stored_what_it_answered_200(
     ledger_url: str, tmp_path: Path, stored: Stored
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_receiver_that_is_killed_at_any_step_has_stored_what_it_answered_200(
     assert counts[History(answered=True, stored=True)]
 
 
+@pytest.mark.promise("twice/proof")
 def test_a_receiver_that_answers_before_it_commits_is_found_out(
     sqlite_url: str, tmp_path: Path, stored: Stored
 ) -> None:
@@ -410,11 +413,27 @@ class Cluster:
     def stop(self, mode: str = "fast") -> None:
         self.command("pg_ctl", "-m", mode, "stop")
 
+    def take_writes(self, *, be: bool) -> None:
+        """Begin or cease to take writes of sessions that are new, and end those that are there."""
+        change = "RESET default_transaction_read_only" if be else "SET default_transaction_read_only = on"
+        engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
+        with closing_engine(engine), engine.connect() as connection:
+            connection.execute(sa.text("SET default_transaction_read_only = off"))
+            connection.execute(sa.text(f"ALTER DATABASE postgres {change}"))
+            if not be:
+                connection.execute(sa.text(END_THE_OTHERS))
+
     def signal(self, number: signal.Signals) -> None:
         """Signal every process of the server."""
         postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
         for process in (postmaster, *postmaster.children()):
             process.send_signal(number)
+
+
+END_THE_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 def programs() -> Path | None:
@@ -451,10 +470,15 @@ LOSSES: dict[str, tuple[Callable[[Cluster], None], Callable[[Cluster], None]]] =
         lambda cluster: cluster.signal(signal.SIGSTOP),
         lambda cluster: cluster.signal(signal.SIGCONT),
     ),
+    "read-only": (
+        lambda cluster: cluster.take_writes(be=False),
+        lambda cluster: cluster.take_writes(be=True),
+    ),
 }
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.promise("lost/stored")
 def test_a_lost_database_is_answered_503_until_it_is_back_and_nothing_is_lost(
     cluster: Cluster, receiving: Receiving, loss: str
 ) -> None:
@@ -489,6 +513,89 @@ def assert_unavailable(receiver: Any) -> None:
     assert receiver.status(receiver.path + "x", body=PERSON) == 404
     assert receiver.status(receiver.path, "GET") == 405
     assert receiver.status("/healthz", "GET") == 200
+
+
+@pytest.mark.parametrize("ledger_url", ["postgresql"], indirect=True)
+@pytest.mark.promise("sound/small")
+def test_more_than_the_ledger_takes_is_answered_503_and_fills_no_memory(
+    ledger_url: str, receiving: Receiving
+) -> None:
+    limited = {"QUEUE_LIMIT": "100"}
+    with receiving(ledger_url, command=LOUD, environment=limited) as receiver, slow(ledger_url):
+        (worker,) = receiver.workers()
+        before = worker.memory_info().rss
+        flood = Flood(receiver, enough=15_000)
+        flood.start()
+        peak = before
+        while flood.is_alive():
+            peak = max(peak, worker.memory_info().rss)
+            time.sleep(0.02)
+        flood.join()
+        receiver.end()
+    sent = Flood.SIZE * (len(flood.stored) + flood.refused)
+    assert sent > 200 << 20
+    assert peak - before < 60 << 20
+    assert len(flood.stored) > 300  # it stored all the while
+    kept = [device for _, _, device in receiver.stored()]
+    assert set(flood.stored) <= set(kept)
+    assert len(kept) == len(set(kept))
+
+
+@contextmanager
+def slow(url: str) -> Iterator[None]:
+    """A ledger that commits a few times in a second."""
+    stop = threading.Event()
+    engine = sa.create_engine(url)
+
+    def be_slow() -> None:
+        while not stop.is_set():
+            with engine.begin() as connection:
+                connection.execute(sa.text("LOCK TABLE post_backs IN EXCLUSIVE MODE"))
+                stop.wait(0.2)
+
+    slowing = threading.Thread(target=be_slow)
+    slowing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        slowing.join()
+        engine.dispose()
+
+
+@dataclass(eq=False)
+class Flood(threading.Thread):
+    """Three hundred connections that send large post-backs as fast as they are answered, until enough are refused."""
+
+    receiver: Any
+    enough: int
+    stored: list[int] = field(default_factory=list)
+    refused: int = 0
+    SIZE = 16_000
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.devices = count(1)
+
+    def run(self) -> None:
+        asyncio.run(self.flood())
+
+    async def flood(self) -> None:
+        await asyncio.gather(*(self.connection() for _ in range(300)))
+
+    async def connection(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.receiver.port)
+        while self.refused < self.enough:
+            device = next(self.devices)
+            writer.write(request(self.receiver.path, self.receiver.body(device).ljust(self.SIZE)))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            if statuses(answer) == [200]:
+                self.stored.append(device)
+            else:
+                assert statuses(answer) == [503]
+                assert b"retry-after: 5" in answer.lower()
+                self.refused += 1
+        writer.close()
 
 
 @contextmanager
@@ -530,6 +637,7 @@ def full_disk(megabytes: int) -> Iterator[tuple[Path, Callable[[Any], None], Cal
 
 
 @pytest.mark.parametrize("what", ["a file", "the disk of SQLite", "the disk of PostgreSQL"])
+@pytest.mark.promise("lost/stored")
 def test_a_full_disk_is_answered_503_until_there_is_room_and_nothing_is_lost(
     request: pytest.FixtureRequest, sqlite_url: str, receiving: Receiving, what: str
 ) -> None:
@@ -573,7 +681,10 @@ def moved(url: str, disk: Path) -> Iterator[None]:
     with closing_engine(engine), engine.connect() as connection:
         shutil.chown(disk, "postgres")
         connection.execute(sa.text(f"CREATE TABLESPACE small LOCATION '{disk}'"))
-        connection.execute(sa.text("ALTER TABLE post_backs SET TABLESPACE small"))
+        parts = connection.scalars(sa.text("SELECT relid::text FROM pg_partition_tree('post_backs')")).all()
+        for part in parts:
+            connection.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE small"))
         yield
-        connection.execute(sa.text("ALTER TABLE post_backs SET TABLESPACE pg_default"))
+        for part in parts:
+            connection.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE pg_default"))
         connection.execute(sa.text("DROP TABLESPACE small"))

@@ -30,6 +30,7 @@ def assert_numbered_from_one(rows: list[tuple[int, int, int]]) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.promise("lost/stored")
 def test_whatever_was_answered_200_is_stored_when_the_receiver_is_killed_under_load(
     ledger_url: str, receiving: Receiving, workers: int
 ) -> None:
@@ -64,6 +65,32 @@ def test_a_receiver_that_is_asked_to_stop_answers_exactly_what_it_stored(
             assert receiver.end(how) == 0
         answered = answered_by(senders)
     assert sorted(device for _, _, device in receiver.stored()) == sorted(answered)
+
+
+def test_signals_that_are_repeated_stop_a_receiver_as_one_does(sqlite_url: str, receiving: Receiving) -> None:
+    with receiving(sqlite_url, workers=2) as receiver:
+        with receiver.under_load(first=1) as senders:
+            receiver.until(lambda: len(answered_by(senders)) > 200)
+            for again in range(4):
+                receiver.tell(signal.SIGTERM if again % 2 else signal.SIGINT)
+                time.sleep(0.001)
+            assert receiver.end() == 0
+        answered = answered_by(senders)
+    assert sorted(device for _, _, device in receiver.stored()) == sorted(answered)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_receiver_can_be_stopped_while_it_waits_for_its_ledger(
+    receiving: Receiving, how: signal.Signals
+) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"postgresql+psycopg://nobody@127.0.0.1:{silent.getsockname()[1]}/ledger?connect_timeout=2"
+        with receiving(url, workers=2, wait=False) as receiver:
+            receiver.until(lambda: len(receiver.workers()) == 2)
+            connections = [silent.accept()[0] for _ in range(2)]
+            assert receiver.end(how) == 0
+            for connection in connections:
+                connection.close()
 
 
 def test_a_worker_that_is_killed_is_replaced_and_loses_nothing(ledger_url: str, receiving: Receiving) -> None:
@@ -128,6 +155,7 @@ def test_a_receiver_waits_for_its_tables(receiving: Receiving, tmp_path: Path) -
     assert {device for _, _, device in receiver.stored()} == {2}
 
 
+@pytest.mark.promise("private/secrets")
 def test_nothing_of_a_post_back_is_in_the_output(sqlite_url: str, receiving: Receiving) -> None:
     device = 987_654_321
     with receiving(sqlite_url) as receiver:

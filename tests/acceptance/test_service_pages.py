@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,18 +18,9 @@ from zoneinfo import ZoneInfo
 import pytest
 import requests
 
-CHROMIUM_VARIABLE = "SENDOFF_TEST_CHROMIUM"
-PICTURE_VARIABLE = "SENDOFF_WRITE_PICTURES"
-PICTURE = Path(__file__).parents[2] / "docs/pictures/message.png"
+from .browser import FAINT_TEXT, UNLABELLED_FIELDS, picture_folder
+
 COMMAND = Path(sys.executable).with_name("messaging-service")
-QUIET = (
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 API = "/settings/integrations/api"
 DEVICES = """device_id,platform,profile_id,user_id,language,time_zone,email,mobile_number,first_name
 1,ios,10001,cust-1,en,Europe/Dublin,aoife@example.org,+353870000001,Aoife
@@ -54,49 +43,6 @@ EVENING = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" width
 <g stroke="#1d1a38" stroke-width="5" stroke-linecap="round"><path d="M96 268V226M136 274V216M176 270V232"/></g>
 <g fill="#ff8f8f"><circle cx="96" cy="220" r="13"/><circle cx="136" cy="208" r="16"/>
 <circle cx="176" cy="226" r="12"/></g></svg>"""
-
-
-UNLABELLED_FIELDS = """[...document.querySelectorAll('input:not([type=hidden]), textarea, iframe')]
-  .filter(e => !(e.labels?.length || e.title)).map(e => e.outerHTML)"""
-# Text whose contrast with what is behind it is less than WCAG's 4.5 to 1; what lies on a picture is left out.
-FAINT_TEXT = """() => {
-  const parse = text => { const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-    canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
-  const light = ([r, g, b]) => { const f = c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
-  const behind = element => { for (let e = element; e; e = e.parentElement) { const style = getComputedStyle(e);
-    if (style.backgroundImage !== 'none') return null;
-    const colour = parse(style.backgroundColor); if (colour[3] > 240) return colour; } return [255, 255, 255]; };
-  const found = [];
-  for (const e of document.body.querySelectorAll('*')) {
-    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
-    if (!own || e.closest('[aria-hidden], .hidden, .skip, option') || !e.checkVisibility()) continue;
-    const back = behind(e); if (!back) continue;
-    const style = getComputedStyle(e), fore = parse(style.color), alpha = fore[3] / 255 * style.opacity;
-    const seen = fore.slice(0, 3).map((c, i) => c * alpha + back[i] * (1 - alpha));
-    const [high, low] = [light(seen), light(back)].sort((a, b) => b - a);
-    const contrast = (high + .05) / (low + .05);
-    const what = `${e.className || e.tagName} "${e.textContent.trim().slice(0, 20)}"`;
-    if (contrast < 4.5) found.push(`${what} ${contrast.toFixed(1)}`);
-  }
-  return found; }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
-    named = os.environ.get(CHROMIUM_VARIABLE)
-    path = named or shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip(f"wants Chromium: none is installed; install it, or name one in {CHROMIUM_VARIABLE}")
-    if not shutil.which(path):
-        pytest.fail(f"there is no {path}, which {CHROMIUM_VARIABLE} names", pytrace=False)
-    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
-    with playwright.sync_playwright() as driver:
-        # Without its sandbox where it would not start in one; it sees nothing but this service.
-        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET)
-        yield started
-        started.close()
 
 
 class Endpoint:
@@ -344,8 +290,7 @@ def test_the_picture_of_a_message_is_taken(visit, service, tmp_path):
     picture = window.get_by_alt_text("Picture of the message")
     assert picture.evaluate("image => image.complete && image.naturalWidth") == 600
     assert window.get_by_text("Hi Aoife, everything for the garden").is_visible()
-    target = PICTURE if os.environ.get(PICTURE_VARIABLE) else tmp_path / "message.png"
-    target.parent.mkdir(exist_ok=True)
+    target = picture_folder(tmp_path) / "message.png"
     window.screenshot(path=target)
     assert len(window.screenshot()) > 50_000
     assert target.stat().st_size > 50_000

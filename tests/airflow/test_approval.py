@@ -33,6 +33,7 @@ def _decisions(house: Any, key: str) -> list[tuple[str, str]]:
         ]
 
 
+@pytest.mark.promise("hands/who")
 def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
     house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +105,7 @@ def test_who_decides_in_the_ledger_has_decided(
 
     def let_go() -> None:
         with house.ledger() as ledger:
-            release(ledger, key, "carol", "at the command line")
+            release(ledger, key, "carol", "at the command line", without_approval=True)
 
     people.will("released", ("ann", "Reject"), first=let_go)
     run = run_dag(dag, logical_date=house.day)
@@ -123,7 +124,7 @@ def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
 
     def hold() -> None:
         with house.ledger() as ledger:
-            release(ledger, key, "carol", "at the command line")
+            release(ledger, key, "carol", "at the command line", without_approval=True)
             assert ledger.decisions.decide(key, "held", "sendoff", "3 were refused", now=house.day)
 
     people.will(name, ("ann", answer), first=hold)

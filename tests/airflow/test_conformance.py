@@ -1,4 +1,4 @@
-"""The page on conformance; it stands here because collecting all tests needs Airflow."""
+"""The pages on conformance and promises; they stand here because collecting all tests needs Airflow."""
 
 from __future__ import annotations
 
@@ -60,3 +60,29 @@ def test_a_reason_beside_a_test_is_complained_of(conformance: ModuleType) -> Non
     proven = {**BOTH, **PAGE, ("1.2/page", "client"): ["tests/e.py::test_e"]}
     (complaint,) = conformance.complaints(list(conformance.sections(RULES)), proven)
     assert "take its reason out of rules.yaml" in complaint
+
+
+PROMISES = """
+Never twice:
+  twice/doubt: {promise: A doubt is not sent again, page: control.md#in-doubt}
+  twice/once: {promise: At most one is accepted, page: architecture.md}
+"""
+
+
+def test_each_promise_has_a_row_with_its_place_and_its_tests(conformance: ModuleType) -> None:
+    proofs = {("twice/doubt", ""): ["tests/b.py::test_b", "tests/a.py::test_a"]}
+    page = conformance.page_of_promises(list(conformance.promises(PROMISES)), proofs)
+    row = "| `twice/doubt` | [A doubt is not sent again](control.md#in-doubt) | [test_a](../tests/a.py)<br>[test_b]"
+    assert row in page
+
+
+def test_a_promise_without_a_test_and_a_test_of_no_promise_are_complained_of(conformance: ModuleType) -> None:
+    proofs = {
+        **BOTH,
+        ("twice/doubt", ""): ["tests/a.py::test_a"],
+        ("twice/never", ""): ["tests/b.py::test_b"],
+    }
+    assert list(conformance.unkept(list(conformance.promises(PROMISES)), proofs)) == [
+        "twice/once: no test holds it: At most one is accepted",
+        "twice/never: a test names it, and promises.yaml does not",
+    ]

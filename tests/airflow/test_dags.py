@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import BundleDagBag, DagBag
+from airflow.models.dag import DagModel
 from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 
 from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
-from sendoff_airflow.dags import campaign_dag, campaign_dags, check_campaigns
+from sendoff_airflow.dags import OWN_DAGS, campaign_dag, campaign_dags, check_campaigns
 
 DAGS = Path(__file__).parents[2] / "dags"
 CAMPAIGNS = sorted(path.parent.name for path in DAGS.glob("campaigns/*/campaign.yaml"))
@@ -46,11 +51,16 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     bag = read(DAGS)
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert sorted(bag.dags) == sorted([*CAMPAIGNS, "doubts", "reconcile"])
-    for dag in bag.dags.values():
-        DagSerialization.to_dict(dag)  # as the DAG processor stores it
+    assert sorted(bag.dags) == sorted([*CAMPAIGNS, "doubts", "maintenance", "reconcile"])
+    stored = [DagSerialization.to_dict(dag) for dag in bag.dags.values()]  # as the DAG processor stores them
+    tasks = [task["__var"] for dag in stored for task in dag["dag"]["tasks"]]
+    for task in tasks:
+        assert hasattr(import_module(task["_task_module"]), task["task_type"])
+    (reporting,) = {task["_task_module"] for task in tasks if task["task_type"] == "ReconcileOperator"}
+    assert reporting == "sendoff_airflow.operators"  # the name by which notes, lineage and policies know it
 
 
+@pytest.mark.promise("sound/borders")
 def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_nothing_large() -> None:
     script = textwrap.dedent(
         """
@@ -73,7 +83,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found == {"dags": len(CAMPAIGNS) + 2, "done": [], "large": []}
+    assert found == {"dags": len(CAMPAIGNS) + 3, "done": [], "large": []}
 
 
 @pytest.fixture
@@ -93,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_broken_campaign_is_an_import_error_and_hides_no_other(folder: Path) -> None:
     bag = read(folder)
-    assert sorted(bag.dags) == ["doubts", "first", "reconcile", "third"]
+    assert sorted(bag.dags) == ["doubts", "first", "maintenance", "reconcile", "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert f"{folder}/campaigns/second/campaign.yaml:5: " in text
@@ -112,6 +122,132 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
     (folder / "campaigns/second/campaign.yaml").write_text(SOUND)
     assert sorted(campaign_dags(folder / "campaigns")) == ["first", "second", "third"]
     check_campaigns(folder / "campaigns")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('schedule: "0 25 * * *"', r"first/campaign\.yaml:5: schedule: found hour 25; allowed: 0 to 23"),
+        (
+            'schedule: "0 9 * * mon#2,fri"',
+            r"first/campaign\.yaml: found a campaign that is no DAG .*day-of-week",
+        ),
+        (
+            'schedule: "0 9 31 2 L3"',
+            r"first/campaign\.yaml: found a campaign that is no DAG .CroniterBadDateError",
+        ),
+        ("start: 9999-12-31\nschedule: '@yearly'", r"first/campaign\.yaml: found a campaign that is no DAG"),
+        (
+            "start: 0001-01-01\nschedule_time_zone: Asia/Tokyo\nschedule: '@daily'",
+            r"no DAG \(OverflowError\)",
+        ),
+    ],
+)
+def test_one_campaigns_mistake_stops_no_other(
+    folder: Path, caplog: pytest.LogCaptureFixture, line: str, problem: str
+) -> None:
+    shutil.rmtree(folder / "campaigns/second")
+    (folder / "campaigns/first/campaign.yaml").write_text(f"{SOUND}{line}\n")
+    bag = read(folder)
+    assert sorted(bag.dags) == ["doubts", "maintenance", "reconcile", "third"]
+    [(file, text)] = bag.import_errors.items()
+    assert file == "campaign_errors.py"
+    assert re.search(problem, text)
+    caplog.clear()
+    assert sorted(campaign_dags(folder / "campaigns")) == ["third"]
+    assert re.search(problem, caplog.text)
+
+
+def test_a_folder_that_cannot_be_entered_stops_no_other() -> None:
+    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own only root may enter
+    for name in ("first", "lost+found"):
+        (home / name).mkdir()
+        (home / name / "campaign.yaml").write_text(SOUND)
+        (home / name / "audience.sql").write_text("SELECT device_id FROM devices")
+    (home / "lost+found").chmod(0)
+    home.chmod(0o755)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        assert sorted(campaign_dags(home)) == ["first"]
+        with pytest.raises(CampaignError, match=r"lost\+found: found a folder that cannot be read"):
+            check_campaigns(home)
+    finally:
+        os.seteuid(user)
+        shutil.rmtree(home)
+
+
+def test_what_airflow_makes_of_the_longest_names_its_database_holds(folder: Path) -> None:
+    more = f"""
+owner: {"o" * 500}
+tags: [{"t" * 100}]
+pool: {"p" * 256}
+connection: {"c" * 250}
+warehouse: {"w" * 250}
+schedule: "0 9 1,{",".join(["9"] * 30)} * 1"
+"""
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + more)
+    dag = campaign_dags(folder / "campaigns")["first"]
+    stored = coerce_to_core_timetable(dag.timetable)
+    assert len(stored.description) <= DagModel.__table__.c.timetable_description.type.length
+    assert DagModel.__table__.c.owners.type.length >= 500
+
+
+def test_code_beside_a_campaign_is_never_run(folder: Path) -> None:
+    evil = (
+        "from pathlib import Path\nfrom airflow.sdk import DAG\nPath(__file__).with_name('trace').touch()\n"
+    )
+    places = [
+        folder / "campaigns/first/evil.py",
+        folder / "campaigns/evil.py",
+        folder / "campaigns/first/a/b/evil.py",
+    ]
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(evil)
+    bag = read(folder)
+    assert sorted(bag.dags) == ["doubts", "first", "maintenance", "reconcile", "third"]
+    assert [place for place in places if place.with_name("trace").exists()] == []
+
+
+@pytest.mark.parametrize("name", [*OWN_DAGS, "mine"])
+def test_a_campaign_does_not_take_the_name_of_another_dag(folder: Path, name: str) -> None:
+    shutil.rmtree(folder / "campaigns/second")
+    (folder / "campaigns/first").rename(folder / "campaigns" / name)
+    choices: dict[str, Any] = {"reserved": [*OWN_DAGS, "mine"]} if name == "mine" else {}
+    assert sorted(campaign_dags(folder / "campaigns", **choices)) == ["third"]
+    with pytest.raises(
+        CampaignError, match=rf"campaigns/{name}: found the name of another DAG; allowed: none of d"
+    ):
+        check_campaigns(folder / "campaigns", **choices)
+
+
+def test_the_names_that_no_campaign_may_have_are_those_of_the_dag_files(folder: Path) -> None:
+    shutil.rmtree(folder / "campaigns")
+    (folder / "campaigns").mkdir()
+    assert sorted(read(folder).dags) == sorted(OWN_DAGS)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("connection: eu", "connection: found 'eu'; allowed: other, sendoff_default"),
+        ("warehouse: airflow_db", "warehouse: found 'airflow_db'; allowed: sendoff_warehouse"),
+        (
+            "audience: {exclude: [{kind: query, file: audience.sql, warehouse: airflow_db}]}",
+            "audience.exclude[0].warehouse: found 'airflow_db'; allowed: sendoff_warehouse",
+        ),
+    ],
+)
+def test_a_campaign_names_no_connection_but_those_that_it_may(folder: Path, line: str, problem: str) -> None:
+    shutil.rmtree(folder / "campaigns/second")
+    (folder / "campaigns/first/campaign.yaml").write_text(f"{SOUND}{line}\n")
+    choices = {"connections": {"sendoff_default", "other"}, "warehouses": {"sendoff_warehouse"}}
+    assert sorted(campaign_dags(folder / "campaigns", **choices)) == ["third"]
+    with pytest.raises(CampaignError) as raised:
+        check_campaigns(folder / "campaigns", **choices)
+    assert str(raised.value) == f"{folder}/campaigns/first/campaign.yaml: {problem}"
+    assert sorted(campaign_dags(folder / "campaigns")) == ["first", "third"]
 
 
 def test_what_the_folder_says_is_what_the_dag_does(folder: Path) -> None:
@@ -212,7 +348,7 @@ approval: {needed: above, above: 100}
         "# A \\*campaign\\* \\| of \\<b\\>ours\\</b\\>",
         "| Channels | android\\_push |",
         "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
-        "| The service sends | kind now |",
+        "| The service sends | at once, as soon as the service has accepted a request |",
         "| Approval | needed above 100 people, by whom Airflow lets |",
         "- exclude: kind list, name complaints",
         "- holdout: percent 5.0",

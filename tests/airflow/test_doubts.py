@@ -81,6 +81,7 @@ def question(dag: str) -> HITLDetail:
         return session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == dag).one()
 
 
+@pytest.mark.promise("hands/who")
 def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,7 @@ def test_an_answer_that_does_not_come_ends_in_a_time_out(connect: Callable[..., 
     assert seen == ["/api/oauth/token", "/api/external/create/campaign", "/api/external/other"]
 
 
+@pytest.mark.promise("twice/doubt")
 def test_a_request_is_sent_once_when_its_answer_is_lost(connect: Callable[..., SendoffHook]) -> None:
     with _faulty_server(lambda connection: connection.close()) as (url, seen):
         hook = connect(host=url)
@@ -341,6 +342,9 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
         ({"extra": {"verify": False}}, "verify is not a text"),
         ({"extra": {"requests_per_second": "fast"}}, "requests_per_second is not a number"),
+        ({"extra": {"requests_at_once": "many"}}, "requests_at_once is not a whole number"),
+        ({"extra": {"requests_at_once": 17}}, "requests_at_once is not a whole number from 1 to 16"),
+        ({"extra": {"requests_at_once": 0}}, "requests_at_once is not a whole number from 1 to 16"),
         ({"extra": {"requests_per_second": 0}}, "requests_per_second is wrong: requests per second must be"),
         ({"extra": {"requests_per_second": "nan"}}, "requests_per_second is wrong"),
         ({"extra": {"can_list": "open-sesame"}}, "can_list is neither true nor false"),

@@ -15,14 +15,18 @@ import pytest
 import requests
 from airflow.models.asset import AssetEvent, AssetModel
 from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow import settings
 from sendoff.period import Period, launch_key
 from sendoff_airflow.dags import reconcile_dag
 from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.operators import BuildAudienceOperator
 from sendoff_airflow.stores import ReceiverHook
 
 
+@pytest.mark.promise("honest/truth")
 def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,10 +68,11 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     token = SendoffHook("service").tokens().token()  # the one that this process has used all along
     for secret in [*house.secrets, token, "We missed you"]:
         assert secret not in printed.out + printed.err
-    assert not re.search(r"73400000\d\d", printed.out + printed.err + json.dumps(list(found.values())))
+    assert not re.search(r"7340000\d{3}", printed.out + printed.err + json.dumps(list(found.values())))
     _assert_absent_from_airflows_database([*house.secrets, token, "7340000"])
 
 
+@pytest.mark.promise("twice/launch")
 def test_a_second_run_of_a_day_sends_nothing_and_a_resend_does(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -236,3 +241,50 @@ def _assert_absent_from_airflows_database(texts: list[str]) -> None:
     content = b"".join(path.read_bytes() for path in home.glob("airflow.db*"))
     assert b"launch_key" in content
     assert [text[:3] for text in texts if text.encode() in content] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"preview_only": "yes"}, "preview_only: found 'yes'; allowed: True or False"),
+        (
+            {"preview_only": ""},
+            "preview_only: found ''; allowed: True or False",
+        ),  # a template without a value
+        ({"size_limit": "None"}, "size_limit: found 'None'; allowed: a whole number"),
+        ({"resend": "first"}, "resend: found 'first'; allowed: a whole number"),
+    ],
+)
+def test_what_a_template_gave_is_said_where_it_can_mean_nothing(
+    tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    task = BuildAudienceOperator(task_id="audience", folder=tmp_path / "nowhere", **arguments)
+    with pytest.raises(AirflowFailException) as raised:
+        task.execute({})
+    assert str(raised.value) == said
+
+
+def test_a_limit_of_nobody_is_no_launch_to_everybody(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    house.campaign("limited", query=house.few)
+    with DAG("limited_to_nobody", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="audience", folder=house.folder / "limited", size_limit=0)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run) == {"audience": ["failed"]}
+    assert "size limit: found 0; allowed: 1 or more" in capfd.readouterr().out
+    assert house.truths("limited") == []
+
+
+@pytest.mark.parametrize("text", ["True", "true", True])
+def test_a_dry_run_by_any_spelling_freezes_nothing(
+    house: Any, run_dag: Callable[..., DagRun], text: str | bool
+) -> None:
+    name = f"dry_{type(text).__name__}_{text}"
+    house.campaign(name, query=house.few)
+    with DAG(f"{name}_alone", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="audience", folder=house.folder / name, preview_only=text)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run) == {"audience": ["skipped"]}
+    with house.ledger() as ledger:
+        assert [each for each in ledger.launches.search(limit=1_000) if each.campaign == name] == []

@@ -62,6 +62,7 @@ def test_a_size_limit_leaves_out_the_others(house: Any, run_dag: Callable[..., D
     assert house.xcoms(run)["preview", "return_value", -1]["left_out"]["size_limit"] == 430
 
 
+@pytest.mark.promise("hands/gates")
 def test_a_closed_gate_fails_at_once_and_says_what_it_saw(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_closed_gate_fails_at_once_and_says_what_it_saw(
     assert "gates.most: found 500" in capfd.readouterr().out
 
 
+@pytest.mark.promise("hands/late")
 def test_a_run_that_is_too_late_is_skipped_and_says_why(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.providers.common.sql.hooks.sql import DbApiHook
 from airflow.sdk import Connection
-from sqlalchemy import make_url
+from sqlalchemy import Engine, make_url
 
-from sendoff.errors import SettingsError
+from sendoff.audience import build_audience
+from sendoff.errors import QueryError, SettingsError, WarehouseUnavailableError
 from sendoff.ledger import Ledger
+from sendoff.warehouse import Cursors, read
+from sendoff.warehouse.snowflake import driver_options
 from sendoff_airflow.stores import (
     LedgerHook,
     ReceiverHook,
@@ -64,6 +71,7 @@ def test_the_test_button_tells_a_ledger_without_tables_from_a_sound_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    (tmp_path / "ledger.db").touch()
     _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger", password=url)
     assert LedgerHook().test_connection() == (
         False,
@@ -150,7 +158,7 @@ def test_a_sqlite_connection_may_have_its_path_in_the_host(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        (None, "there is no connection w, which the campaign names as its warehouse"),
+        (None, "there is no connection w, which is named as a warehouse; add it in Airflow"),
         ({"conn_type": "postgres"}, "connection w: the host is empty"),
         ({"conn_type": "sqlite"}, "the path of the database (host field) is empty"),
         # HttpHook is a hook, but none that can be queried; of "oracle" the provider is not installed
@@ -166,6 +174,151 @@ def test_an_unusable_warehouse_is_named(
     with pytest.raises(SettingsError) as raised:
         warehouse("w")
     assert problem in str(raised.value)
+
+
+def test_a_duckdb_connection_is_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    _connection(monkeypatch, "w", conn_type="duckdb", host="/data/shop.duckdb")
+    assert warehouse("w") == "duckdb:////data/shop.duckdb"
+
+
+def test_a_duckdb_connection_that_says_more_is_for_its_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    _connection(monkeypatch, "w", conn_type="duckdb", host="x.duckdb", extra='{"extensions": ["httpfs"]}')
+    with pytest.raises(SettingsError, match="type duckdb cannot be queried"):  # whose provider is not here
+        warehouse("w")
+
+
+def test_a_snowflake_connection_becomes_the_options_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(
+        "adbc_driver_snowflake", reason="wants Snowflake's driver: pip install '.[snowflake]'"
+    )
+    extra = {"account": "org-shop", "database": "sales", "warehouse": "small", "role": "reader", "region": ""}
+    fields = {"login": "ann", "password": "p%40/ss", "schema": "public", "extra": json.dumps(extra)}
+    _connection(monkeypatch, "w", conn_type="snowflake", **fields)
+    found = warehouse("w")
+    assert isinstance(found, str)
+    options = driver_options(make_url(found))
+    assert (options["username"], options["password"]) == ("ann", "p%40/ss")
+    assert {name.rpartition(".")[2]: value for name, value in options.items() if ".sql." in name} == {
+        "account": "org-shop",
+        "auth_type": "auth_snowflake",
+        "db": "sales",
+        "schema": "public",
+        "warehouse": "small",
+        "role": "reader",
+        "use_high_precision": "false",
+        "login_timeout": "10s",
+        "disable_telemetry": "true",
+    }
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"account": "org-shop", "session_parameters": {"QUERY_TAG": "sendoff"}},
+        {"account": "org-shop", "private_key_content": "open-sesame"},
+        {"database": "sales"},
+    ],
+)
+def test_a_snowflake_connection_that_says_more_is_for_its_hook(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any]
+) -> None:
+    _connection(monkeypatch, "w", conn_type="snowflake", login="ann", extra=json.dumps(extra))
+    with pytest.raises(SettingsError, match="type snowflake cannot be queried") as raised:
+        warehouse("w")
+    assert "open-sesame" not in str(raised.value)
+
+
+class ShopHook(DbApiHook):
+    """A hook as a provider brings it, of a database that SQLAlchemy has no dialect for."""
+
+    conn_name_attr = "shop_conn_id"
+    conn_type = "shop"
+    placeholder = "?"
+
+    def get_conn(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.get_connection(self.get_conn_id()).host)
+
+
+class DialectHook(ShopHook):
+    """The same, of a database that SQLAlchemy knows."""
+
+    @property
+    def sqlalchemy_url(self) -> Any:
+        return make_url(f"sqlite:///{self.get_connection(self.get_conn_id()).host}")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+        connection.executemany("INSERT INTO devices VALUES (?, ?)", [(n, "ios") for n in range(1, 1_001)])
+    return str(tmp_path / "shop.db")
+
+
+@pytest.mark.parametrize(("hook", "kind"), [(ShopHook, Cursors), (DialectHook, Engine)])
+def test_whatever_has_a_hook_of_sql_is_a_warehouse(
+    monkeypatch: pytest.MonkeyPatch, shop: str, hook: type[DbApiHook], kind: type
+) -> None:
+    _connection(monkeypatch, "w", conn_type="shop", host=shop, password="open-sesame")
+    monkeypatch.setattr(Connection, "get_hook", lambda self: hook(shop_conn_id=self.conn_id))
+    found = warehouse("w")
+    assert isinstance(found, kind)
+    assert "open-sesame" not in repr(found)
+    sql = "SELECT device_id, platform FROM devices WHERE device_id <= :most AND '%' <> :most -- :none?"
+    with read(found, sql, parameters={"most": 900}, batch_rows=100) as batches:
+        audience = build_audience(batches)
+    assert list(audience.identifiers) == list(range(1, 901))
+    with read(found, "SELECT device_id FROM devices WHERE device_id % 2 = 0") as batches:
+        assert build_audience(batches).rows == 500
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT nosuch FROM devices", "the warehouse said: no such column: nosuch"),
+        ("SELECT :unknown FROM devices", "names :unknown, but its parameters are none"),
+        ("DELETE FROM devices", "begins with DELETE"),
+        ("SELECT 1 AS device_id; DELETE FROM devices", "more than one statement"),
+    ],
+)
+def test_a_wrong_query_through_a_hook_is_told(
+    monkeypatch: pytest.MonkeyPatch, shop: str, sql: str, message: str
+) -> None:
+    _connection(monkeypatch, "w", conn_type="shop", host=shop)
+    monkeypatch.setattr(Connection, "get_hook", lambda self: ShopHook(shop_conn_id=self.conn_id))
+    with pytest.raises(QueryError, match=message), read(warehouse("w"), sql) as batches:
+        build_audience(batches)
+
+
+def test_a_hook_that_cannot_connect_is_told_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    class Down(ShopHook):
+        def get_conn(self) -> sqlite3.Connection:
+            raise RuntimeError("cannot connect with open-sesame")
+
+    fields = {"host": "127.0.0.1", "port": free_port, "password": "open-sesame"}
+    monkeypatch.setenv("AIRFLOW_CONN_W", json.dumps({"conn_type": "shop", **fields}))
+    monkeypatch.setattr(Connection, "get_hook", lambda self: Down(shop_conn_id=self.conn_id))
+    with (
+        pytest.raises(WarehouseUnavailableError, match="cannot connect with …") as raised,
+        read(warehouse("w"), "SELECT 1 AS device_id"),
+    ):
+        pass
+    assert "open-sesame" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_hook_whose_mark_is_unknown_is_told(monkeypatch: pytest.MonkeyPatch, shop: str) -> None:
+    class Numbered(ShopHook):
+        placeholder = ":1"
+
+    _connection(monkeypatch, "w", conn_type="shop", host=shop)
+    monkeypatch.setattr(Connection, "get_hook", lambda self: Numbered(shop_conn_id=self.conn_id))
+    with (
+        pytest.raises(QueryError, match="marks the place of a value by :1"),
+        read(warehouse("w"), "SELECT 1"),
+    ):
+        pass
 
 
 def test_a_ledger_connection_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

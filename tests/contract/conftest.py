@@ -25,6 +25,7 @@ from messaging_service.cli import main
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 QUICK = ("--delay-from", "0", "--delay-to", "0.05", "--first-pause", "0.05")
+PATIENCE = 60  # seconds that nothing takes, on however busy a machine
 
 
 @dataclass
@@ -53,7 +54,7 @@ class LocalService:
         return answer.json()["access_token"]
 
     def post(self, path: str, **how: Any) -> requests.Response:
-        return requests.post(self.base_url + path, timeout=10, **how)
+        return requests.post(self.base_url + path, timeout=PATIENCE, **how)
 
     def create(self, **fields: Any) -> requests.Response:
         body = {"title": "a test", "push_text": "hello", **fields}
@@ -68,11 +69,11 @@ class LocalService:
         return {"Authorization": f"Bearer {self._kept_token}"}
 
     def admin(self, path: str) -> dict[str, Any]:
-        answer = requests.get(f"{self.base_url}/admin/{path}", timeout=10)
+        answer = requests.get(f"{self.base_url}/admin/{path}", timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def wait_until_quiet(self, seconds: float = 20) -> dict[str, Any]:
+    def wait_until_quiet(self, seconds: float = PATIENCE) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while not (progress := self.admin("progress"))["quiet"]:
             assert time.monotonic() < deadline, f"not quiet after {seconds} s: {progress}"
@@ -83,7 +84,7 @@ class LocalService:
         """Stop it if it still runs, and give the status it ended with."""
         self.process.terminate()
         try:
-            return self.process.wait(10)
+            return self.process.wait(PATIENCE)
         finally:
             self.process.kill()
             self.process.wait()

@@ -5,24 +5,14 @@ What the ledger says is held against the service's own record.
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.client import Client
 from sendoff.demo.truth import compare, facts_of
 from sendoff.dispatch import Tally, work
 from sendoff.figures import Figures
@@ -30,12 +20,12 @@ from sendoff.identifiers import integers
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks import Addresses
 from sendoff.reconcile import is_settled, reconcile
 from sendoff.report import as_text
 from sendoff.sender import Sender
 
-SECRET = "s" * 32
+from . import receiving
+
 EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}}
 PUSH = {
     "android_push": {},
@@ -43,70 +33,8 @@ PUSH = {
     "web_push": {"browsers": ["chrome", "firefox", "opera", "safari"]},
 }
 MESSAGE = {"title": "Hello", "text": "It is spring", "url": "https://shop.example.com"}
-SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]
-
-
-@pytest.fixture(scope="module")
-def ledger_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
-
-
-@pytest.fixture(scope="module")
-def ledger(ledger_url: str) -> Iterator[Ledger]:
-    ledger = Ledger(ledger_url)
-    ledger.migrate()
-    yield ledger
-    ledger.close()
-
-
-@pytest.fixture(scope="module")
-def addresses(
-    ledger: Ledger, ledger_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Addresses]:
-    """The addresses of a real receiver, which stores in the ledger."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
-    environment = os.environ | {
-        "SENDOFF_LEDGER_URL": ledger_url,
-        "SENDOFF_PUBLIC_URL": address,
-        "SENDOFF_POST_BACK_SECRETS": SECRET,
-    }
-    output = tmp_path_factory.mktemp("receiver") / "receiver.log"
-    with output.open("wb") as written:
-        process = subprocess.Popen(
-            [*SENDOFF, "receiver", "--port", str(port)],
-            env=environment,
-            stdout=written,
-            stderr=written,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while not is_ready(f"{address}/readyz"):
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.1)
-        yield Addresses(address, [SECRET])
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return requests.get(address, timeout=10).status_code == 200
-    except requests.ConnectionError:
-        return False
-
-
-@pytest.fixture
-def sender(service_process: Any, addresses: Addresses) -> Iterator[Sender]:
-    with requests.Session() as session:
-        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
-        tokens = TokenSource(credentials, service_process.base_url, session)
-        yield Sender(Client(service_process.base_url, session, tokens), addresses)
+ledger_url, ledger = receiving.ledger_url, receiving.ledger  # fixtures
+addresses, sender = receiving.addresses, receiving.sender
 
 
 def launched(ledger: Ledger, sender: Sender, service: Any, name: str, fields: Mapping[str, Any]) -> str:
@@ -160,6 +88,7 @@ def reconciled(service: Any, ledger: Ledger, key: str) -> tuple[Figures, dict[st
 
 
 @pytest.mark.rule("2.3/broadcast", "2.9/broadcast", "6/delivery", "6/open", side="client")
+@pytest.mark.promise("honest/truth")
 def test_of_a_broadcast_everybody_whom_the_service_reported_has_the_right_verdict(
     service_process: Any, ledger: Ledger, sender: Sender
 ) -> None:

@@ -21,16 +21,8 @@ from sendoff.errors import CredentialsError, SettingsError
 from sendoff.keys import read_private_key
 from sendoff.outcome import Accepted, NotProcessed, Refused
 
-KEYS = Path(__file__).parent.parent / "keys"
-# For each algorithm the shortest key that it takes.
-SHORTEST = {
-    "RS256": "rsa-2048",
-    "RS384": "rsa-4096",
-    "RS512": "rsa-8192",
-    "ES256": "ec-256",
-    "ES384": "ec-384",
-    "ES512": "ec-521",
-}
+from .algorithms import KEYS, SHORTEST
+
 BODY = b"""
 {"title": "A test", "broadcast": 0, "device_ids": [2, 4], "send_type": 0, "email": 1,
  "messages": {"7": {"email_subject": "s", "email_text": "t", "email_type": 1, "email_template": 1}}}

@@ -3,99 +3,35 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
-from sendoff.campaign import Campaign
 from sendoff.client import Client
 from sendoff.control import pause, pause_all, release, resolve, resume, resume_all, stop
 from sendoff.dispatch import Tally, check_refusals, work
 from sendoff.errors import GateError, NotYetError, RefusedError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+from . import spring
+from .spring import KEY, NOW, fault, sent_to, work_at
+
+ledger, service, sender = spring.ledger, spring.service, spring.sender  # fixtures
+
 EVERYBODY = list(range(1, 61))
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.migrate()
-    yield ledger
-    ledger.close()
-
-
-@pytest.fixture
-def service(service_start: Callable[..., Any]) -> Any:
-    return service_start()
-
-
-@pytest.fixture
-def sender(service: Any) -> Sender:
-    session = requests.Session()
-    tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
-    return Sender(Client(service.base_url, session, tokens), Addresses("http://127.0.0.1:9", ["x" * 32]))
-
-
-def freeze(ledger: Ledger, *, size: int = 1, people: int = 60, **more: Any) -> None:
-    campaign = Campaign.model_validate(
-        {
-            "title": "Spring",
-            "message": {"title": "Hello", "text": "It is spring"},
-            "channels": {"android_push": {}},
-            "post_backs": {"kinds": []},
-            **more,
-        }
-    )
-    identifiers = integers(range(1, people + 1))
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=Audience("device_id", identifiers, people, {}, {}, identifiers.fingerprint()),
-        segments=[Segment(segment) for segment in identifiers.slices(size)],
-        now=NOW,
-        sends_at=NOW,
-    )
-
-
-def sent_to(service: Any) -> list[int]:
-    """Everybody whom the service was told to send to, once for each telling."""
-    service.wait_until_quiet()
-    campaigns = service.admin("campaigns?count=1000")["campaigns"]
-    return sorted(
-        device for each in campaigns for device in service.admin(f"campaigns/{each['id']}/truth")["targeted"]
-    )
-
-
-def fault(service: Any, kind: str, count: int) -> None:
-    asked = {"kind": kind, "at": ["create"], "count": count}
-    assert service.post("/admin/faults", json=asked).status_code == 201
-
-
-def work_at(ledger: Ledger, sender: Sender, moment: datetime = NOW) -> Tally:
-    return work(ledger, KEY, sender, now=lambda: moment)
+def freeze(ledger: Ledger, *, people: int = 60, **fields: Any) -> None:
+    spring.freeze(ledger, [Segment(integers([n])) for n in range(1, people + 1)], **fields)
 
 
 class Announcing:
@@ -131,6 +67,7 @@ class Announcing:
     ],
     ids=["launch", "all", "connection"],
 )
+@pytest.mark.promise("hands/stop")
 def test_after_a_pause_nothing_more_is_asked_of_the_service_and_it_goes_on_where_it_was(
     service: Any,
     ledger: Ledger,
@@ -187,6 +124,7 @@ def test_what_is_paused_can_be_stopped(service: Any, ledger: Ledger, sender: Sen
         ("500", Tally(in_doubt=3), "gates.failures.in_doubt: found 3 of the newest 3 requests in doubt"),
     ],
 )
+@pytest.mark.promise("hands/failures")
 def test_a_service_that_fails_every_request_holds_the_launch_until_a_person_releases_it(
     service: Any, ledger: Ledger, sender: Sender, kind: str, tally: Tally, said: str
 ) -> None:
@@ -272,6 +210,7 @@ def test_who_was_in_doubt_stays_so_whatever_a_later_attempt_says(
     assert (figures.verdicts["in_doubt"], figures.verdicts["not_sent"]) == (1, 0)
 
 
+@pytest.mark.promise("hands/rate")
 def test_the_rate_is_that_of_all_workers_together(service: Any, ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, people=12)
     lock, moment, made = threading.Lock(), [NOW], []

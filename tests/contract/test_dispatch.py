@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import _thread
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+import sqlalchemy as sa
+from requests.adapters import HTTPAdapter
 
 from sendoff.audience import Audience
 from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign
+from sendoff.clearance import Clearance
 from sendoff.client import Client
-from sendoff.control import reject, release, stop
-from sendoff.dispatch import LEASE, Tally, check_all_made, check_refusals, work
+from sendoff.control import pause, reject, release, stop
+from sendoff.dispatch import LEASE, Tally, _Crew, check_all_made, check_refusals, work
 from sendoff.errors import (
     GateError,
     LedgerUnavailableError,
@@ -28,10 +34,12 @@ from sendoff.errors import (
     PermanentError,
     RefusedError,
     RetryableError,
+    SettingsError,
 )
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.outcome import NotProcessed, Outcome
+from sendoff.ledger.tables import attempts
+from sendoff.outcome import InDoubt, NotProcessed, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import Addresses
 from sendoff.segments import Segment
@@ -89,7 +97,7 @@ def freeze(
 def sender_to(base_url: str, client_id: str, client_secret: str) -> Sender:
     session = requests.Session()
     tokens = TokenSource(ClientSecret(client_id, client_secret), base_url, session)
-    return Sender(Client(base_url, session, tokens), ADDRESSES)
+    return Sender(Client(base_url, session, tokens), ADDRESSES, requests_at_once=1)
 
 
 @pytest.fixture
@@ -104,6 +112,7 @@ def targeted(service: Any, ledger: Ledger) -> list[int]:
     return sorted(device for each in ids for device in service.admin(f"campaigns/{each}/truth")["targeted"])
 
 
+@pytest.mark.promise("twice/once")
 def test_every_segment_is_sent_once(service_process: Any, ledger: Ledger, sender: Sender) -> None:
     freeze(ledger)
     assert work(ledger, KEY, sender) == Tally(accepted=3)
@@ -118,6 +127,7 @@ def test_working_again_sends_nothing(service_process: Any, ledger: Ledger, sende
     assert service_process.admin("campaigns")["total"] == before
 
 
+@pytest.mark.promise("twice/intent")
 def test_workers_at_once_share_the_segments(service_process: Any, ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, count=40, size=2)
     with ThreadPoolExecutor(4) as pool:
@@ -182,6 +192,7 @@ class LostResponses:
         self._thread.join()
 
 
+@pytest.mark.promise("twice/doubt")
 def test_a_lost_response_is_in_doubt_and_is_never_sent_again(ledger: Ledger) -> None:
     service = LostResponses(
         json.dumps({"access_token": "t" * 20, "token_type": "Bearer", "expires_in": 3600})
@@ -197,6 +208,7 @@ def test_a_lost_response_is_in_doubt_and_is_never_sent_again(ledger: Ledger) -> 
         service.close()
 
 
+@pytest.mark.promise("twice/doubt")
 def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, count=2)
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
@@ -242,12 +254,13 @@ def test_an_outcome_is_recorded_however_long_the_ledger_is_away(ledger: Ledger, 
     def back_after_three(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 3:
-            ledger.dispatches.record = record  # type: ignore[method-assign]
+            ledger.dispatches.record_and_claim = record  # type: ignore[method-assign]
 
-    def away(*_: object) -> None:
+    def away(*_: object, **__: object) -> None:
         raise LedgerUnavailableError("the ledger database did not answer")
 
-    record, ledger.dispatches.record = ledger.dispatches.record, away  # type: ignore[method-assign]
+    record = ledger.dispatches.record_and_claim
+    ledger.dispatches.record_and_claim = away  # type: ignore[method-assign]
     assert work(ledger, KEY, sender, sleep=back_after_three) == Tally(accepted=1)
     assert ledger.dispatches.states(KEY) == {"accepted": 1}
 
@@ -414,6 +427,7 @@ def test_what_is_held_is_sent_once_somebody_releases_it(
     assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.promise("hands/stop")
 def test_what_somebody_stops_in_between_is_sent_no_further(ledger: Ledger, sender: Sender) -> None:
     freeze(ledger)
 
@@ -433,6 +447,352 @@ def test_only_what_is_held_is_released_or_rejected(ledger: Ledger, act: Callable
     with pytest.raises(GateError, match="is released, so it cannot be"):
         act(ledger, KEY, "ann", "to be sure")
     assert ledger.decisions.of_launch(KEY) == []
+
+
+AT_ONCE = 4
+
+
+class Together:
+    """A client whose first requests wait for each other, and the service sees as many at once as there are threads."""
+
+    def __init__(self, client: Client, size: int = AT_ONCE) -> None:
+        self._client = client
+        self._all_there = threading.Barrier(size, timeout=30)
+        self.requests = 0
+        self._lock = threading.Lock()
+
+    def create_campaign(self, body: bytes) -> Outcome:
+        with self._lock:
+            self.requests += 1
+            number = self.requests
+        if number <= self._all_there.parties:
+            self._all_there.wait()
+        return self.answer(number, body)
+
+    def answer(self, number: int, body: bytes) -> Outcome:
+        return self._client.create_campaign(body)
+
+
+def at_once(sender: Sender, client: Together) -> Sender:
+    return replace(sender, client=client, requests_at_once=AT_ONCE)  # type: ignore[arg-type]
+
+
+def workers_of(ledger: Ledger) -> list[str]:
+    with ledger._database.read() as connection:
+        return sorted(connection.scalars(sa.select(attempts.c.worker).distinct()))
+
+
+def test_a_worker_makes_several_requests_at_once_and_each_segment_is_sent_once(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=40, size=2)
+    assert work(ledger, KEY, at_once(sender, Together(sender.client)), worker="ann") == Tally(accepted=20)
+    assert targeted(service_process, ledger) == list(range(1, 41))
+    workers = workers_of(ledger)
+    assert [name.rpartition("/")[2] for name in workers] == ["1", "2", "3", "4"]
+    assert {name.partition("/")[0] for name in workers} == {"ann"}
+
+
+def test_two_workers_of_one_name_take_nothing_from_each_other(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=80, size=2)
+    many = replace(sender, requests_at_once=AT_ONCE)
+    with ThreadPoolExecutor(2) as pool:
+        tallies = [each.result() for each in [pool.submit(work, ledger, KEY, many, worker="x") for _ in "ab"]]
+    assert sum(tally.accepted for tally in tallies) == 40
+    assert targeted(service_process, ledger) == list(range(1, 81))
+
+
+@pytest.mark.parametrize("number", [0, 17])
+def test_a_worker_makes_one_to_sixteen_requests_at_once(sender: Sender, number: int) -> None:
+    with pytest.raises(SettingsError, match="from 1 to 16"):
+        replace(sender, requests_at_once=number)
+
+
+def test_sixteen_threads_keep_sixteen_connections_and_ask_for_one_token(
+    service_start: Callable[..., Any], ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = service_start()
+    freeze(ledger, count=64, size=1)
+    session = requests.Session()
+    session.mount("http://", HTTPAdapter(max_retries=0, pool_maxsize=16))
+    tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
+    client = Together(Client(service.base_url, session, tokens), 16)
+    many = Sender(client, ADDRESSES, requests_at_once=16)  # type: ignore[arg-type]
+    before = tokens_of(service)
+    with caplog.at_level(logging.WARNING, "urllib3"):
+        assert work(ledger, KEY, many) == Tally(accepted=64)
+    assert tokens_of(service) - before == 1
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("urllib3")] == []
+    assert targeted(service, ledger) == list(range(1, 65))
+
+
+def tokens_of(service: Any) -> int:
+    """How many tokens the service has issued, by its own record."""
+    engine = sa.create_engine(service.database)
+    try:
+        with engine.connect() as connection:
+            return connection.scalar(sa.text("SELECT count(*) FROM access_tokens")) or 0
+    finally:
+        engine.dispose()
+
+
+PATIENCE = NotProcessed("patience", retry_after=3600.0, asks_patience=True)
+UNREACHABLE = NotProcessed("no connection")
+WRONG = NotProcessed("the token is refused", permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("ends", "error", "message"),
+    [
+        # what a person must see comes first, then what may work later, then what is only too early
+        ((PATIENCE, UNREACHABLE, WRONG), PermanentError, "the token is refused"),
+        ((PATIENCE, UNREACHABLE), RetryableError, "no connection"),
+        ((PATIENCE,), NotYetError, "patience"),
+    ],
+)
+def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_done(
+    service_process: Any,
+    ledger: Ledger,
+    sender: Sender,
+    ends: tuple[NotProcessed, ...],
+    error: type[Exception],
+    message: str,
+) -> None:
+    freeze(ledger, count=40, size=2)
+
+    class Failing(Together):
+        def answer(self, number: int, body: bytes) -> Outcome:
+            return ends[number - 1] if number <= len(ends) else super().answer(number, body)
+
+    client = Failing(sender.client)
+    with pytest.raises(error, match=message):
+        work(ledger, KEY, at_once(sender, client), now=lambda: NOW, sleep=nobody_waits)
+    states = ledger.dispatches.states(KEY)
+    assert states.keys() == {"accepted", "planned"}
+    assert states["accepted"] == client.requests - len(ends)
+    assert len(targeted(service_process, ledger)) == 2 * states["accepted"]
+
+
+def test_an_error_that_nobody_foresaw_is_raised_before_all_others(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=8, size=2)
+
+    class Broken(Together):
+        def answer(self, number: int, body: bytes) -> Outcome:
+            if number == 1:
+                raise ZeroDivisionError
+            return WRONG
+
+    with pytest.raises(ZeroDivisionError):
+        work(ledger, KEY, at_once(sender, Broken(sender.client)))
+    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 3}
+
+
+def test_an_interruption_leaves_no_request_unrecorded(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=40, size=2)
+
+    class Interrupted(Together):
+        def answer(self, number: int, body: bytes) -> Outcome:
+            outcome = super().answer(number, body)
+            if number == 1:
+                _thread.interrupt_main()  # as Ctrl-C does
+            return outcome
+
+    client = Interrupted(sender.client)
+    with pytest.raises(KeyboardInterrupt):
+        work(ledger, KEY, at_once(sender, client))
+    states = ledger.dispatches.states(KEY)
+    assert states.keys() <= {"accepted", "planned"}
+    assert states["accepted"] == client.requests
+    assert len(targeted(service_process, ledger)) == 2 * client.requests
+
+
+def test_what_is_claimed_and_not_asked_when_it_is_time_to_end_is_given_back(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=2)
+    before = service_process.admin("campaigns")["total"]
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    with ThreadPoolExecutor(1) as threads:
+        crew = _Crew(ledger, sender, Clearance(ledger, KEY), "w", lambda: NOW, None, threads)
+        crew.end.set()
+        assert crew._carry_out(claim, "w") is None
+        assert crew._claim("w") is None
+    assert service_process.admin("campaigns")["total"] == before
+    assert ledger.dispatches.states(KEY) == {"planned": 1}
+
+
+@pytest.mark.promise("twice/once")
+def test_who_is_given_the_claim_that_came_with_a_lost_answer_sends_it_once(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=10, size=2)
+    right, lost = ledger.dispatches.record_and_claim, [True, False, True, True, False, False]
+
+    def lose(*arguments: Any, **how: Any) -> Any:
+        following = right(*arguments, **how)
+        if lost and lost.pop(0):
+            raise LedgerUnavailableError("the answer to the commit was lost")
+        return following
+
+    ledger.dispatches.record_and_claim = lose  # type: ignore[method-assign]
+    assert work(ledger, KEY, sender, sleep=lambda _: None) == Tally(accepted=5)
+    assert targeted(service_process, ledger) == list(range(1, 11))
+    assert [each.attempt for each in ledger.dispatches.of_launch(KEY)] == [1] * 5
+
+
+def test_an_outcome_is_recorded_until_the_lease_is_over(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=2)
+    clock, tried = Clock(), []
+
+    def away(*_: object, **__: object) -> None:
+        tried.append(clock.now())
+        clock.sleep(50)  # before it is known that the ledger does not answer
+        raise LedgerUnavailableError("the ledger database did not answer")
+
+    begun = clock.now()
+    ledger.dispatches.record_and_claim = away  # type: ignore[method-assign]
+    with pytest.raises(LedgerUnavailableError):
+        work(ledger, KEY, sender, now=clock.now, sleep=clock.sleep)
+    assert LEASE - timedelta(minutes=1) < tried[-1] - begun < LEASE + timedelta(seconds=15)
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back_and_is_no_doubt(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=4, size=2)
+    right, lost = ledger.dispatches.claim, [True]
+
+    def lose(*arguments: Any, **how: Any) -> Any:
+        claim = right(*arguments, **how)
+        if lost:
+            lost.pop()
+            raise LedgerUnavailableError("the answer to the commit was lost")
+        return claim
+
+    ledger.dispatches.claim = lose  # type: ignore[method-assign]
+    assert work(ledger, KEY, sender) == Tally(accepted=2)
+    assert targeted(service_process, ledger) == [1, 2, 3, 4]
+    assert [each.attempt for each in ledger.dispatches.of_launch(KEY)] == [2, 1]
+
+
+def test_a_ledger_that_loses_every_claim_keeps_none_in_flight(ledger: Ledger, sender: Sender) -> None:
+    freeze(ledger, count=4, size=2)
+    right = ledger.dispatches.claim
+
+    def lose(*arguments: Any, **how: Any) -> None:
+        right(*arguments, **how)
+        raise LedgerUnavailableError("the answer to the commit was lost")
+
+    ledger.dispatches.claim = lose  # type: ignore[method-assign]
+    with pytest.raises(LedgerUnavailableError):
+        work(ledger, KEY, sender)
+    assert ledger.dispatches.states(KEY) == {"planned": 2}
+
+
+def test_a_doubt_is_sent_again_without_looking_at_the_others(ledger: Ledger) -> None:
+    gates = PUSH.gates.model_copy(update={"failures": None})
+    campaign = PUSH.model_copy(update={"on_doubt": "resend", "gates": gates})
+    freeze(ledger, count=20, size=1, campaign=campaign)
+    asked: list[str] = []
+    right = ledger.dispatches.resolve
+
+    def note(dispatch_key: str, *arguments: Any, **how: Any) -> bool:
+        asked.append(dispatch_key)
+        return right(dispatch_key, *arguments, **how)
+
+    ledger.dispatches.resolve = note  # type: ignore[method-assign]
+    silent = Sender(NoAnswer(), ADDRESSES, requests_at_once=1)  # type: ignore[arg-type]
+    assert work(ledger, KEY, silent) == Tally(in_doubt=40)
+    assert ledger.dispatches.states(KEY) == {"in_doubt": 20}
+    assert len(asked) == 40
+
+
+class NoAnswer:
+    """A client whose requests are all made, and none answered."""
+
+    def create_campaign(self, *_: object) -> Outcome:
+        return InDoubt("no answer")
+
+
+def test_a_claim_that_came_with_a_lost_answer_grows_old_and_is_looked_up_again(
+    service_process: Any, ledger: Ledger, sender: Sender
+) -> None:
+    freeze(ledger, count=4, size=2)
+    clock, right = Clock(), ledger.dispatches.record_and_claim
+    lost = [True]
+
+    def lose(*arguments: Any, **how: Any) -> Any:
+        following = right(*arguments, **how)
+        if lost:
+            lost.pop()
+            raise LedgerUnavailableError("the answer to the commit was lost")
+        return following
+
+    def pause_meanwhile(_: float) -> None:
+        clock.sleep(LEASE.total_seconds() / 10)
+        pause(ledger, KEY, "ann", "wrong picture", now=clock.now())
+
+    ledger.dispatches.record_and_claim = lose  # type: ignore[method-assign]
+    with pytest.raises(NotYetError, match="is paused by ann"):
+        work(ledger, KEY, sender, now=clock.now, sleep=pause_meanwhile)
+    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 1}
+    assert targeted(service_process, ledger) == [1, 2]
+
+
+class SettingCookies:
+    """A service that has a cookie for each answer."""
+
+    def __init__(self) -> None:
+        self.sent: list[str | None] = []
+        seen = self.sent
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                seen.append(self.headers["Cookie"])
+                is_token = self.path.startswith("/api/oauth")
+                body = TOKEN if is_token else b'{"success": true, "code": 200, "campaign": {"id": 1}}'
+                self.send_response(200)
+                self.send_header("Set-Cookie", f"number{len(seen)}=1; Path=/")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+TOKEN = json.dumps({"access_token": "t" * 20, "token_type": "Bearer", "expires_in": 3600}).encode()
+
+
+def test_no_cookie_of_one_answer_goes_out_with_another_request(ledger: Ledger) -> None:
+    service = SettingCookies()
+    try:
+        freeze(ledger, count=100, size=2)
+        made = sender_to(service.base_url, "client", "secret")
+        assert work(ledger, KEY, replace(made, requests_at_once=AT_ONCE)) == Tally(accepted=50)
+        assert service.sent == [None] * 51
+        made.client._session.close()
+    finally:
+        service.close()
 
 
 def test_a_sender_does_not_print_its_app_token(sender: Sender) -> None:

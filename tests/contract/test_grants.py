@@ -123,6 +123,7 @@ def _is_ready(public_url: str) -> bool:
         return False
 
 
+@pytest.mark.promise("private/rights")
 def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     service_process: Any, receiver: str, urls: Urls, open_ledger: Callable[[str], Ledger]
 ) -> None:
@@ -229,11 +230,11 @@ FORBIDDEN = {
         "DROP TABLE post_backs",
     ],
     "reader": [
-        "SELECT identifiers FROM audiences",
+        "SELECT identifiers FROM audience_groups",
         "SELECT identifiers FROM segments",
         "SELECT parameters FROM segments",
         "SELECT identifiers FROM left_out",
-        "SELECT identifiers FROM lists",
+        "SELECT identifiers FROM list_parts",
         "SELECT identifiers FROM verdicts",
         "SELECT engaged FROM returns",
         "SELECT definition FROM launches",
@@ -252,6 +253,7 @@ FORBIDDEN = {
         for statement in [*own, "CREATE TABLE mine (n integer)", "ALTER TABLE launches ADD COLUMN n integer"]
     ],
 )
+@pytest.mark.promise("private/rights")
 def test_what_a_part_need_not_do_is_forbidden(urls: Urls, role: str, statement: str) -> None:
     engine = sa.create_engine(urls[role])
     with pytest.raises(sa.exc.ProgrammingError) as error, engine.connect() as connection:

@@ -96,7 +96,8 @@ class InDoubtTwice:
 def doubtful(service: Any, ledger: Ledger, sender: Sender) -> Ledger:
     """A ledger with two dispatches in doubt, of which the service processed the first."""
     client: Any = InDoubtTwice(sender.client, service)
-    assert work(ledger, KEY, replace(sender, client=client), now=lambda: NOW) == Tally(in_doubt=2)
+    in_turn = replace(sender, client=client, requests_at_once=1)
+    assert work(ledger, KEY, in_turn, now=lambda: NOW) == Tally(in_doubt=2)
     return ledger
 
 

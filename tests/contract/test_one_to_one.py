@@ -2,105 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from sendoff.auth import ClientSecret, TokenSource
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.client import Client
 from sendoff.dispatch import Tally, work
 from sendoff.identifiers import integers, strings
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.sender import Sender
 
+from . import receiving
+
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-SECRET = "o" * 32
-SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]
+ledger_url, ledger = receiving.ledger_url, receiving.ledger  # fixtures
+addresses, sender = receiving.addresses, receiving.sender
 PEOPLE = range(2, 22, 2)  # devices with an email address, each the only one of its user
 HELLO = "Hello {{first_name}}, you have {{points}} points in {{shop}}"
-
-
-@pytest.fixture(scope="module")
-def ledger_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}"
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
-    return url
-
-
-@pytest.fixture
-def ledger(ledger_url: str) -> Iterator[Ledger]:
-    with closing(Ledger(ledger_url)) as ledger:
-        yield ledger
-
-
-@pytest.fixture(scope="module")
-def addresses(
-    ledger_url: str, unused_port: int, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Addresses]:
-    """The addresses of a real receiver, which stores in the ledger."""
-    address = f"http://127.0.0.1:{unused_port}"
-    output = tmp_path_factory.mktemp("receiver") / "receiver.log"
-    environment = os.environ | {
-        "SENDOFF_LEDGER_URL": ledger_url,
-        "SENDOFF_PUBLIC_URL": address,
-        "SENDOFF_POST_BACK_SECRETS": SECRET,
-    }
-    with output.open("wb") as written:
-        command = [*SENDOFF, "receiver", "--port", str(unused_port)]
-        process = subprocess.Popen(
-            command, env=environment, stdout=written, stderr=written, start_new_session=True
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while not is_ready(f"{address}/readyz"):
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.1)
-        yield Addresses(address, [SECRET])
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
-
-
-@pytest.fixture(scope="module")
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return requests.get(address, timeout=10).status_code == 200
-    except requests.ConnectionError:
-        return False
-
-
-@pytest.fixture
-def sender(service_process: Any, addresses: Addresses) -> Iterator[Sender]:
-    with requests.Session() as session:
-        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
-        tokens = TokenSource(credentials, service_process.base_url, session)
-        yield Sender(Client(service_process.base_url, session, tokens), addresses)
 
 
 @pytest.fixture

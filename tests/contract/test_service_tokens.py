@@ -19,18 +19,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from jwt.utils import base64url_encode, der_to_raw_signature
 
+from .algorithms import KEYS, SHORTEST
+
 PATH = "/api/oauth/token"
 CREATE = "/api/external/create/campaign"
-KEYS = Path(__file__).parent.parent / "keys"
-# For each algorithm the shortest key that it takes.
-SHORTEST = {
-    "RS256": "rsa-2048",
-    "RS384": "rsa-4096",
-    "RS512": "rsa-8192",
-    "ES256": "ec-256",
-    "ES384": "ec-384",
-    "ES512": "ec-521",
-}
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 

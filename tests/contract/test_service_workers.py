@@ -128,7 +128,7 @@ def test_the_service_ends_when_one_of_its_processes_has_ended(service_start):
     child = next(p for p in processes(service) if "messaging_service.answering" in p.cmdline())
     others = [p for p in processes(service) if p != child]
     os.kill(child.pid, signal.SIGKILL)
-    assert service.process.wait(10) == 1
+    assert service.process.wait(60) == 1
     assert not any(other.is_running() for other in others)
 
 
@@ -146,7 +146,7 @@ def test_state_survives_a_restart(database, service, service_on, service_listene
         time.sleep(0.05)
     assert slow.stop() == 0
     again = service_on(database, tmp_path, known=service)
-    again.wait_until_quiet(30)
+    again.wait_until_quiet()
     assert again.admin("campaigns")["total"] == before + 1
     opened = again.admin(f"campaigns/{campaign}/truth")["post_backs"]["open"]
     assert set(service_listener.devices("/o")) == set(opened)

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
-from sendoff.campaign import Campaign, Edition
-from sendoff.client import Client
+from sendoff.campaign import Edition
 from sendoff.control import release
 from sendoff.dispatch import Tally, check_all_made, work
 from sendoff.errors import GateError, NotYetError
-from sendoff.identifiers import integers, union
+from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+from . import spring
+from .spring import KEY, NOW, fault, sent_to, work_at
+
+ledger, service, sender = spring.ledger, spring.service, spring.sender  # fixtures
+
 HALF_AN_HOUR = timedelta(minutes=30)
 EVERYBODY = list(range(1, 101))
 WAVES = [
@@ -40,62 +35,8 @@ WAVES = [
 SPREAD = {"spread": {"shares": [1, 10], "wait": {"length": 30, "unit": "minutes"}, "refused": 1}}
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.migrate()
-    yield ledger
-    ledger.close()
-
-
-@pytest.fixture
-def service(service_start: Callable[..., Any]) -> Any:
-    return service_start()
-
-
-@pytest.fixture
-def sender(service: Any) -> Sender:
-    session = requests.Session()
-    tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
-    return Sender(Client(service.base_url, session, tokens), Addresses("http://127.0.0.1:9", ["x" * 32]))
-
-
-def freeze(
-    ledger: Ledger,
-    gates: dict[str, Any],
-    segments: Sequence[Segment] = WAVES,
-    *,
-    send: dict[str, Any] | None = None,
-    due_at: datetime | None = None,
-) -> None:
-    campaign = Campaign.model_validate(
-        {
-            "title": "Spring",
-            "message": {"title": "Hello", "text": "It is spring"},
-            "channels": {"android_push": {}},
-            "send": send or {"kind": "now"},
-            "gates": gates,
-            "post_backs": {"kinds": []},
-        }
-    ).resolved(PERIOD.end)
-    people = union("integer", [segment.identifiers for segment in segments if segment.identifiers])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
-        segments=segments,
-        now=NOW,
-        due_at=due_at,
-        sends_at=NOW,
-    )
-
-
-def work_at(ledger: Ledger, sender: Sender, moment: datetime) -> Tally:
-    return work(ledger, KEY, sender, now=lambda: moment)
+def freeze(ledger: Ledger, gates: dict[str, Any], segments: Sequence[Segment] = WAVES, **more: Any) -> None:
+    spring.freeze(ledger, segments, gates=gates, **more)
 
 
 def too_early(ledger: Ledger, sender: Sender, moment: datetime) -> datetime:
@@ -103,20 +44,6 @@ def too_early(ledger: Ledger, sender: Sender, moment: datetime) -> datetime:
     with pytest.raises(NotYetError) as caught:
         work_at(ledger, sender, moment)
     return caught.value.until
-
-
-def sent_to(service: Any) -> list[int]:
-    """Everybody whom the service was told to send to, once for each telling."""
-    service.wait_until_quiet()
-    campaigns = service.admin("campaigns")["campaigns"]
-    return sorted(
-        device for each in campaigns for device in service.admin(f"campaigns/{each['id']}/truth")["targeted"]
-    )
-
-
-def fault(service: Any, kind: str, count: int) -> None:
-    asked = {"kind": kind, "at": ["create"], "count": count}
-    assert service.post("/admin/faults", json=asked).status_code == 201
 
 
 def decided(ledger: Ledger) -> list[tuple[str, str]]:
@@ -138,6 +65,7 @@ def test_a_spread_that_goes_well_reaches_everybody_once(service: Any, ledger: Le
 
 
 @pytest.mark.parametrize("kind", ["403", "500"])  # refused; in doubt, which counts as refused
+@pytest.mark.promise("hands/failures")
 def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_it(
     service: Any, ledger: Ledger, sender: Sender, kind: str
 ) -> None:
@@ -238,6 +166,7 @@ def assert_not_sent(ledger: Ledger, why: str, *, people: int) -> None:
 HOURS = {"lateness": {"length": 2, "unit": "hours"}}
 
 
+@pytest.mark.promise("hands/late")
 def test_what_is_too_late_is_not_sent_and_is_reported(service: Any, ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, HOURS, due_at=NOW)
     late = NOW + timedelta(hours=2, seconds=1)
@@ -249,6 +178,7 @@ def test_what_is_too_late_is_not_sent_and_is_reported(service: Any, ledger: Ledg
     )
 
 
+@pytest.mark.promise("hands/late")
 def test_what_becomes_too_late_on_the_way_is_sent_no_further(
     service: Any, ledger: Ledger, sender: Sender
 ) -> None:

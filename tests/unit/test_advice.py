@@ -174,3 +174,10 @@ def test_variants_are_advised_on_what_is_theirs() -> None:
 
 def test_a_template_brings_words_that_nobody_here_knows() -> None:
     assert advice(campaign(channels={}, template={"id": 1, "channels": ["email"]})) == []
+
+
+def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
+    tags = "{{ first_name }}" * 30
+    assert sms_parts(tags) == (1, "one part holds 160")
+    parts, _ = sms_parts("{{" * 100_000 + "}}")
+    assert parts == -(-2 * 199_998 // 153)

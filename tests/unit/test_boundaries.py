@@ -34,6 +34,7 @@ REGISTRY = re.compile(
 
 
 @pytest.mark.parametrize(("package", "strangers"), FORBIDDEN)
+@pytest.mark.promise("sound/borders")
 def test_a_package_imports_no_package_that_lies_above_or_beside_it(package: str, strangers: set[str]) -> None:
     found = [
         f"{where}: {name}"

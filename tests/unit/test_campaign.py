@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,6 +56,21 @@ def problems(tmp_path: Path, text: str, sql: str | None = "SELECT device_id FROM
     with pytest.raises(CampaignError) as error:
         load(tmp_path, text, sql)
     return str(error.value).replace(f"{tmp_path / 'back_in_stock'}/", "").splitlines()
+
+
+@pytest.fixture
+def locked() -> Iterator[Path]:
+    """A folder that nobody but root may enter, and who is not root for as long as it is there."""
+    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own only root may enter
+    folder = home / "back_in_stock"
+    write(folder, PUSH).chmod(0)
+    home.chmod(0o755)
+    if user == 0:
+        os.seteuid(65534)
+    yield folder
+    os.seteuid(user)
+    folder.chmod(0o700)
+    shutil.rmtree(home)
 
 
 def campaign(**fields: Any) -> Campaign:
@@ -232,6 +251,34 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
             "campaign.yaml:8: not YAML: expected <block end>, but found '<block mapping start>'; begin the fields",
         ),
         ('schedule: "0 0 9 * * 1"', "campaign.yaml:6: schedule: found 6 fields; allowed: a cron expression of five"),
+        ('schedule: "0 25 * * *"', "campaign.yaml:6: schedule: found hour 25; allowed: 0 to 23"),
+        ('schedule: "61 9 * * *"', "campaign.yaml:6: schedule: found minute 61; allowed: 0 to 59"),
+        ('schedule: "0 9 0-7 * *"', "campaign.yaml:6: schedule: found day 0; allowed: 1 to 31"),
+        ('schedule: "0 9 1 13 *"', "campaign.yaml:6: schedule: found month 13; allowed: 1 to 12 or jan to dec"),
+        ('schedule: "0 9 * * 8"', "campaign.yaml:6: schedule: found weekday 8; allowed: 0 to 7 or sun to sat"),
+        ('schedule: "0 9 * * Monday"', "campaign.yaml:6: schedule: found weekday 'monday'; allowed: 0 to 7 or sun"),
+        ('schedule: "*/0 * * * *"', "campaign.yaml:6: schedule: found step 0 of minute; allowed: 1 or more"),
+        ('schedule: "0 -9 * * *"', "campaign.yaml:6: schedule: found hour '-9'; allowed: 0 to 23, alone or with"),
+        ('schedule: "? 9 * * *"', "campaign.yaml:6: schedule: found minute '?'; allowed: 0 to 59, alone or with"),
+        ('schedule: "r 9 * * *"', "campaign.yaml:6: schedule: found minute 'r'; allowed: 0 to 59"),
+        ('schedule: "0 9 * * 1#6"', "campaign.yaml:6: schedule: found weekday '1#6'; allowed: 0 to 7 or sun"),
+        ('schedule: "0 9 30 2 *"', "campaign.yaml:6: schedule: found day 30 in month 2, which never comes; allowed"),
+        ('schedule: "0 9 31 feb,4-6/2 ?"', "campaign.yaml:6: schedule: found day 31 in month feb,4-6/2, which never c"),
+        (f'schedule: "{"0," * 40}0 9 * * *"', "campaign.yaml:6: schedule: found a text of 89 characters; allowed: at"),
+        ("owner: " + "x" * 501, "campaign.yaml:6: owner: found a text of 501 characters; allowed: at most 500"),
+        ("tags: [" + "x" * 101 + "]", "campaign.yaml:6: tags[0]: found a text of 101 characters; allowed: at most 100"),
+        ("pool: " + "x" * 257, "campaign.yaml:6: pool: found a text of 257 characters; allowed: at most 256"),
+        ("warehouse: " + "x" * 251, "campaign.yaml:6: warehouse: found a text of 251 characters; allowed: at most"),
+        ("connection: " + "x" * 251, "campaign.yaml:6: connection: found a text of 251 characters; allowed: at most"),
+        ("after: [" + "x" * 1501 + "]", "campaign.yaml:6: after[0]: found a text of 1501 characters; allowed: at most"),
+        ('owner: "a\\0"', "campaign.yaml:6: owner: found the character \\u0000; allowed: those that databases take"),
+        ('owner: "a\\uD800"', "campaign.yaml:6: owner: found the character \\ud800; allowed: those that"),
+        ('variants: {"a\\0": {percent: 5}}', "campaign.yaml:6: variants.a?: found the character \\u0000; allowed"),
+        ("alert_after: {length: 2147483647, unit: weeks}",
+         "campaign.yaml:6: alert_after: found 2147483647 weeks; allowed: at most 36500 days"),
+        ("tags: [" + "a," * 10_000 + "a]", "campaign.yaml:6: not YAML: more than 10000 values are not used here"),
+        ("owner: {{ x }}, hi", "campaign.yaml:6: not YAML: expected <block end>, but found ','; quote a text"),
+        ("owner: {{ x }}", "campaign.yaml:6: owner.?: found {{ or a like key; allowed: text (quote one that"),
         ('schedule: "0 9 * * ä"', "campaign.yaml:6: schedule: found a text of 9 characters; allowed: a cron"),
         ("audience: {holdout: {percent: few}}",
          "campaign.yaml:6: audience.holdout.percent: found 'few'; allowed: a number, such as 5"),
@@ -244,6 +291,28 @@ def test_a_mistake_is_told_with_line_path_what_was_found_and_what_is_allowed(
 ) -> None:
     found = problems(tmp_path, PUSH + line + "\n")
     assert any(each.startswith(problem) for each in found), found
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "@daily", "*/5 * * * *", "0 9 * * MON-fri", "0,30 22-2 * * 7", "0 9 L * *", "0 9 29 2 *", "0 9 15W * ?",
+        "0 9 ? jan-mar/2 5#3", "0 9 * * L5", "5/10 9 1-5/2,20 * *", "0 9 30 2 1", "0 9 31 4,5 *",
+    ],
+)  # fmt: skip
+def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
+    assert load(tmp_path, PUSH + f'schedule: "{schedule}"\n').campaign.schedule == schedule
+
+
+def test_a_schedule_that_an_older_version_took_is_read_where_a_launch_froze_it() -> None:
+    old = campaign(**SENT).model_copy(update={"schedule": "r 9 * * *"})
+    assert Campaign.frozen(old.model_dump_json()) == old
+
+
+def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted(tmp_path: Path) -> None:
+    found = problems(tmp_path, PUSH + "".join(f"k{number}:\n" for number in range(4_000)))
+    assert len(found) == 51
+    assert found[-1].startswith("campaign.yaml:56: k50: found 3950 more mistakes; allowed: none")
 
 
 def test_all_mistakes_of_a_folder_are_told_at_once_in_the_order_of_their_lines(tmp_path: Path) -> None:
@@ -348,6 +417,52 @@ def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> No
     (tmp_path / "campaign.yaml").mkdir()
     with pytest.raises(CampaignError, match=r"campaign\.yaml: found a file that cannot be read \(Is a dir"):
         load_campaign(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["campaign.yaml", "audience.sql", "outcome.sql"])
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (
+            lambda file: file.symlink_to(file.name),
+            "a file that cannot be read (Too many levels of symbolic links)",
+        ),
+        (os.mkfifo, "what is no regular file"),
+        (lambda file: file.symlink_to("/dev/zero"), "a link that leads out of the campaign's folder"),
+        (lambda file: file.mkdir(), "a file that cannot be read (Is a directory)"),
+        (
+            lambda file: file.write_bytes(b" " * (1 << 20) + b" "),
+            "a file that is too large; allowed: at most",
+        ),
+        (lambda file: file.write_bytes(b"SELECT '\0'"), "a character that no database takes (NUL)"),
+    ],
+    ids=["loop", "pipe", "device", "folder", "large", "nul"],
+)
+def test_what_is_no_plain_file_is_told_and_not_read(
+    tmp_path: Path, name: str, make: Callable[[Path], None], found: str
+) -> None:
+    folder = write(tmp_path / "back_in_stock", PUSH)
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    with pytest.raises(CampaignError) as error:
+        load_campaign(folder)
+    assert f"{folder / name}: found {found}" in str(error.value)
+
+
+def test_files_may_be_as_large_as_is_said(tmp_path: Path) -> None:
+    sql = "SELECT device_id FROM devices".ljust(1 << 20)
+    text = PUSH + "#" * ((1 << 18) - len(PUSH))
+    assert load(tmp_path, text, sql).audience_sql == sql
+    assert problems(tmp_path, text + "#") == [
+        "campaign.yaml: found a file that is too large; allowed: at most 256 KiB"
+    ]
+
+
+def test_a_folder_that_cannot_be_entered_is_told_as_such(locked: Path) -> None:
+    with pytest.raises(CampaignError) as error:
+        load_campaign(locked)
+    problem = "found a folder that cannot be read (Permission denied); allowed: one that can"
+    assert str(error.value) == f"{locked}: {problem}"
 
 
 def test_a_list_of_channels_is_told_how_a_channel_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
+from sendoff.campaign import Campaign
 from sendoff.cli import app
 from sendoff.control import (
     doubts,
@@ -42,14 +43,24 @@ KEY = launch_key("service", "spring", PERIOD)
 LEASE = timedelta(minutes=5)
 
 
-def freeze(ledger: Ledger, state: str, key: str = KEY, connection: str = "service") -> None:
+CAMPAIGN = {
+    "title": "Spring",
+    "message": {"title": "Hello", "text": "It is spring"},
+    "channels": {"android_push": {}},
+}
+
+
+def freeze(
+    ledger: Ledger, state: str, key: str = KEY, connection: str = "service", role: str | None = None
+) -> None:
+    approval = {"needed": "always", "role": role}
     ledger.launches.freeze(
         key,
         connection=connection,
         campaign="spring",
         period=PERIOD,
         resend=0,
-        definition="{}",
+        definition=Campaign.model_validate({**CAMPAIGN, "approval": approval}).model_dump_json(),
         audience=None,
         segments=[Segment(None)],
         now=NOW,
@@ -90,13 +101,49 @@ def test_a_launch_that_is_not_there_is_not_found(ledger: Ledger) -> None:
         release(ledger, KEY, "ann", "so it is")
 
 
+def test_what_somebody_of_a_role_must_agree_to_is_released_without_them_only_on_purpose(
+    ledger: Ledger,
+) -> None:
+    freeze(ledger, "held", role="crm")
+    with pytest.raises(
+        GateError, match=r"waits for somebody of the role crm: .* in Airflow.*--without-approval"
+    ):
+        release(ledger, KEY, "ann", "looks right", now=NOW)
+    assert ledger.launches.get(KEY).state == "held"
+    assert ledger.decisions.of_launch(KEY) == []
+    release(ledger, KEY, "ann", "they are all ill", without_approval=True, now=NOW)
+    assert ledger.launches.get(KEY).state == "released"
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who) == ("released", "ann")
+    assert decision.why == "without the approval of the role crm: they are all ill"
+
+
+@pytest.mark.parametrize("without_approval", [False, True])
+def test_a_role_that_agreed_once_is_not_asked_again_where_requests_fail(
+    ledger: Ledger, without_approval: bool
+) -> None:
+    freeze(ledger, "held", role="crm")
+    assert ledger.decisions.decide(KEY, "approved", "bob", None, now=NOW)
+    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW)
+    release(ledger, KEY, "ann", "mended", without_approval=without_approval, now=NOW)
+    assert ledger.decisions.of_launch(KEY)[-1].why == "mended"
+
+
+@pytest.mark.parametrize("act", [reject, stop])
+def test_what_waits_for_a_role_may_be_ended_by_anybody(ledger: Ledger, act: Callable[..., None]) -> None:
+    freeze(ledger, "held", role="crm")
+    act(ledger, KEY, "ann", "the wrong picture", now=NOW)
+    assert claim(ledger) is None
+
+
 @pytest.mark.parametrize(
     ("command", "after", "said"),
     [
-        ("release", "released", "is released; clear its tasks that failed, so that they go on"),
+        ("release", "released", "is released; clear its tasks that failed or still ask, so that they go on"),
         ("stop", "stopped", "is stopped: 1 request is not made, and never will be"),
     ],
 )
+@pytest.mark.promise("hands/who")
 def test_the_command_line_decides_in_the_name_of_who_runs_it(
     tmp_path: Path, command: str, after: str, said: str
 ) -> None:
@@ -165,6 +212,7 @@ def test_a_brake_holds_its_scope_and_no_other(ledger: Ledger) -> None:
         ]
 
 
+@pytest.mark.promise("hands/stop")
 def test_a_brake_on_all_holds_also_what_is_made_later(ledger: Ledger) -> None:
     pause_all(ledger, "ann", "an outage", now=NOW)
     freeze(ledger, "released")
@@ -340,6 +388,31 @@ def test_the_command_line_pauses_and_resumes(book: tuple[Ledger, str]) -> None:
     )
     assert ledger.brakes.all() == []
     assert "stopped: 1 launch\n" in said(url, "stop", "--all", "--why", "over")
+
+
+def test_the_command_line_releases_what_waits_for_a_role_only_with_a_flag_that_is_kept(
+    book: tuple[Ledger, str],
+) -> None:
+    ledger, url = book
+    freeze(ledger, "held", role="crm")
+    arguments = ["release", KEY[:8], "--why", "they are all ill"]
+    done = CliRunner().invoke(app, [*arguments, "--ledger", url])
+    assert isinstance(done.exception, GateError)
+    assert ledger.launches.get(KEY).state == "held"
+    assert f"launch {KEY} is released" in said(url, *arguments, "--without-approval")
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.who, decision.why) == (
+        getpass.getuser(),
+        "without the approval of the role crm: they are all ill",
+    )
+
+
+@pytest.mark.parametrize("others", [["--all"], ["--connection", "service"]])
+def test_no_more_than_one_launch_is_released_without_approval(others: list[str]) -> None:
+    arguments = ["release", *others, "--without-approval", "--why", "so it is", "--ledger", "sqlite://"]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, SettingsError)
+    assert "--without-approval needs a launch" in str(done.exception)
 
 
 def test_the_command_line_wants_one_launch_or_all() -> None:

@@ -47,7 +47,7 @@ def test_nothing_is_left_when_the_owner_is_ended(tmp_path: Path, how: signal.Sig
     owner = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     pids = _pids(tmp_path)
     owner.send_signal(how)
-    owner.wait(10)
+    owner.wait(60)
     assert _soon(lambda: not any(_runs(pid) for pid in pids))
 
 
@@ -75,7 +75,7 @@ def test_a_child_that_dies_ends_the_waiting(tmp_path: Path) -> None:
 def test_a_child_that_was_expected_to_end_does_not_end_the_waiting(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor:
         migration = supervisor.start("migrate", ["/bin/echo", "done"], {}, stays=False)
-        migration.process.wait(10)
+        migration.process.wait(60)
         supervisor.check()
         supervisor.finish(migration)
         failing = supervisor.start("migrate", ["/bin/sh", "-c", "echo no disk; exit 1"], {}, stays=False)

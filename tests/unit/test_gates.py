@@ -39,6 +39,7 @@ PREVIOUS = Launch(
     wave=1,
     due_at=None,
     sends_at=NOW,
+    news=0,
     is_chosen_by_service=False,
     identified_by="device_id",
     kind="integer",
@@ -398,6 +399,7 @@ def test_open_gates_raise_nothing() -> None:
         ),
     ],
 )
+@pytest.mark.promise("hands/gates")
 def test_an_error_names_every_closed_gate(
     results: list[GateResult], kind: type[Exception], said: str
 ) -> None:
@@ -447,6 +449,7 @@ def test_what_the_gates_said_is_in_the_ledger_and_names_nobody(ledger: Ledger, w
         (HOURS, {"due_at": NOW - timedelta(hours=3)}, LateError),
     ],
 )
+@pytest.mark.promise("hands/gates")
 def test_behind_a_closed_gate_nothing_is_frozen(
     ledger: Ledger, warehouse: str, gates: Mapping[str, Any], how: dict[str, Any], kind: type[Exception]
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, war
     assert ledger.launches.audience(launch.launch_key) == integers([1, 2, 3, 4, 5])
 
 
+@pytest.mark.promise("twice/frozen")
 def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
     ledger: Ledger, warehouse: str
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from sendoff.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.launch import Plan, plan_launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
+from sendoff.left_out import apply_rules
 from sendoff.outcome import Accepted, Refused
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
@@ -309,6 +310,18 @@ def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
     assert made.not_compared == ()
 
 
+def test_a_campaign_of_which_there_is_no_launch_leaves_out_nobody_and_that_is_told(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "winter", integers([1]))
+    other(ledger, "wintre", integers([2]), connection="other")
+    made = plan(exclude(kind="campaign", name="wintre", days=7), ledger=ledger)
+    assert left_out(made) == {"campaign wintre": []}
+    assert made.not_compared == (
+        "campaign wintre leaves out nobody: the ledger holds no launch of it on service",
+    )
+
+
 def test_who_was_refused_or_held_out_was_not_sent_to(plan: Callable[..., Plan], ledger: Ledger) -> None:
     launch = other(ledger, "winter", integers([1, 2, 3, 4]), left_out={"holdout": integers([9])})
     for outcome in (Refused(400, "no"), Accepted(200, 1)):
@@ -506,6 +519,45 @@ def test_a_launch_of_which_nobody_is_left_is_an_error_that_counts_the_reasons(
         AudienceError, match=r"spring: none of the 10 rows is left \(3 cap, 7 holdout\); nothing was sent"
     ):
         plan(rules, ledger=ledger)
+
+
+# What the rules leave
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind: type) -> None:
+    """Its groups, its fingerprint and its counts are those of an audience that nobody else was ever part of."""
+
+    def of(members: Iterable[int]) -> Identifiers:
+        return integers(list(members)) if kind is int else strings(map(str, members))
+
+    everybody, even, small = of(range(1, 301)), of(range(2, 301, 2)), of(range(1, 101))
+    named_by = "device_id" if kind is int else "user_id"
+    whole = Audience(named_by, everybody, 300, {"null": 0}, {"platform": {"ios": even, "none": of([])}})
+    rules = {
+        "exclude": [{"kind": "file", "file": "a.csv"}, {"kind": "file", "file": "b.csv", "reason": "again"}],
+        "holdout": {"percent": 30},
+    }
+    made = folder(tmp_path, rules)
+    first, second = made.campaign.audience.exclude
+    kept = apply_rules(
+        made, whole, excluded={first: small, second: of(range(90, 111))}, ledger=None, sends_at=NOW, now=NOW
+    )
+
+    left = of(range(111, 301))
+    held_out = below(left, "holdout spring", 30)
+    assert kept.left_out == {"file a.csv": small, "again": of(range(101, 111)), "holdout": held_out}
+    for made_of, people, dropped in (
+        (kept.audience, left, {"null": 0, "file a.csv": 100, "again": 10}),
+        (
+            kept.sent_to,
+            left - held_out,
+            {"null": 0, "file a.csv": 100, "again": 10, "holdout": len(held_out)},
+        ),
+    ):
+        groups = {"platform": {"ios": even & people, "none": of([])}}
+        assert made_of == Audience(named_by, people, 300, dropped, groups)
+        assert made_of.fingerprint == Audience(named_by, people, 300, {}, {}).fingerprint
 
 
 # Everything together, frozen

@@ -91,6 +91,7 @@ def shared_ledger(place: Path) -> Iterator[Ledger]:
 
 @settings(max_examples=100, deadline=None)
 @given(rows, rules, variants, launched, people, people, st.none() | st.integers(1, 20))
+@pytest.mark.promise("twice/apart")
 def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
     place: Path,
     shared_ledger: Ledger,

@@ -175,6 +175,7 @@ def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
     assert ledger.launches.search(campaign="third") == []
 
 
+@pytest.mark.promise("twice/apart")
 def test_of_launches_that_are_made_at_once_nobody_gets_two_messages(
     ledger: Ledger, elsewhere: Ledger, prepare: Callable[..., Launch], warehouse: str
 ) -> None:

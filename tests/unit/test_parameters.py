@@ -178,7 +178,7 @@ def test_what_is_no_stream_of_parameters_is_refused(blob: bytes) -> None:
 
 def test_each_segment_takes_the_values_of_its_people() -> None:
     batch = pa.record_batch({"device_id": [1, 2, 3], "own": ["a", "b", "c"]})
-    made = build_audience([batch], columns=["own"]).without("cap", integers([2]))
+    made = build_audience([batch], columns=["own"]).less({"cap": integers([2])})
     cut = [Segment(integers([1])), Segment(integers([3]), wave=2), Segment(None)]
     first, second, nobody = with_parameters(cut, made)
     assert read_parameters(first.parameters or b"") == [{"own": "a"}]

@@ -37,6 +37,7 @@ def test_a_period_cannot_end_before_it_starts() -> None:
         Period(DAY.end, DAY.start)
 
 
+@pytest.mark.promise("twice/launch")
 def test_the_same_campaign_and_period_are_the_same_launch() -> None:
     assert launch_key("c", "spring", DAY) == launch_key("c", "spring", DAY)
 
@@ -62,6 +63,7 @@ def test_keys_are_32_hexadecimal_characters() -> None:
         assert int(derived, 16)
 
 
+@pytest.mark.promise("twice/launch")
 def test_keys_of_old_launches_never_change() -> None:
     """Another key would be another launch: everything would be sent again."""
     assert launch_key("sendoff_default", "spring", DAY) == KNOWN

@@ -57,6 +57,7 @@ def wrong_paths() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", wrong_paths())
+@pytest.mark.promise("private/forged")
 def test_a_path_that_was_not_signed_is_not_read(case: str) -> None:
     assert ADDRESSES.read(wrong_paths()[case]) is None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 import sqlalchemy as sa
 
-from sendoff.query import Query, what_the_database_said
+from sendoff.errors import QueryError
+from sendoff.query import Parameter, Query, named_parameters, what_the_database_said
+from sendoff.query_text import parts_of, readings
 
 SQL = "SELECT device_id FROM devices WHERE name = 'Ann'"
+MOMENT = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
 
 
@@ -50,3 +55,122 @@ def test_a_query_does_not_show_its_parameters_or_the_password() -> None:
     shown = repr(Query(SQL, {"name": "s3cret"}, 1, URL))
     assert "s3cret" not in shown
     assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize(
+    ("backend", "value", "literal"),
+    [
+        ("postgresql", "back\\slash'", "E'back\\\\slash'''"),
+        ("duckdb", "back\\slash'", "'back\\slash'''"),
+        ("sqlite", "back\\slash'", "'back\\slash'''"),
+        ("snowflake", "back\\slash'", "'back\\\\slash'''"),
+        ("postgresql", MOMENT, "TIMESTAMPTZ '2026-03-01 10:30:00+00:00'"),
+        ("duckdb", MOMENT, "TIMESTAMPTZ '2026-03-01 10:30:00+00:00'"),
+        ("sqlite", MOMENT, "'2026-03-01 10:30:00'"),
+        ("snowflake", MOMENT, "TO_TIMESTAMP_TZ('2026-03-01T10:30:00+00:00')"),
+        ("snowflake", None, "NULL"),
+        ("snowflake", -7, "(-7)"),
+    ],
+)
+def test_a_value_is_written_as_its_warehouse_reads_it(backend: str, value: Parameter, literal: str) -> None:
+    query = Query("SELECT :value", {"value": value}, 1, sa.make_url(f"{backend}://host/shop"))
+    assert query.with_literals().strip() == f"SELECT {literal}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "mark", "placed", "values"),
+    [
+        ("SELECT :b, :a, :b", "?", "SELECT ?, ?, ?", (2, 1, 2)),
+        # a driver that is given values takes a percent sign for a mark, unless there are two
+        ("SELECT 7 % :a", "%s", "SELECT 7 %% %s", (1,)),
+        ("SELECT 7 % 2, ':a' -- :b", "%s", "SELECT 7 % 2, ':a' -- :b", ()),
+        ("SELECT 7 % :a", "?", "SELECT 7 % ?", (1,)),
+    ],
+)
+def test_values_are_given_in_the_order_of_their_marks(
+    sql: str, mark: str, placed: str, values: tuple[int, ...]
+) -> None:
+    found, given = Query(sql, {"a": 1, "b": 2, "unused": 3}, 1, URL).with_places(mark)
+    assert (found.strip(), given) == (placed, values)
+
+
+def test_a_mark_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(QueryError, match=r"marks the place of a value by :1; allowed: \?, %s"):
+        Query("SELECT :a", {"a": 1}, 1, URL).with_places(":1")
+
+
+def test_parameters_are_named_where_they_are_used() -> None:
+    sql = """SELECT x::date, ':text', "col:umn" /* :comment */ FROM t WHERE id % :parts = :part AND a[1\\:n] = :part"""
+    assert named_parameters(sql) == ["part", "parts"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "sql"),
+    [
+        ("postgresql", r"SELECT 1 AS name'\'; DROP TABLE devices; --'"),
+        ("postgresql", "SELECT 1 AS a$$; DROP TABLE devices; SELECT 1 AS b$$"),
+        ("postgresql", "SELECT 1 /* /* */ ' */; DROP TABLE devices; --'"),
+        ("postgresql", "SELECT 1 -- '\r; DROP TABLE devices --'"),
+        ("postgresql", r"SELECT '\''; DROP TABLE devices; --'"),  # with standard_conforming_strings off
+        ("snowflake", r"SELECT '\''; DROP TABLE devices; --'"),
+        ("sqlite", "SELECT $a$; DROP TABLE devices; SELECT $a$"),
+        ("sqlite", "SELECT 1 AS `'`; DROP TABLE devices; --'"),
+        ("sqlite", "SELECT 1 AS [']; DROP TABLE devices; --'"),
+        ("sqlite", "SELECT 1 -- \r '\n; DROP TABLE devices --'"),
+        ("sqlite", r"SELECT 1 AS e'\'; DROP TABLE devices; --'"),
+        ("mysql", "SELECT 1 AS $a$; DROP TABLE t; SELECT 2 AS $a$"),
+    ],
+)
+def test_no_text_or_comment_hides_a_second_statement(backend: str, sql: str) -> None:
+    with pytest.raises(QueryError, match="found more than one statement"):
+        Query(sql, {}, 1, sa.make_url(f"{backend}://host/shop")).with_literals()
+
+
+@pytest.mark.parametrize(
+    ("backend", "sql"),
+    [
+        ("postgresql", "SELECT $x$a;b$x$, E'it\\'s; c', $$;$$ AS \"a;b\" -- ; x"),
+        ("postgresql", "SELECT 1 /* ; */ AS n /* /* */ */"),
+        ("postgresql", r"SELECT a FROM t WHERE a LIKE 'x\' ESCAPE '\'"),
+        ("duckdb", "SELECT $1, $2, a$b FROM t"),
+        ("snowflake", r"SELECT 'it\'s' AS a, $$;$$ AS b"),
+        ("sqlite", "SELECT ';' AS [a;b], `c;d` /* s3://bucket/*.csv; */"),
+    ],
+)
+def test_what_stands_in_texts_names_and_comments_is_no_statement(backend: str, sql: str) -> None:
+    query = Query(f"{sql};", {}, 1, sa.make_url(f"{backend}://host/shop"))
+    assert query.with_literals().strip() == sql
+
+
+MANY = 50_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"$a{number}$ " for number in range(MANY)),
+        "$a$ $b$ " * MANY,
+        "/* " * MANY,
+        "/* */ /* " * MANY,
+        "'" * (MANY + 1),
+        "''' " * MANY,
+        "E'" * MANY,
+        "e'\\" * MANY,
+        '" ' * MANY + '"',
+        "[ ` " * MANY,
+        "--\n" * MANY,
+        "$" * MANY,
+    ],
+    ids=range(12),
+)
+@pytest.mark.parametrize("backend", ["postgresql", "sqlite"])
+def test_parts_of_a_long_query_are_the_whole_of_it(text: str, backend: str) -> None:
+    for reading in readings(backend):
+        assert "".join(part for _, part in parts_of(text, reading)) == text
+
+
+def test_a_query_has_a_largest_size() -> None:
+    sql = "SELECT 1".ljust(1 << 20, "1")
+    assert Query(sql, {}, 1, URL).with_literals().strip() == sql
+    with pytest.raises(QueryError, match="found a query of 1048577 characters; allowed: at most 1048576"):
+        Query(f"{sql}1", {}, 1, URL).with_literals()

@@ -118,6 +118,7 @@ def test_a_post_back_is_answered_200_and_stored(database: Database) -> None:
     assert database.rows(columns) == [(1, "delivery", KEY, 5, 7, 1, BODY)]
 
 
+@pytest.mark.promise("lost/stored")
 def test_the_answer_waits_for_the_commit(database: Database) -> None:
     async def test() -> None:
         async with running(database) as app:
@@ -169,6 +170,7 @@ WRONG_PATHS = [
 ]
 
 
+@pytest.mark.promise("private/forged")
 def test_a_wrong_address_is_answered_404_and_touches_no_database(empty: Database) -> None:
     async def test() -> dict[str, int]:
         async with running(empty) as app:
@@ -281,6 +283,7 @@ def test_a_body_that_breaks_off_is_answered_400_and_not_stored(database: Databas
         b"\x00",
     ],
 )
+@pytest.mark.promise("lost/kept")
 def test_an_unreadable_body_is_stored_and_answered_200(database: Database, body: bytes) -> None:
     async def test() -> dict[str, int]:
         async with running(database) as app:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from sendoff.figures import VERDICTS, Figures
 from sendoff.fold import fold
 from sendoff.identifiers import Identifiers, integers, strings
 from sendoff.ledger import Ledger
-from sendoff.ledger.post_backs import Fold
+from sendoff.ledger.returns import Fold
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
@@ -150,6 +152,7 @@ def verdict_of(ledger: Ledger, identifier: int) -> str:
 
 
 @pytest.mark.rule("6/no_deliveries", "6/web_deliveries", side="client")
+@pytest.mark.promise("honest/verdict")
 def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(
@@ -196,6 +199,7 @@ def test_what_waits_is_not_sent(ledger: Ledger) -> None:
 
 
 @pytest.mark.rule("6/no_deliveries", side="client")
+@pytest.mark.promise("honest/unknowable")
 def test_without_platforms_silence_on_push_is_unknowable(ledger: Ledger) -> None:
     launch(ledger, platforms={})
     assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
@@ -248,6 +252,7 @@ def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
     assert figures.post_backs == {"delivery": 3, "open": 2}
 
 
+@pytest.mark.promise("lost/kept")
 def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     ledger.launches.settle(KEY, NOW)
@@ -288,6 +293,7 @@ def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger
     assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
 
 
+@pytest.mark.promise("private/forged")
 def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 99)])
@@ -301,6 +307,7 @@ def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
     assert reconcile(ledger, KEY).verdicts["engaged"] == 1
 
 
+@pytest.mark.promise("lost/folded")
 def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event(key, "open", 1)])
@@ -332,6 +339,7 @@ def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     fold(ledger)
     assert ledger.verdicts.changed() == [KEY]
     reconcile(ledger, KEY)
+    reconcile(ledger, KEY)  # a first report is made again
     assert ledger.verdicts.changed() == []
 
 
@@ -370,6 +378,7 @@ def at_six(campaign: Campaign, zone: str) -> Campaign:
         ("user", datetime(2026, 3, 3, 6, tzinfo=UTC)),  # each person's own, the last of them west of Hawaii
     ],
 )
+@pytest.mark.promise("honest/unknowable")
 def test_before_the_service_sends_silence_says_nothing(ledger: Ledger, zone: str, sent_at: datetime) -> None:
     launch(ledger, platforms={}, campaign=at_six(EMAIL, zone))
     quiet, moment = timedelta(minutes=15), timedelta(seconds=1)
@@ -394,6 +403,7 @@ def again_and_again(campaign: Campaign) -> Campaign:
 
 
 @pytest.mark.parametrize(("campaign", "duplicates"), [(EMAIL, 2), (again_and_again(EMAIL), 0)])
+@pytest.mark.promise("honest/verdict")
 def test_what_comes_again_is_a_duplicate_only_where_it_is_sent_once(
     ledger: Ledger, campaign: Campaign, duplicates: int
 ) -> None:
@@ -461,6 +471,7 @@ def test_a_launch_to_people_of_the_services_choice_is_never_complete(ledger: Led
     assert (figures.anomalies["late"], figures.verdicts["engaged"]) == (1, 2)
 
 
+@pytest.mark.promise("honest/rows")
 def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> None:
     segments = [Segment(integers(who)) for who in ([1, 2], [3, 4, 5], [6])]
     left_out = {"holdout": integers([7, 8, 9, 10]), "cap": integers([50])}
@@ -562,6 +573,7 @@ def test_silence_is_judged_by_the_channels_of_every_variant(
 
 
 @pytest.mark.parametrize("campaign_id", [17, 18])
+@pytest.mark.promise("honest/unknowable")
 def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, campaign_id: int) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
     strange = (
@@ -576,19 +588,19 @@ def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, c
 def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
     store(ledger, [event(key, "delivery", device) for device in range(1, 11)])
-    post_backs, overtaken = ledger.post_backs, []
-    store_fold = post_backs.store_fold
+    returns, overtaken = ledger.returns, []
+    store_fold = returns.store_fold
 
     def overtake(mine: Fold) -> bool:
         if not overtaken:
             overtaken.append(mine)
-            post_backs.store_fold = store_fold  # type: ignore[method-assign]
+            returns.store_fold = store_fold  # type: ignore[method-assign]
             fold(ledger, run=1)  # the other process, a little ahead of this one
         return store_fold(mine)
 
-    post_backs.store_fold = overtake  # type: ignore[method-assign]
+    returns.store_fold = overtake  # type: ignore[method-assign]
     assert reconcile(ledger, KEY).verdicts["delivered"] == 10
-    assert post_backs.unfolded() == []
+    assert ledger.post_backs.unfolded() == []
 
 
 def test_a_launch_with_a_waiting_dispatch_is_not_settled(ledger: Ledger) -> None:
@@ -609,6 +621,7 @@ _EVENTS = st.lists(
 
 @given(events=_EVENTS, data=st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.promise("honest/verdict")
 def test_order_repetition_and_splitting_change_no_verdict(
     tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], data: st.DataObject
 ) -> None:
@@ -640,3 +653,174 @@ def _figures_after(
         return reconcile(ledger, KEY, now=NOW)
     finally:
         ledger.close()
+
+
+def test_a_launch_is_changed_once_the_service_has_sent(ledger: Ledger) -> None:
+    launch(ledger, platforms={}, campaign=at_six(EMAIL, "UTC"))
+    six, moment = datetime(2026, 3, 2, 18, tzinfo=UTC), timedelta(seconds=1)
+    for _ in range(2):
+        reconcile(ledger, KEY, now=six - 2 * moment)
+    assert ledger.verdicts.changed(six - moment) == []
+    assert ledger.verdicts.changed(six) == [KEY]
+    reconcile(ledger, KEY, now=six)
+    assert ledger.verdicts.changed(six) == []
+
+
+def test_the_first_report_of_a_launch_is_made_again(ledger: Ledger) -> None:
+    launch(ledger)
+    reconcile(ledger, KEY, now=NOW)
+    assert ledger.verdicts.changed(NOW) == [KEY]
+    reconcile(ledger, KEY, now=NOW)
+    assert ledger.verdicts.changed(NOW) == []
+
+
+class Meanwhile:
+    """A request that was in flight, or in doubt, and what happens to it while the first report is being made."""
+
+    def __init__(self, ledger: Ledger, how: str) -> None:
+        self._ledger, self._how = ledger, how
+        taken = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+        assert taken is not None
+        self._claim = taken
+        if how != "in flight":
+            assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+
+    def __call__(self) -> None:
+        if self._how == "a person decides":
+            key = self._claim.dispatch_key
+            assert self._ledger.dispatches.resolve(key, "write_off", "ann", "seen", NOW)
+        elif self._how == "the launch is stopped":
+            assert self._ledger.decisions.decide(KEY, "stopped", "ann", None, now=NOW)
+        else:
+            self._ledger.dispatches.record(self._claim, Accepted(200, 17), NOW)
+
+
+@pytest.mark.parametrize("reader", ["dispatches.segments", "returns.timeline", "verdicts.store"])
+@pytest.mark.parametrize("how", ["in flight", "a late answer", "a person decides", "the launch is stopped"])
+def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
+    ledger: Ledger, how: str, reader: str
+) -> None:
+    launch(ledger, segment_size=5, platforms={}, campaign=EMAIL, outcomes=[Accepted(200, 17)])
+    happen = Meanwhile(ledger, how)
+    part = getattr(ledger, reader.split(".", maxsplit=1)[0])
+    read = getattr(part, reader.split(".")[1])
+
+    def read_late(*given: Any, **more: Any) -> Any:
+        delattr(part, read.__name__)
+        if reader != "dispatches.segments":
+            happen()
+            return read(*given, **more)
+        found = list(read(*given, **more))
+        happen()
+        return found
+
+    setattr(part, read.__name__, read_late)
+    first = reconcile(ledger, KEY, now=NOW)
+    assert first.verdicts["in_doubt"] == 5
+    assert first.dispatches == {"accepted": 1, "in_flight" if how == "in flight" else "in_doubt": 1}
+    assert ledger.verdicts.changed(NOW) == [KEY]
+    second = reconcile(ledger, KEY, now=NOW)
+    assert second.state == ("stopped" if how == "the launch is stopped" else "released")
+    assert second.dispatches == ledger.dispatches.states(KEY)
+    assert ledger.verdicts.changed(NOW) == []
+
+
+def test_of_two_processes_that_make_the_first_report_none_hides_what_happened(ledger: Ledger) -> None:
+    launch(ledger, segment_size=5, platforms={}, campaign=EMAIL, outcomes=[Accepted(200, 17)])
+    happen = Meanwhile(ledger, "in flight")
+    timeline = ledger.returns.timeline
+
+    def overtaken(launch_key: str) -> list[tuple[datetime, int, int]]:
+        ledger.returns.timeline = timeline  # type: ignore[method-assign]
+        happen()
+        reconcile(ledger, KEY, now=NOW)  # the other process, which began later
+        return timeline(launch_key)
+
+    ledger.returns.timeline = overtaken  # type: ignore[method-assign]
+    assert reconcile(ledger, KEY, now=NOW).dispatches == {"accepted": 1, "in_flight": 1}
+    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert reconcile(ledger, KEY, now=NOW).dispatches == {"accepted": 2}
+    assert ledger.verdicts.changed(NOW) == []
+
+
+_HAPPENINGS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("came"), st.integers(0, 2), st.integers(1, 11)
+        ),  # dispatch, device: 11 is a stranger
+        st.tuples(st.just("decided"), st.sampled_from(["held", "released", "stopped"]), st.just(0)),
+        st.tuples(
+            st.just("requested"),
+            st.sampled_from([Accepted(200, 17), Refused(400, "no"), NotProcessed("later"), InDoubt("reset")]),
+            st.just(0),
+        ),
+        st.tuples(st.just("crashed"), st.just(0), st.just(0)),
+        st.tuples(st.just("resolved"), st.sampled_from(["resend", "write_off"]), st.integers(0, 2)),
+        st.tuples(st.just("reconciled"), st.just(0), st.just(0)),
+        st.tuples(st.just("waited"), st.just(0), st.just(0)),
+    ),
+    max_size=15,
+)
+
+
+@given(happenings=_HAPPENINGS)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_launches_are_changed_where_their_report_would_differ_and_where_something_happened(
+    tmp_path: Path, migrated_file: Path, happenings: list[tuple[str, Any, int]]
+) -> None:
+    for old in tmp_path.glob("*.db*"):
+        old.unlink()
+    ledger = Ledger(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'property.db')}")
+    now = NOW
+    try:
+        outcomes = [Accepted(200, 17), InDoubt("no answer")]
+        keys = launch(ledger, platforms={}, campaign=at_six(EMAIL, "UTC"), segment_size=4, outcomes=outcomes)
+        reconcile(ledger, KEY, now=now)
+        reconcile(ledger, KEY, now=now)  # a first report is made again
+        happened = False
+        for what, which, device in happenings:
+            if what == "reconciled":
+                reconcile(ledger, KEY, now=now)
+                happened = False
+            elif what == "waited":
+                happened |= now < datetime(2026, 3, 2, 18, tzinfo=UTC) <= now + timedelta(hours=5)
+                now += timedelta(hours=5)
+            else:
+                happened |= _happens(ledger, keys, what, which, device, now)
+            is_changed = ledger.verdicts.changed(now) == [KEY]
+            assert is_changed == happened
+            if not is_changed:
+                assert _would_be(ledger, tmp_path, now) == replace(ledger.verdicts.figures(KEY), as_of=NOW)
+    finally:
+        ledger.close()
+
+
+def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device: int, now: datetime) -> bool:
+    """Let something happen to the launch, and say whether it did."""
+    if what == "came":
+        store(ledger, [event(keys[which], "open", device, at=now)])
+        return fold(ledger, now=now) == 1
+    if what == "decided":
+        return ledger.decisions.decide(KEY, which, "ann", None, now=now)
+    if what == "resolved":
+        return ledger.dispatches.resolve(keys[device], which, "ann", "why not", now)
+    taken = ledger.dispatches.claim(KEY, worker="w", now=now, lease=LEASE)
+    if what == "crashed":
+        return ledger.dispatches.expire_leases(KEY, now + 2 * LEASE) > 0
+    if taken is not None:
+        ledger.dispatches.record(taken, which, now)
+    return taken is not None
+
+
+def _would_be(ledger: Ledger, folder: Path, now: datetime) -> Figures:
+    """Give what a report made now would show, and leave the ledger as it is."""
+    with sqlite3.connect(folder / "property.db") as source, sqlite3.connect(folder / "copy.db") as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    copy = Ledger(f"sqlite:///{folder / 'copy.db'}")
+    try:
+        reconcile(copy, KEY, now=now)
+        return replace(copy.verdicts.figures(KEY), as_of=NOW)
+    finally:
+        copy.close()

@@ -3,7 +3,7 @@ import json
 import re
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +15,11 @@ from sendoff.figures import VERDICTS, Figures, share
 from sendoff.picture import points_of
 from sendoff.report import as_json, as_picture, as_table, as_text
 
-START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+from ..sample_report import START, WHOLE  # noqa: TID252  # tests have no other name
 
 
-def figures(**changes: object) -> Figures:
-    return replace(
-        Figures(
-            launch_key="0f" * 16,
-            campaign="lapsed_buyers",
-            period="2026-03-01T09:00:00+00:00",
-            as_of=START + timedelta(hours=1),
-            rows=1_030,
-            dropped={"null": 10, "duplicate": 20},
-            audience=1_000,
-            segments=4,
-            dispatches={"accepted": 3, "in_doubt": 1},
-            verdicts={
-                "engaged": 200,
-                "delivered": 300,
-                "missing": 50,
-                "unknowable": 200,
-                "in_doubt": 250,
-                "not_sent": 0,
-            },
-            by_platform={
-                "android": {"engaged": 100, "unknowable": 200},
-                "chrome": {"engaged": 100, "delivered": 300, "missing": 50, "in_doubt": 250},
-            },
-            anomalies={"unexpected": 1, "forged": 0, "late": 0, "duplicate": 7, "unreadable": 2},
-            post_backs={"delivery": 400, "open": 210},
-            timeline=tuple((START + timedelta(minutes=m), 100 - m, 2 * m) for m in range(30)),
-        ),
-        **changes,
-    )
+def figures(**changes: Any) -> Figures:
+    return replace(WHOLE, **changes)
 
 
 def test_figures_survive_json() -> None:
@@ -56,7 +28,7 @@ def test_figures_survive_json() -> None:
 
 
 def test_figures_of_before_are_still_read() -> None:
-    new = ("state", "is_chosen_by_service", "is_sent_again", "not_sent_because", "by_variant")
+    new = ("state", "is_chosen_by_service", "is_sent_again", "not_sent_because", "by_variant", "untold")
     stored = {name: value for name, value in figures().to_json().items() if name not in new}
     assert Figures.from_json(stored) == figures()
     del stored["audience"]
@@ -64,6 +36,7 @@ def test_figures_of_before_are_still_read() -> None:
         Figures.from_json(stored)
 
 
+@pytest.mark.promise("honest/sums")
 def test_figures_say_what_is_unaccounted_for() -> None:
     assert (figures().unaccounted_rows, figures().unaccounted_identifiers) == (0, 0)
     assert figures(rows=1_033).unaccounted_rows == 3
@@ -113,6 +86,7 @@ def test_the_text_shows_why_people_were_not_sent_to() -> None:
     assert lines[under + 3].split()[:2] == ["=", "1,000"]
 
 
+@pytest.mark.promise("honest/sums")
 def test_the_text_shows_a_sum_of_verdicts() -> None:
     lines = section(as_text(figures()), "What became of the audience")
     *verdicts, audience = (numbers(line)[0] for line in lines[:7])
@@ -124,11 +98,51 @@ def test_the_text_bounds_how_many_were_reached() -> None:
     assert "Reached: at least 500 (50.0 %), at most 950 (95.0 %)." in as_text(figures())
 
 
+def test_the_text_says_how_many_were_reached_of_those_who_are_not_held_out() -> None:
+    verdicts = {"engaged": 500, "unknowable": 250, "not_sent": 250}
+    text = as_text(figures(verdicts=verdicts, not_sent_because={"held out": 200, "refused": 50}))
+    assert "Reached: at least 500 (50.0 %), at most 750 (75.0 %)." in text
+    assert "Of the 800 who are not held out: at least 62.5 %, at most 93.8 %." in text
+    assert "held out" not in as_text(figures())
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "shown"),
+    [
+        ({"engaged": 1, "delivered": 1, "missing": 1}, ["33.3 %"] * 3),
+        ({"engaged": 2, "delivered": 2, "missing": 3}, ["28.6 %", "28.6 %", "42.9 %"]),
+    ],
+)
+def test_shares_that_rounding_keeps_from_adding_up_say_so(verdicts: dict[str, int], shown: list[str]) -> None:
+    text = as_text(figures(verdicts=verdicts, audience=sum(verdicts.values())))
+    lines = section(text, "What became of the audience")
+    assert re.findall(r"\d+\.\d %", " ".join(lines[:3])) == shown
+    found = re.search(r"so that they sum to (\d+\.\d) %", " ".join(text.split()))
+    assert found is not None
+    assert float(found[1]) == pytest.approx(sum(float(each.removesuffix(" %")) for each in shown))
+    assert "is rounded" not in as_text(figures())
+
+
+def test_who_is_in_doubt_since_a_request_is_under_way_is_told_so() -> None:
+    under_way = figures(dispatches={"accepted": 3, "in_flight": 1})
+    assert "no clear answer, or is still under way, and" in " ".join(as_text(under_way).split())
+    assert "under way" not in as_text(figures())
+
+
 def test_the_text_says_what_cannot_be_known_and_why() -> None:
     why = " ".join(section(as_text(figures()), "What cannot be known, and why"))
     assert "200 unknowable" in why
     assert "(android 200)" in " ".join(why.split())
     assert "250 in doubt" in why
+
+
+def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
+    verdicts = {"delivered": 600, "unknowable": 400}
+    why = " ".join(as_text(figures(verdicts=verdicts, untold=("open",))).split())
+    assert "How many engaged is not measured: post-backs of opens were not asked for" in why
+    assert "The 0 is not a count of them." in why
+    assert "How many delivered" not in why
+    assert "not measured" not in as_text(figures())
 
 
 def test_the_text_is_silent_about_doubts_where_there_are_none() -> None:
@@ -242,6 +256,7 @@ def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means()
         ({"verdicts": {"engaged": 999}}, "DOES NOT ADD UP: 1 identifier without a verdict"),
     ],
 )
+@pytest.mark.promise("honest/sums")
 def test_sums_that_do_not_add_up_are_said_aloud(changes: dict[str, Any], words: str) -> None:
     assert words in as_text(figures(**changes))
     assert not as_json(figures(**changes))["adds_up"]

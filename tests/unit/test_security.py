@@ -88,6 +88,7 @@ def rows(source: str | sa.Engine, sql: str) -> list[dict[str, Any]]:
         ("-- \rSELECT 1 /*\nATTACH DATABASE '{trace}' AS other -- */", "begins with -"),
     ],
 )
+@pytest.mark.promise("private/reads")
 def test_what_is_not_one_query_is_refused_before_it_reaches_the_warehouse(
     shop: str | sa.Engine, tmp_path: Path, sql: str, found: str
 ) -> None:
@@ -108,6 +109,7 @@ def test_what_is_not_one_query_is_refused_before_it_reaches_the_warehouse(
         "SELECT load_extension('anything') AS n",
     ],
 )
+@pytest.mark.promise("private/reads")
 def test_a_query_that_would_write_or_load_code_is_refused_by_the_warehouse(
     shop: str | sa.Engine, sql: str
 ) -> None:
@@ -157,6 +159,7 @@ def campaign_folder(tmp_path: Path, text: str) -> Path:
     ],
 )
 @pytest.mark.parametrize("place", ["title: {value}", "channels: {value}", "{value}", "? {value}\n: 1"])
+@pytest.mark.promise("private/reads")
 def test_a_campaign_file_constructs_nothing(tmp_path: Path, place: str, value: str) -> None:
     trace = tmp_path / "trace"
     folder = campaign_folder(tmp_path, place.format(value=value.format(trace=trace)))
@@ -284,6 +287,7 @@ def assert_tells_nothing(said: str, secret: str) -> None:
     headers=HEADERS,
     cut=st.integers(0, 60),
 )
+@pytest.mark.promise("private/secrets")
 def test_no_failed_login_tells_the_client_secret(
     secret: str, status: int, place: str, form: str, headers: dict[str, str], cut: int
 ) -> None:
@@ -305,6 +309,7 @@ def test_no_failed_login_tells_the_client_secret(
     form=st.sampled_from(sorted(ECHOED)),
     headers=HEADERS,
 )
+@pytest.mark.promise("private/secrets")
 def test_no_outcome_of_a_request_tells_the_token(
     token: str, status: int, place: str, form: str, headers: dict[str, str]
 ) -> None:

@@ -103,6 +103,7 @@ def expected(
 
 
 @given(people, speakers, variants, spreads, st.sampled_from([int, str]), st.integers(1, 9))
+@pytest.mark.promise("twice/apart")
 def test_everybody_is_in_one_segment_with_those_who_get_the_same(
     members: list[int],
     known: list[tuple[set[str], set[str]]],

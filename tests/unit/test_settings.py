@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sendoff.errors import SettingsError
@@ -25,6 +27,49 @@ def test_wrong_secrets_are_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS") as caught:
         load_settings()
     assert secrets not in str(caught.value)
+
+
+def test_a_setting_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("sqlite:////data/ledger.db\n")
+    (tmp_path / "secrets").write_text(",".join(SECRETS))
+    monkeypatch.delenv("SENDOFF_LEDGER_URL", raising=False)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL_FILE", str(tmp_path / "ledger"))
+    monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS_FILE", str(tmp_path / "secrets"))
+    settings = load_settings()
+    assert settings.ledger() == "sqlite:////data/ledger.db"
+    assert [secret.get_secret_value() for secret in settings.post_back_secrets] == list(SECRETS)
+
+
+def test_a_setting_and_its_file_at_once_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("sqlite:////data/ledger.db")
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", "sqlite:////data/other.db")
+    monkeypatch.setenv("SENDOFF_LEDGER_URL_FILE", str(tmp_path / "ledger"))
+    with pytest.raises(SettingsError, match="SENDOFF_LEDGER_URL and SENDOFF_LEDGER_URL_FILE are both set"):
+        load_settings()
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "ledger"
+    if content:
+        path.write_bytes(content)
+    monkeypatch.delenv("SENDOFF_LEDGER_URL", raising=False)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL_FILE", str(path))
+    with pytest.raises(SettingsError, match=f"SENDOFF_LEDGER_URL_FILE: cannot read {path}"):
+        load_settings()
+
+
+def test_wrong_secrets_of_a_file_are_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").write_text("short-secret")
+    monkeypatch.delenv("SENDOFF_POST_BACK_SECRETS", raising=False)
+    monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS_FILE", str(tmp_path / "secrets"))
+    with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS: each secret needs") as caught:
+        load_settings()
+    assert "short-secret" not in str(caught.value)
 
 
 def test_settings_do_not_print_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,46 @@ def test_the_smallest_of_many_are_found_over_all_blocks() -> None:
     chosen = smallest(everybody, "size limit", 1_234_567)
     assert len(chosen) == 1_234_567
     assert positions(chosen, "size limit").max() < positions(everybody - chosen, "size limit").min()
+
+
+@given(sets, salts, st.integers(0, 70), st.sampled_from([2, 20]))
+def test_the_smallest_of_people_who_are_all_in_one_share_are_as_exact(
+    people: Identifiers, salt: str, size: int, percent: int
+) -> None:
+    crowd = below(people, salt, percent)
+    in_order = sorted(crowd, key=lambda each: as_documented(each, salt))
+    assert set(smallest(crowd, salt, size)) == set(in_order[:size])
+
+
+@pytest.mark.parametrize("size", [1, 700, 1_500])
+def test_the_smallest_are_exact_where_positions_are_not_spread_as_chance_would(size: int) -> None:
+    """The share that so many people should be of all positions says nothing of these."""
+    crowd = split(MANY, "spring", [40, 1.7, 58.3])[1]
+    expected = np.sort(crowd.values()[np.argsort(positions(crowd, "spring"))[:size]])
+    assert np.array_equal(smallest(crowd, "spring", size).values(), expected)
+
+
+@pytest.mark.parametrize(
+    "people",
+    [
+        integers(np.arange(1, 3_000_001)),
+        integers(np.arange(1, 3_000_001) * 3),  # most numbers of a stretch are no members
+        integers(np.arange(1, 1_500_001) * 50),
+        integers(np.concatenate([np.arange(2**32 - 99_999, 2**32 + 99_999), np.arange(1, 2**62, 2**46)])),
+    ],
+    ids=["close together", "every third", "far apart", "of all kinds"],
+)
+@pytest.mark.parametrize("shares", [[5, 95], [0, 33.3, 0, 66.7], [0.01, 99, 0.99], [60, 60, 60]])
+def test_shares_of_many_are_those_of_each_ones_position(people: Identifiers, shares: list[float]) -> None:
+    found = positions(people, "spring")
+    *first, rest = split(people, "spring", shares)
+    start, total = 0, Fraction(0)
+    for share, percent in zip(first, shares, strict=False):
+        total += Fraction(str(percent))
+        end = ceil(total * 2**64 / 100)
+        assert np.array_equal(share.values(), people.values()[(start <= found) & (found < end)])
+        start = end
+    assert np.array_equal(rest.values(), people.values()[found >= start])
 
 
 @pytest.mark.parametrize("people", [MANY, MANY_TEXTS], ids=["numbers", "texts"])

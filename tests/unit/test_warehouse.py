@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -18,7 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from sendoff.audience import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
-from sendoff.warehouse import read
+from sendoff.warehouse import Cursors, Source, read
 
 END = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 
@@ -40,19 +41,53 @@ def sqlite(database: Path) -> str:
     return f"sqlite:///{database}"
 
 
-@pytest.fixture(params=["sqlite", "sqlite through sqlalchemy", "postgresql", "postgresql through sqlalchemy"])
-def source(request: pytest.FixtureRequest, sqlite: str) -> Iterator[str | sa.Engine]:
+WAYS = (
+    "sqlite",
+    "sqlite through sqlalchemy",
+    "postgresql",
+    "postgresql through sqlalchemy",
+    "postgresql through cursors",
+    "duckdb",
+)
+
+
+@pytest.fixture(params=WAYS)
+def source(request: pytest.FixtureRequest, tmp_path: Path, sqlite: str) -> Iterator[Source]:
     """Each way to read the same 1,000 rows."""
     url = sqlite
+    if request.param == "duckdb":
+        yield _duckdb(tmp_path / "ware house.duckdb")
+        return
     if request.param.startswith("postgresql"):
         url = request.getfixturevalue("postgres_url")
         _fill(url)
-    if not request.param.endswith("sqlalchemy"):
+    if request.param.endswith("sqlalchemy"):
+        engine = sa.create_engine(url, poolclass=NullPool)
+        yield engine
+        engine.dispose()
+    elif request.param.endswith("cursors"):
+        yield cursors_of(url)
+    else:
         yield url
-        return
-    engine = sa.create_engine(url, poolclass=NullPool)
-    yield engine
-    engine.dispose()
+
+
+def cursors_of(url: str) -> Cursors:
+    address = sa.make_url(url)
+    uri = address.set(drivername="postgresql").render_as_string(hide_password=False)
+    return Cursors(lambda: psycopg.connect(uri), "%s", address)
+
+
+def _duckdb(file: Path) -> str:
+    try:
+        import duckdb
+    except ImportError:
+        pytest.skip("wants DuckDB: pip install '.[duckdb]'")
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(
+            "CREATE TABLE devices AS SELECT n AS device_id, [NULL, 'android', 'ios'][1 + (n + 1) % 3] AS platform, "
+            "TIMESTAMPTZ '2026-03-01 00:00:00Z' + to_days((n % 9)::INTEGER) AS seen FROM range(1, 1001) t(n)"
+        )
+    return f"duckdb:///{file}"
 
 
 def _fill(url: str) -> None:
@@ -71,24 +106,24 @@ def _fill(url: str) -> None:
     engine.dispose()
 
 
-def rows(source: str | sa.Engine, sql: str, **options: Any) -> list[dict[str, Any]]:
+def rows(source: Source, sql: str, **options: Any) -> list[dict[str, Any]]:
     with read(source, sql, **options) as batches:
         return [row for batch in batches for row in batch.to_pylist()]
 
 
-def refusal(source: str | sa.Engine, sql: str, **options: Any) -> str:
+def refusal(source: Source, sql: str, **options: Any) -> str:
     with pytest.raises((QueryError, AudienceError)) as caught:
         rows(source, sql, **options)
     assert caught.value.__context__ is None or "the warehouse said" in str(caught.value.__context__)
     return str(caught.value)
 
 
-def test_each_way_gives_the_same_rows(source: str | sa.Engine) -> None:
+def test_each_way_gives_the_same_rows(source: Source) -> None:
     found = rows(source, "SELECT device_id, platform FROM devices ORDER BY device_id")
     assert found == [{"device_id": n, "platform": ("android", "ios", None)[n % 3]} for n in range(1, 1_001)]
 
 
-def test_each_way_gives_the_same_audience(source: str | sa.Engine) -> None:
+def test_each_way_gives_the_same_audience(source: Source) -> None:
     with read(
         source, "SELECT device_id, platform FROM devices WHERE device_id <= 9", batch_rows=2
     ) as batches:
@@ -100,20 +135,20 @@ def test_each_way_gives_the_same_audience(source: str | sa.Engine) -> None:
     }
 
 
-def test_rows_come_in_many_batches(source: str | sa.Engine) -> None:
+def test_rows_come_in_many_batches(source: Source) -> None:
     with read(source, "SELECT device_id FROM devices", batch_rows=100) as batches:
         sizes = [batch.num_rows for batch in batches]
     assert sum(sizes) == 1_000
     assert max(sizes) <= 200
 
 
-def test_a_query_without_rows_still_gives_its_columns(source: str | sa.Engine) -> None:
+def test_a_query_without_rows_still_gives_its_columns(source: Source) -> None:
     with read(source, "SELECT device_id, platform FROM devices WHERE device_id < 0") as batches:
         [only] = batches
     assert (only.num_rows, only.schema.names) == (0, ["device_id", "platform"])
 
 
-def test_times_of_a_period_are_compared_in_utc(source: str | sa.Engine) -> None:
+def test_times_of_a_period_are_compared_in_utc(source: Source) -> None:
     sql = "SELECT count(*) AS n FROM devices WHERE seen >= :period_start AND seen < :period_end"
     midnight = datetime(2026, 3, 2, 2, tzinfo=timezone(timedelta(hours=2)))
     parameters = {"period_start": midnight, "period_end": midnight + timedelta(days=1), "unused": 1}
@@ -123,35 +158,35 @@ def test_times_of_a_period_are_compared_in_utc(source: str | sa.Engine) -> None:
 @pytest.mark.parametrize(
     "value", ["plain", "o'clock", "back\\slash' --", "a\\:b:c:", ":period_end", "", 7, -7]
 )
-def test_a_parameter_arrives_as_it_is(source: str | sa.Engine, value: str | int) -> None:
+def test_a_parameter_arrives_as_it_is(source: Source, value: str | int) -> None:
     cast = "TEXT" if isinstance(value, str) else "BIGINT"
     assert rows(source, f"SELECT CAST(:value AS {cast}) AS given", parameters={"value": value}) == [
         {"given": value}
     ]
 
 
-def test_a_colon_in_a_text_or_a_comment_is_no_parameter(source: str | sa.Engine) -> None:
+def test_a_colon_in_a_text_or_a_comment_is_no_parameter(source: Source) -> None:
     sql = "SELECT ':value' AS a, ':smile: 12:30 it''s :x' AS b, /* :y */ :value AS c, '\\:' AS d -- :z"
     found = {"a": ":value", "b": ":smile: 12:30 it's :x", "c": 5, "d": "\\:"}
     assert rows(source, sql, parameters={"value": 5}) == [found]
 
 
-def test_a_parameter_may_be_named_often_and_in_a_comment(source: str | sa.Engine) -> None:
+def test_a_parameter_may_be_named_often_and_in_a_comment(source: Source) -> None:
     sql = "SELECT 1 AS n -- up to :value\nWHERE CAST(:value AS TEXT) = 'x' AND CAST(:value AS TEXT) <> 'y' -- the end"
     assert rows(source, sql, parameters={"value": "x"}) == [{"n": 1}]
 
 
 @pytest.mark.parametrize("end", [";", " ;\n", "\n-- a comment"])
-def test_a_query_may_end_in_many_ways(source: str | sa.Engine, end: str) -> None:
+def test_a_query_may_end_in_many_ways(source: Source, end: str) -> None:
     assert rows(source, f"SELECT 5 AS n{end}") == [{"n": 5}]
 
 
-def test_an_unknown_parameter_is_named_beside_the_known_ones(source: str | sa.Engine) -> None:
+def test_an_unknown_parameter_is_named_beside_the_known_ones(source: Source) -> None:
     message = refusal(source, "SELECT :perod_end", parameters={"period_end": END, "period_start": END})
     assert "names :perod_end, but its parameters are :period_end, :period_start" in message
 
 
-def test_a_datetime_without_a_time_zone_is_refused(source: str | sa.Engine) -> None:
+def test_a_datetime_without_a_time_zone_is_refused(source: Source) -> None:
     naive = END.replace(tzinfo=None)
     assert "without a time zone" in refusal(source, "SELECT :period_end", parameters={"period_end": naive})
 
@@ -164,11 +199,11 @@ def test_a_datetime_without_a_time_zone_is_refused(source: str | sa.Engine) -> N
         ("SELECT device_id\nFROM devices\nWHER true", "syntax error"),
     ],
 )
-def test_an_error_of_the_query_is_shown_with_its_names(source: str | sa.Engine, sql: str, kept: str) -> None:
+def test_an_error_of_the_query_is_shown_with_its_names(source: Source, sql: str, kept: str) -> None:
     assert kept in refusal(source, sql)
 
 
-def test_an_empty_query_is_refused(source: str | sa.Engine) -> None:
+def test_an_empty_query_is_refused(source: Source) -> None:
     assert refusal(source, " ;\n") == "the query is empty"
 
 
@@ -180,18 +215,18 @@ def test_an_empty_query_is_refused(source: str | sa.Engine) -> None:
         "DROP TABLE devices",
     ],
 )
-def test_a_query_cannot_write(source: str | sa.Engine, sql: str) -> None:
+def test_a_query_cannot_write(source: Source, sql: str) -> None:
     refusal(source, sql)
     assert rows(source, "SELECT count(*) AS n FROM devices") == [{"n": 1_000}]
 
 
-def test_a_reader_may_stop_in_the_middle(source: str | sa.Engine) -> None:
+def test_a_reader_may_stop_in_the_middle(source: Source) -> None:
     with read(source, "SELECT device_id FROM devices", batch_rows=10) as batches:
         assert next(batches).num_rows
     assert len(rows(source, "SELECT device_id FROM devices")) == 1_000
 
 
-def test_an_error_of_the_reader_is_not_taken_for_one_of_the_query(source: str | sa.Engine) -> None:
+def test_an_error_of_the_reader_is_not_taken_for_one_of_the_query(source: Source) -> None:
     def store(batches: Iterator[pa.RecordBatch]) -> None:
         next(batches)
         raise OSError("disk full")
@@ -253,6 +288,14 @@ def test_types_that_are_no_whole_numbers_are_refused_with_the_cure(
         build_audience(batches)
 
 
+@pytest.mark.parametrize("type_", ["smallint", "integer", "bigint", "text", "varchar(9)"])
+def test_types_that_identify_people_in_postgresql(postgres: str | sa.Engine, type_: str) -> None:
+    column = "external_id" if type_ in ("text", "varchar(9)") else "device_id"
+    with read(postgres, f"SELECT CAST(n AS {type_}) AS {column} FROM generate_series(1, 5) n") as batches:
+        made = build_audience(batches)
+    assert [str(each) for each in made.identifiers] == ["1", "2", "3", "4", "5"]
+
+
 def test_text_after_a_column_that_began_with_nulls_is_read(postgres: str | sa.Engine) -> None:
     sql = "SELECT CASE WHEN n > 500 THEN 'id' || n END AS external_id FROM generate_series(1, 1000) n"
     with read(postgres, sql, batch_rows=50) as batches:
@@ -277,6 +320,7 @@ def test_without_its_driver_postgresql_is_read_through_sqlalchemy(
 
 
 @pytest.mark.parametrize("through", ["adbc", "sqlalchemy"])
+@pytest.mark.promise("private/secrets")
 def test_a_password_is_in_no_error(postgres_url: str, through: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if through == "sqlalchemy":
         monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)

@@ -33,7 +33,7 @@ _GSM = frozenset(
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 _GSM_TWICE = frozenset("\f^{}\\[~]|€")  # behind an escape, so each counts twice
-_TAG = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_TAG = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}", re.DOTALL)  # not past the next: many without an end take long
 _PICTURELESS = frozenset({"firefox", "safari"})
 _UNREPORTED = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH})
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sendoff.campaign.values import Int32, Text, Value, problem, shown
+from sendoff.campaign.values import ConnectionName, Int32, Text, Value, problem, shown
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
@@ -44,7 +44,7 @@ class QueryExclusion(_Exclusion):
 
     kind: Literal["query"] = "query"
     file: FileName = Field(description="A file in the campaign's folder with the query, such as returned.sql")
-    warehouse: Text | None = Field(
+    warehouse: ConnectionName | None = Field(
         None, description="Airflow connection that it runs on; default the campaign's warehouse"
     )
 
@@ -109,8 +109,13 @@ class Holdout(Value):
 
 
 class AudienceRules(Value):
-    """Who of the query's people is left out."""
+    """How the query's people are read, and who of them is left out."""
 
+    parts: Annotated[int, Field(ge=1, le=32, strict=True)] | None = Field(
+        None,
+        description="In how many parts, at the same time, audience.sql is read: each gives the rows of :part (from 0) "
+        "of :parts",
+    )
     exclude: tuple[Exclusion, ...] = Field((), description="Exclusions, in the order in which they count")
     priority: Priority | None = Field(None, description="Rank among the campaigns of one day")
     cap: Cap | None = Field(None, description="Most messages for a person in some days")

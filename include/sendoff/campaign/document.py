@@ -14,15 +14,19 @@ from typing import Any
 
 import yaml
 
+from sendoff.campaign.files import MOST_YAML, UnfitFileError, read_text
+
 Place = tuple[str | int, ...]
 
 _HINTS = (
     (r"'\t' that cannot start", "indent with spaces, not tabs"),
     ("that cannot start any token", "quote a text that begins with this character"),
     ("mapping values are not allowed here", "quote a text that holds ': ', or mend the indentation"),
-    ("<block end>, but found '<scalar>'", "quote a text that begins with {, with [ or with a quote"),
     ("but found '<block mapping start>'", "begin the fields of a mapping in the same column"),
+    ("expected <block end>, but found", "quote a text that begins with {, with [ or with a quote"),
 )
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of pairs
+_MOST_NODES = 10_000  # names and values, each of which takes time
 _DEEPEST = 50  # levels, far more than a campaign needs
 
 
@@ -56,7 +60,7 @@ def read_document(path: Path) -> Document:
     """Read a file; what YAML itself finds wrong is among the document's problems."""
     document = Document()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, "YAML", MOST_YAML)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -68,12 +72,8 @@ def read_document(path: Path) -> Document:
             loader.dispose()
     except FileNotFoundError:
         document.problems.append(Problem(None, "", "found no such file; allowed: a campaign"))
-    except OSError as error:
-        document.problems.append(
-            Problem(None, "", f"found a file that cannot be read ({error.strerror}); allowed: YAML in UTF-8")
-        )
-    except UnicodeDecodeError:
-        document.problems.append(Problem(1, "", "found bytes that are not UTF-8; allowed: UTF-8"))
+    except UnfitFileError as error:
+        document.problems.append(Problem(None, "", str(error)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         text = f"not YAML: {error.problem}{_hint(error.problem or '')}"
@@ -90,7 +90,12 @@ def _hint(words: str) -> str:
 def dotted(place: Place) -> str:
     """Write a place as people do: ``channels.web_push.browsers[1]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-    return text.removeprefix(".")
+    return storable(text.removeprefix("."))
+
+
+def storable(text: str) -> str:
+    """Give a text with a question mark for each character that no database takes."""
+    return _UNSTORABLE.sub("?", text)
 
 
 class _Loader(yaml.SafeLoader):
@@ -98,6 +103,7 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML has it
     depth = 0
+    nodes = 0
 
     def fetch_more_tokens(self) -> None:
         """Scan on; PyYAML itself lets two errors out, of a character beyond Unicode and of a version too long."""
@@ -113,6 +119,7 @@ class _Loader(yaml.SafeLoader):
         if refusal:
             raise yaml.composer.ComposerError(None, None, refusal, event.start_mark)
         self.depth += 1
+        self.nodes += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
@@ -124,6 +131,8 @@ class _Loader(yaml.SafeLoader):
             return "tags are not used here"
         if self.depth >= _DEEPEST:
             return f"more than {_DEEPEST} levels are not used here"
+        if self.nodes >= _MOST_NODES:
+            return f"more than {_MOST_NODES} values are not used here"
         return None
 
 
@@ -160,14 +169,28 @@ class _Walk:
             self.document.lines[inner] = key_node.start_mark.line + 1
             if first is not None:
                 self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
-            if not key_node.tag.endswith(":str"):
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.document.report(
+                    inner, "found {{ or a like key; allowed: text (quote one that begins with {)"
+                )
+            elif not self.is_unstorable(key, inner) and not key_node.tag.endswith(":str"):
                 self.document.report(inner, "found a key that is no text; allowed: text (put it in quotes)")
             found[key] = self.value(value_node, inner)
         return found
 
     def scalar(self, node: yaml.Node, place: Place) -> Any:
+        if self.is_unstorable(node.value, place):
+            return None
         try:
             return self.loader.construct_object(node)
         except ValueError:  # Python reads no whole number of more than 4,300 digits
             self.document.report(place, "found a number that is too large; allowed: fewer digits")
             return None
+
+    def is_unstorable(self, text: str, place: Place) -> bool:
+        """Say whether a text holds what no database takes, and report it; YAML allows it as an escape."""
+        found = _UNSTORABLE.search(text)
+        if found:
+            code = f"\\u{ord(found[0]):04x}"
+            self.document.report(place, f"found the character {code}; allowed: those that databases take")
+        return found is not None

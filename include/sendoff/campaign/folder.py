@@ -1,4 +1,4 @@
-"""A campaign's folder: ``campaign.yaml``, and ``audience.sql`` where a query chooses the people."""
+"""A campaign's folder: ``campaign.yaml``, ``audience.sql`` where a query chooses the people, maybe ``outcome.sql``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from pydantic_core import ErrorDetails
 
 from sendoff.campaign.audience import FileExclusion, QueryExclusion
 from sendoff.campaign.document import Document, Place, Problem, read_document
+from sendoff.campaign.files import MOST_SQL, UnfitFileError, read_text
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.values import shown
 from sendoff.errors import CampaignError
+from sendoff.query import named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_OUTCOME = "outcome.sql"
 _LEADS_OUT = "{}: found a link that leads out of the campaign's folder; allowed: a file of the folder itself"
+_MOST = 50  # mistakes of a file that are told one by one
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
 _ALLOWED = {
     **dict.fromkeys(_MAPPING, "a mapping"),
@@ -38,7 +43,8 @@ _ALLOWED = {
 class CampaignFolder:
     """A campaign with its name (the folder's), its query (None: the service chooses the people) and its folder.
 
-    ``exclusion_sql``: the queries whose people are left out, by the name of their file.
+    ``exclusion_sql``: the queries whose people are left out, by the name of their file. ``outcome_sql``: the query that
+    says what people did afterwards, where the folder has one.
     """
 
     name: str
@@ -46,11 +52,26 @@ class CampaignFolder:
     audience_sql: str | None = field(repr=False)
     path: Path
     exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
+    outcome_sql: str | None = field(default=None, repr=False)
+
+    def needed_outcome_sql(self) -> str:
+        """Give the query that says what people did afterwards, or raise CampaignError where there is none."""
+        if self.outcome_sql is None:
+            raise CampaignError(f"{self.path / _OUTCOME}: found no such file; allowed: the outcome query")
+        return self.outcome_sql
 
 
 def load_campaign(folder: Path) -> CampaignFolder:
     """Read a campaign's folder, or raise one CampaignError that names everything that is wrong with it."""
     folder = folder.absolute()
+    try:
+        return _loaded(folder)
+    except OSError as error:
+        problem = error.strerror
+    raise CampaignError(f"{folder}: found a folder that cannot be read ({problem}); allowed: one that can")
+
+
+def _loaded(folder: Path) -> CampaignFolder:
     file = folder / "campaign.yaml"
     if _leads_out(file):
         raise CampaignError(_LEADS_OUT.format(file))
@@ -63,13 +84,15 @@ def load_campaign(folder: Path) -> CampaignFolder:
     ]
     audience_sql = _audience_sql(folder, campaign, problems)
     exclusion_sql = _exclusion_sql(folder, campaign, problems)
+    has_outcome = (folder / _OUTCOME).exists() or (folder / _OUTCOME).is_symlink()
+    outcome_sql = _sql(folder / _OUTCOME, "the outcome query", problems) if has_outcome else None
     if not _NAME.fullmatch(folder.name):
         problems.append(
             f"{folder}: found a folder {folder.name!r}; allowed: letters, digits, _, - and . (at most 100)"
         )
     if problems or campaign is None:
         raise CampaignError("\n".join(problems))
-    return CampaignFolder(folder.name, campaign, audience_sql, folder, exclusion_sql)
+    return CampaignFolder(folder.name, campaign, audience_sql, folder, exclusion_sql, outcome_sql)
 
 
 def campaign_schema() -> dict[str, Any]:
@@ -83,17 +106,23 @@ def campaign_schema() -> dict[str, Any]:
 
 
 def _checked(document: Document) -> Campaign | None:
-    """Check the tree; where unknown fields are all that is wrong, look again without them for broken rules."""
+    """Check the tree; where unknown fields are all that is wrong, look again without them for broken rules.
+
+    Of very many mistakes the first are told one by one, and how many there are besides.
+    """
     campaign, errors = _validated(document.tree)
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
-    if errors and len(unknown) == len(errors):
+    if errors and len(unknown) == len(errors) <= _MOST:
         errors += _validated(_without(document.tree, unknown))[1]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
-    for error in errors:
+    told, more = errors[:_MOST], errors[_MOST:]
+    for error in told:
         if error["type"] != "too_short" or not any(
-            _lies_within(other["loc"], error["loc"]) for other in errors
+            _lies_within(other["loc"], error["loc"]) for other in told
         ):
             _report(document, error, is_channel_unknown=is_channel_unknown)
+    if more:
+        document.report(more[0]["loc"], f"found {len(more)} more mistakes; allowed: none")
     return campaign
 
 
@@ -186,8 +215,13 @@ def _kinds_at(loc: Place) -> list[str]:
     return [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
 
 
+@cache
+def _schema() -> dict[str, Any]:
+    return campaign_schema()
+
+
 def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:
-    schema = campaign_schema()
+    schema = _schema()
     nodes = _variants(schema, schema["$defs"])
     for step in loc:
         inner = [inner for node in nodes for inner in _inside(node, step)]
@@ -231,7 +265,26 @@ def _audience_sql(folder: Path, campaign: Campaign | None, problems: list[str]) 
                 f"{file}: found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
             )
         return None
-    return _sql(file, "the query that gives the people", problems)
+    sql = _sql(file, "the query that gives the people", problems)
+    if campaign and sql and (problem := _parts_problem(sql, campaign.audience.parts)):
+        problems.append(f"{file}: {problem}")
+    return sql
+
+
+def _parts_problem(sql: str, parts: int | None) -> str | None:
+    """Say what is wrong where a query is read in parts and does not give them, or the other way round."""
+    named = set(named_parameters(sql))
+    if parts is None:
+        used = [f":{name}" for name in ("part", "parts") if name in named]
+        allowed = "neither, or audience.parts in campaign.yaml"
+        return f"found {' and '.join(used)} without audience.parts; allowed: {allowed}" if used else None
+    missing = [f":{name}" for name in ("part", "parts") if name not in named]
+    return (
+        f"found no {' and no '.join(missing)} beside audience.parts: {parts}; allowed: both, such as "
+        "WHERE device_id % :parts = :part, or rows come several times or not at all"
+        if missing
+        else None
+    )
 
 
 def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str]) -> dict[str, str]:
@@ -252,7 +305,10 @@ def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str])
 
 def _leads_out(file: Path) -> bool:
     """Say whether a file is a link to one outside of its folder; links inside of it are how volumes are mounted."""
-    return file.is_symlink() and not file.resolve().is_relative_to(file.parent.resolve())
+    try:
+        return file.is_symlink() and not file.resolve().is_relative_to(file.parent.resolve())
+    except RuntimeError:  # a link that leads to itself, before Python 3.13; whoever reads it is told so
+        return False
 
 
 def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
@@ -260,11 +316,11 @@ def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
         problems.append(_LEADS_OUT.format(file))
         return None
     try:
-        sql = file.read_text(encoding="utf-8")
+        sql = read_text(file, "SQL", MOST_SQL)
     except FileNotFoundError:
         problems.append(f"{file}: found no such file; allowed: {meant}")
-    except (OSError, UnicodeDecodeError):
-        problems.append(f"{file}: found a file that cannot be read; allowed: SQL in UTF-8")
+    except UnfitFileError as error:
+        problems.append(f"{file}: {error}")
     else:
         if not sql.strip():
             problems.append(f"{file}: found an empty file; allowed: {meant}")

@@ -21,12 +21,20 @@ from sendoff.campaign.values import (
     problem,
 )
 
+_LONGEST = timedelta(days=36_500)
+
 
 class Duration(Value):
     """A length of time with its unit."""
 
     length: Int32 = Field(description="How many units")
     unit: Unit = Field(description="Unit of length")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if timedelta(**{self.unit: 1}) > _LONGEST / self.length:
+            raise problem(f"{self.length} {self.unit}", f"at most {_LONGEST.days} days")
+        return self
 
     def timedelta(self) -> timedelta:
         """Give it as Python has it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,35 +12,30 @@ from pydantic_core import PydanticCustomError
 
 from sendoff.campaign.audience import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
+from sendoff.campaign.cron import PRESETS, checked_cron
 from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
 from sendoff.campaign.rules import broken_rules
 from sendoff.campaign.schedule import Keeping, Now, Once, Recurring, Schedule, Triggered
 from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.campaign.values import (
     QUERY_ZONE,
+    AssetName,
+    ConnectionName,
     Day,
     Int32,
     Language,
     Text,
     TimeZone,
     Value,
-    problem,
-    shown,
 )
 from sendoff.errors import CampaignError
 from sendoff.period import Period
 
-_CRON_FIELD = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
 _FROZEN = "frozen"
-_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
-def _cron(schedule: str) -> str:
-    fields = schedule.split()
-    if schedule not in _PRESETS and not (len(fields) == 5 and all(map(_CRON_FIELD.fullmatch, fields))):
-        found = shown(schedule) if len(fields) in (1, 5) else f"{len(fields)} fields"
-        raise problem(found, f"a cron expression of five fields, or one of {', '.join(_PRESETS)}")
-    return schedule
+def _cron(schedule: str, info: ValidationInfo) -> str:
+    return schedule if info.context == _FROZEN else checked_cron(schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ class Campaign(Value):
     post_backs: PostBacks = Field(PostBacks(), description="What the service is asked to report")
 
     audience: AudienceRules = Field(
-        AudienceRules(), description="Who of the query's people is left out, and why"
+        AudienceRules(), description="How the query's people are read, and who of them is left out"
     )
     variants: Mapping[Text, Variant] = Field(
         default={}, description="Sides of a comparison, by name: people are shared out among them by chance"
@@ -132,29 +126,37 @@ class Campaign(Value):
     approval: Approval = Field(Approval(), description="Whether a person must agree before the first request")
     report: Waiting = Field(Waiting(), description="When the report is made")
 
-    connection: Text = Field("sendoff_default", description="Airflow connection of the messaging service")
-    warehouse: Text = Field(
+    connection: ConnectionName = Field(
+        "sendoff_default", description="Airflow connection of the messaging service"
+    )
+    warehouse: ConnectionName = Field(
         "sendoff_warehouse", description="Airflow connection that the audience query runs on"
     )
     schedule: Annotated[str, AfterValidator(_cron)] | None = Field(
         None,
-        description=f"When the DAG runs: cron of five fields, or one of {', '.join(_PRESETS)}; default by hand",
+        description=f"When the DAG runs: cron of five fields, or one of {', '.join(PRESETS)}; default by hand",
         examples=["0 9 * * 1"],
     )
     schedule_time_zone: TimeZone = Field("UTC", description="IANA time zone of schedule and start")
-    after: tuple[Text, ...] = Field(
+    after: tuple[AssetName, ...] = Field(
         (), description="Names of Airflow's assets that start the DAG once all of them were renewed"
     )
     start: Day | None = Field(None, description="First day of the DAG; its first period begins then or later")
-    owner: Text = Field("sendoff", description="Owner of the DAG in Airflow")
-    tags: tuple[Text, ...] = Field((), description="Tags of the DAG in Airflow, beside sendoff")
+    owner: Annotated[Text, Field(max_length=500)] = Field(
+        "sendoff", description="Owner of the DAG in Airflow"
+    )
+    tags: tuple[Annotated[Text, Field(max_length=100)], ...] = Field(
+        (), description="Tags of the DAG in Airflow, beside sendoff"
+    )
     segment_size: Annotated[
         int, Field(ge=1, le=1_000_000, strict=True, description="Most people in one request")
     ] = 10_000
     parallelism: Annotated[
         int, Field(ge=1, le=256, strict=True, description="Tasks that send at the same time")
     ] = 4
-    pool: Text | None = Field(None, description="Airflow pool of the tasks that send")
+    pool: Annotated[Text, Field(max_length=256)] | None = Field(
+        None, description="Airflow pool of the tasks that send"
+    )
     retries: Annotated[
         int, Field(ge=0, le=100, strict=True, description="How often a task of the DAG is tried again")
     ] = 8

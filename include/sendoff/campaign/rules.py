@@ -116,6 +116,7 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
     """Of people whom the service chooses nothing is known before."""
     audience, gates = campaign.audience, campaign.gates
     needing = {
+        "audience.parts": audience.parts,
         "audience.exclude": audience.exclude,
         "audience.priority": audience.priority,
         "audience.cap": audience.cap,

@@ -148,6 +148,8 @@ _STRICT = Field(strict=True)
 _ZONE_SCHEMA = WithJsonSchema({"type": "string", "examples": ["Europe/Dublin"]})
 
 Text = Annotated[str, Field(min_length=1, strict=True)]
+ConnectionName = Annotated[Text, Field(max_length=250)]  # this and the next: what Airflow's database holds
+AssetName = Annotated[Text, Field(max_length=1500)]
 Flag = Annotated[bool, _STRICT]
 Int32 = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
 HourMinute = Annotated[

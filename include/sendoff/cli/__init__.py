@@ -7,7 +7,15 @@ import sys
 
 from rich.console import Console
 
-from sendoff.cli import campaigns, control, deployment, launches, lists  # noqa: F401 - they add their commands
+from sendoff import logs
+from sendoff.cli import (  # noqa: F401 - they add their commands
+    campaigns,
+    control,
+    deployment,
+    launches,
+    lists,
+    metrics,
+)
 from sendoff.cli.shared import app
 from sendoff.errors import SendoffError
 
@@ -16,9 +24,13 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run the command; an error of Sendoff's own is one line on standard error and exit code 1."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    is_json = False
     try:
+        is_json = logs.start()
         app()
     except SendoffError as error:
-        Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
+        if is_json:
+            logging.getLogger("sendoff").error("%s", error)
+        else:
+            Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
         sys.exit(1)

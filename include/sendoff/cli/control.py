@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -34,44 +36,72 @@ class Resolution(StrEnum):
     WRITE_OFF = "write-off"
 
 
-@app.command()
-def pause(
-    why: Why,
-    launch: MaybeLaunch = None,
-    everything: Everything = False,
-    connection: OfConnection = None,
-    ledger_url: LedgerUrl = None,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Steered:
+    """What a person steers: one launch, or where ``launch`` is None all of a connection or of the ledger; and why."""
+
+    ledger: Ledger
+    launch: str | None
+    connection: str | None
+    why: str
+
+    def __str__(self) -> str:
+        if self.launch:
+            return f"launch {self.launch} is"
+        of = f" of connection {self.connection}" if self.connection else ""
+        return f"every launch{of} is"
+
+
+def _steering(act: Callable[[_Steered], None]) -> Callable[..., None]:
+    """Make a command of what may be done with one launch, with all, or with those of a connection."""
+
+    def command(
+        why: Why,
+        launch: MaybeLaunch = None,
+        everything: Everything = False,
+        connection: OfConnection = None,
+        ledger_url: LedgerUrl = None,
+    ) -> None:
+        with _steered(ledger_url, why, launch, everything, connection) as steered:
+            act(steered)
+
+    return app.command(act.__name__, help=act.__doc__)(command)
+
+
+@contextmanager
+def _steered(
+    ledger_url: str | None, why: str, launch: str | None, everything: bool, connection: str | None
+) -> Iterator[_Steered]:
+    if sum((launch is not None, everything, connection is not None)) != 1:
+        raise SettingsError("give one of the three: a launch key, --all, or --connection NAME")
+    with opened(ledger_url) as ledger:
+        yield _Steered(ledger, None if launch is None else only_launch(ledger, launch), connection, why)
+
+
+@_steering
+def pause(steered: _Steered) -> None:
     """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
     from sendoff import control
 
-    with opened(ledger_url) as ledger:
-        if key := _chosen(ledger, launch, everything, connection):
-            control.pause(ledger, key, who(), why)
-        else:
-            control.pause_all(ledger, who(), why, connection=connection)
-    typer.echo(f"{_subject(key, connection)} paused; workers wait, and go on once it is resumed")
+    if steered.launch:
+        control.pause(steered.ledger, steered.launch, who(), steered.why)
+    else:
+        control.pause_all(steered.ledger, who(), steered.why, connection=steered.connection)
+    typer.echo(f"{steered} paused; workers wait, and go on once it is resumed")
 
 
-@app.command()
-def resume(
-    why: Why,
-    launch: MaybeLaunch = None,
-    everything: Everything = False,
-    connection: OfConnection = None,
-    ledger_url: LedgerUrl = None,
-) -> None:
+@_steering
+def resume(steered: _Steered) -> None:
     """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
     from sendoff import control
 
-    with opened(ledger_url) as ledger:
-        if key := _chosen(ledger, launch, everything, connection):
-            control.resume(ledger, key, who(), why)
-        else:
-            control.resume_all(ledger, who(), why, connection=connection)
-        brakes = ledger.brakes.on(ledger.launches.get(key).connection) if key else []
-    typer.echo(f"{_subject(key, connection)} resumed; its workers go on within half a minute")
-    for brake in brakes:
+    ledger, key = steered.ledger, steered.launch
+    if key:
+        control.resume(ledger, key, who(), steered.why)
+    else:
+        control.resume_all(ledger, who(), steered.why, connection=steered.connection)
+    typer.echo(f"{steered} resumed; its workers go on within half a minute")
+    for brake in ledger.brakes.on(ledger.launches.get(key).connection) if key else []:
         typer.echo(f"but launches are still paused ({brake.scope}) by {brake.who}: {brake.why}")
 
 
@@ -81,17 +111,28 @@ def release(
     launch: MaybeLaunch = None,
     everything: Everything = False,
     connection: OfConnection = None,
+    without_approval: Annotated[
+        bool,
+        typer.Option(
+            "--without-approval",
+            help="Also where somebody of the campaign's approval.role must agree and did not; the ledger keeps that",
+        ),
+    ] = False,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Let a launch that is held be sent, or every one that was held because something went wrong."""
     from sendoff import control
 
-    with opened(ledger_url) as ledger:
-        if key := _chosen(ledger, launch, everything, connection):
-            control.release(ledger, key, who(), why)
-            typer.echo(f"launch {key} is released; clear its tasks that failed, so that they go on")
+    if without_approval and launch is None:
+        raise SettingsError("--without-approval needs a launch: give its key, or enough of its beginning")
+    with _steered(ledger_url, why, launch, everything, connection) as steered:
+        if key := steered.launch:
+            control.release(steered.ledger, key, who(), why, without_approval=without_approval)
+            typer.echo(
+                f"launch {key} is released; clear its tasks that failed or still ask, so that they go on"
+            )
             return
-        keys = control.release_all(ledger, who(), why, connection=connection)
+        keys = control.release_all(steered.ledger, who(), why, connection=connection)
     for key in keys:
         typer.echo(f"launch {key} is released")
     if keys:
@@ -101,26 +142,19 @@ def release(
         typer.echo("no launch is held because something went wrong, so there is nothing to release")
 
 
-@app.command()
-def stop(
-    why: Why,
-    launch: MaybeLaunch = None,
-    everything: Everything = False,
-    connection: OfConnection = None,
-    ledger_url: LedgerUrl = None,
-) -> None:
+@_steering
+def stop(steered: _Steered) -> None:
     """Make no further request of a launch, or of every launch of which something is left, and never again."""
     from sendoff import control
 
-    with opened(ledger_url) as ledger:
-        if key := _chosen(ledger, launch, everything, connection):
-            control.stop(ledger, key, who(), why)
-            keys = [key]
-        else:
-            keys = control.stop_all(ledger, who(), why, connection=connection)
-        planned = {each: ledger.dispatches.states(each).get("planned", 0) for each in keys}
-    for each, count in planned.items():
-        typer.echo(f"launch {each} is stopped{_never_made(count)}")
+    ledger, key = steered.ledger, steered.launch
+    if key:
+        control.stop(ledger, key, who(), steered.why)
+        keys = [key]
+    else:
+        keys = control.stop_all(ledger, who(), steered.why, connection=steered.connection)
+    for each in keys:
+        typer.echo(f"launch {each} is stopped{_never_made(ledger.dispatches.states(each).get('planned', 0))}")
     if not key:
         typer.echo(f"stopped: {counted(len(keys), 'launch', 'launches')}")
 
@@ -178,19 +212,6 @@ def resolve(
         typer.echo(f"dispatch {key} is planned again; clear the launch's dispatch tasks if none is running")
     else:
         typer.echo(f"dispatch {key} is written off: its people stay in doubt")
-
-
-def _chosen(ledger: Ledger, launch: str | None, everything: bool, connection: str | None) -> str | None:
-    """Give the one launch that is meant, or None for all of them, or all of a connection."""
-    if sum((launch is not None, everything, connection is not None)) != 1:
-        raise SettingsError("give one of the three: a launch key, --all, or --connection NAME")
-    return None if launch is None else only_launch(ledger, launch)
-
-
-def _subject(launch_key: str | None, connection: str | None) -> str:
-    if launch_key:
-        return f"launch {launch_key} is"
-    return "every launch is" if connection is None else f"every launch of connection {connection} is"
 
 
 def _only_doubt(ledger: Ledger, prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,22 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
     with opened(ledger_url) as ledger:
         ledger.migrate()
         typer.echo(f"the ledger is up to date: {ledger.name}")
+
+
+@app.command()
+def maintain(
+    keep_days: Annotated[int, typer.Option(min=1, help="For how many days post-backs are kept")] = 90,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Forget old post-backs that every report has counted, and make the partitions of the next days."""
+    from sendoff.maintenance import maintain as keep_small
+
+    with opened(ledger_url) as ledger:
+        forgotten = keep_small(ledger, timedelta(days=keep_days))
+    typer.echo(f"{len(forgotten.days)} days and {forgotten.post_backs:,} single post-backs were forgotten")
+    for days, why in ((forgotten.needed, "is not folded or waits"), (forgotten.in_use, "was in use")):
+        for day in days:
+            typer.echo(f"{day} stays: what came then {why}")
 
 
 @app.command()

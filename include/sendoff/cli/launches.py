@@ -1,4 +1,4 @@
-"""The commands about launches as they went: reports, what became of one person, what is silent."""
+"""The commands about launches as they went: reports, verdicts, what became of one person, what is silent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,9 +21,16 @@ from sendoff.cli.shared import (
     opened,
 )
 from sendoff.errors import SettingsError
+from sendoff.figures import VERDICTS
 from sendoff.report import counted
 
+if TYPE_CHECKING:
+    from sendoff.comparison import Comparison
+    from sendoff.figures import Figures
+    from sendoff.ledger import Ledger
+
 _NEWEST = 20  # launches
+_CAMPAIGNS = Path("dags/campaigns")
 
 
 @app.command()
@@ -34,14 +41,29 @@ def report(
     picture: Annotated[
         Path | None, typer.Option(help="Also write the picture to this file (.png or .svg)")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the report as a page that stands alone")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also compare what people did afterwards: URL of the warehouse for outcome.sql",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The campaign's folder, with outcome.sql; default: dags/campaigns/NAME"),
+    ] = None,
 ) -> None:
-    """Reconcile a launch with everything that came back so far, and show the report.
+    """Reconcile a launch with everything that came back so far, and show the report; variants are compared.
 
     Without a launch it lists the newest twenty.
     """
     if launch is None:
-        if picture:
-            raise SettingsError("--picture needs a launch: give its key, or enough of its beginning")
+        for option, given in (("--picture", picture), ("--html", html), ("--outcome", outcome)):
+            if given:
+                raise SettingsError(f"{option} needs a launch: give its key, or enough of its beginning")
         _list_launches(ledger_url, as_json=as_json)
         return
     from sendoff import report as reports
@@ -49,12 +71,74 @@ def report(
 
     with opened(ledger_url) as ledger:
         figures = reconcile(ledger, only_launch(ledger, launch))
+        comparisons = _comparisons(ledger, figures, outcome, folder)
     if as_json:
-        typer.echo(json.dumps(reports.as_json(figures), indent=2))
+        typer.echo(json.dumps(reports.as_json(figures, comparisons), indent=2))
     else:
-        Console().print(reports.as_table(figures))
+        Console().print(reports.as_table(figures), *map(reports.as_comparison, comparisons))
     if picture:
         typer.echo(f"picture: {reports.as_picture(figures, picture)}", err=as_json)
+    if html:
+        from sendoff.report_page import write_html
+
+        typer.echo(f"page: {write_html(figures, html, comparisons)}", err=as_json)
+
+
+def _comparisons(
+    ledger: Ledger, figures: Figures, outcome: str | None, folder: Path | None
+) -> list[Comparison]:
+    from sendoff.campaign import load_campaign
+    from sendoff.comparison import of_engagement
+    from sendoff.outcome_query import measure_outcome
+
+    found = [of_engagement(ledger, figures)]
+    if outcome:
+        loaded = load_campaign(folder or _CAMPAIGNS / figures.campaign)
+        found.append(measure_outcome(ledger, figures.launch_key, outcome, loaded.needed_outcome_sql()))
+    return [each for each in found if each]
+
+
+@app.command()
+def verdicts(
+    launch: LaunchKey,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write them to this file (.parquet or .csv)")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="URL", help="Write them to the warehouse of this SQLAlchemy URL")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Its table, made if need be: NAME or SCHEMA.NAME")
+    ] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help=f"Only this one: {', '.join(VERDICTS)}", show_default=False)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Reconcile a launch and write a row for each of its people: the verdict, the variant, the segment.
+
+    In a table, the rows of this launch are replaced, and no others. The file names people: keep it as you keep them.
+    """
+    only = verdict.replace(" ", "_") if verdict else None
+    if only and only not in VERDICTS:
+        raise SettingsError(f"found the verdict {verdict}; allowed: {', '.join(VERDICTS)}")
+    if bool(to) != bool(table) or not (out or to):
+        raise SettingsError("say where to: --out FILE, or --to URL with --table NAME")
+    from sendoff.export import Verdicts, write_file
+    from sendoff.export_table import write_table
+    from sendoff.reconcile import reconcile
+
+    with opened(ledger_url) as ledger:
+        key = only_launch(ledger, launch)
+        reconcile(ledger, key)
+        found = Verdicts.of(ledger, key)
+        if out:
+            rows = write_file(found, out, only=only, replace=force)
+            typer.echo(f"{counted(rows, 'row')}: {out}")
+        if to and table:
+            rows = write_table(found, to, table, only=only)
+            typer.echo(f"{counted(rows, 'row')}: table {table}")
 
 
 def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
@@ -102,7 +186,7 @@ def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
 
     with opened(ledger_url) as ledger:
         found = look(ledger)
-        strays = ledger.post_backs.strays()
+        strays = ledger.returns.strays()
     if as_json:
         told = {"sources": [asdict(each) for each in found], "strays": asdict(strays)}
         typer.echo(json.dumps(told, indent=2, default=datetime.isoformat))

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sendoff import telemetry
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
@@ -42,8 +43,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 
 @contextmanager
-def opened(url: str | None) -> Iterator[Ledger]:
-    """Give the ledger that was named, or else that of the settings, and close it afterwards."""
+def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
+    """Give the ledger that was named, or else that of the settings, and close it afterwards.
+
+    What is measured meanwhile is sent to where OTEL_* variables say; ``is_scraped``: Prometheus may ask for it.
+    """
+    telemetry.start(is_scraped=is_scraped)
     ledger = Ledger(url or load_settings().ledger())
     try:
         yield ledger

@@ -41,7 +41,7 @@ def command(name: str) -> str:
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise DemoError(
-            f"the command {name!r} is not beside {sys.executable}: pip install 'sendoff[airflow,service]'"
+            f"the command {name!r} is not beside {sys.executable}; in the clone: pip install '.[airflow,service]'"
         )
     return str(path)
 

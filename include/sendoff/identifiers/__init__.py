@@ -1,7 +1,7 @@
 """Sets of identifiers: deduplicated, compared, sliced and stored without a Python object for each of them.
 
-Whole numbers live in a compressed bitmap, texts in one sorted Arrow array. Both kinds have the same methods, never
-change once made, and show their size but no member when printed.
+Whole numbers live in a compressed bitmap, or in a sorted array where they lie far apart, texts in one sorted Arrow
+array. Both kinds have the same methods, never change once made, and show their size but no member when printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from sendoff.identifiers.bitmap import IntegerGathering, IntegerIdentifiers, usable_numbers
+from sendoff.identifiers.bitmap import IntegerGathering, IntegerIdentifiers, united, usable_numbers
 from sendoff.identifiers.collector import Collector, Gathering, Kind, gathering
 from sendoff.identifiers.text import StringIdentifiers, usable_texts
 from sendoff.identifiers.text_order import sorted_once
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 Identifiers = IntegerIdentifiers | StringIdentifiers
+_PIECE = 1 << 16
 _Set = TypeVar("_Set", IntegerIdentifiers, StringIdentifiers)
 
 
@@ -49,7 +50,8 @@ def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
     if usable_numbers(column.view(pa.uint64())) is not None:
         raise ValueError("an identifier is a whole number from 1 to 2**63 - 1")
     unordered = IntegerGathering()
-    unordered.add(column.view(pa.uint64()))
+    for start in range(0, len(column), _PIECE):  # so that it shows early how far apart they lie
+        unordered.add(column.slice(start, _PIECE).view(pa.uint64()))
     return unordered.identifiers()
 
 
@@ -64,9 +66,7 @@ def strings(values: Iterable[str]) -> StringIdentifiers:
 def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     """Return everybody who is in at least one of ``sets``, all of that kind; cheaper than joining them in pairs."""
     if kind == "integer":
-        return IntegerIdentifiers(
-            BitMap64().union(*(each._bitmap for each in _all_of(IntegerIdentifiers, sets)))
-        )
+        return united(_all_of(IntegerIdentifiers, sets))
     arrays = [each._array for each in _all_of(StringIdentifiers, sets)]
     return StringIdentifiers(sorted_once(arrays)) if arrays else empty(kind)
 
@@ -76,7 +76,7 @@ def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
     if kind == "integer":
         if not blob:
             raise ValueError("an empty value is no set of identifiers")
-        return IntegerIdentifiers(BitMap64.deserialize(blob))
+        return IntegerIdentifiers.of(BitMap64.deserialize(blob))
     try:
         column = pa.ipc.open_stream(blob).read_all().column("identifier")
     except (OSError, KeyError) as error:

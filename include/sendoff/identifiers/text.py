@@ -16,6 +16,7 @@ from sendoff.identifiers.text_order import lengths_and_text, sorted_once
 if TYPE_CHECKING:
     from sendoff.identifiers import Identifiers
 
+_AROUND = 1 << 10  # bytes of an Arrow IPC stream beside its texts, and more than there are
 _HASHED_AT_ONCE = 1 << 16  # part of the fingerprint: lengths and bytes alternate
 _SORTED_AT_ONCE = 64 << 20  # bytes of text that wait before they are sorted
 
@@ -57,13 +58,16 @@ class StringIdentifiers:
     def __and__(self, other: Identifiers) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
-        return StringIdentifiers(self._array.filter(pc.is_in(self._array, value_set=other._array)))
+        smaller, larger = sorted((self._array, other._array), key=len)
+        found = _are_in(larger, smaller)
+        return StringIdentifiers(smaller if found.true_count == len(smaller) else larger.filter(found))
 
     def __sub__(self, other: Identifiers) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
-        shared = pc.is_in(self._array, value_set=other._array)
-        return StringIdentifiers(self._array.filter(pc.invert(shared)))
+        gone = other if len(other) <= len(self) else self & other
+        found = _are_in(self._array, gone._array)
+        return StringIdentifiers(self._array.filter(pc.invert(found))) if found.true_count else self
 
     def slices(self, size: int) -> Iterator[StringIdentifiers]:
         """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
@@ -76,6 +80,15 @@ class StringIdentifiers:
         """Return the members in sorted order; take a slice first, for each becomes a Python object here."""
         members: list[str] = self._array.to_pylist()
         return members
+
+    @property
+    def stored_bytes(self) -> int:
+        """At most how many bytes ``to_bytes`` gives, without making them."""
+        return int(self._array.nbytes) + _AROUND
+
+    def column(self) -> pa.LargeStringArray:
+        """Return the members in sorted order, without a Python object for any of them."""
+        return self._array
 
     def to_bytes(self) -> bytes:
         """Return the set as an Arrow IPC stream, compressed with Zstandard."""
@@ -125,6 +138,11 @@ class StringGathering:
             self._sorted = sorted_once([self._sorted, *self._waiting])
             self._waiting, self._bytes = [], 0
         return self._sorted
+
+
+def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanArray:
+    # Arrow makes a table of what is looked among, which costs many times what looking into it does.
+    return pc.is_in(texts, value_set=few)
 
 
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:

@@ -19,8 +19,10 @@ def sorted_once(chunks: list[pa.LargeStringArray]) -> pa.LargeStringArray:
     if len(column) < 2 or pc.all(pc.less(column[:-1], column[1:])).as_py():
         return column
     column = column.take(pa.array(_order(column)))
-    first = pa.concat_arrays([pa.array([True]), pc.not_equal(column[1:], column[:-1])])
-    return column.filter(first)
+    differs = pc.not_equal(column[1:], column[:-1])
+    if differs.false_count == 0:
+        return column
+    return column.filter(pa.concat_arrays([pa.array([True]), differs]))
 
 
 def lengths_and_text(column: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

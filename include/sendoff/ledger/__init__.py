@@ -1,23 +1,30 @@
 """The ledger: what was meant, tried, sent and returned. Nothing else talks to the ledger database.
 
 SQLite in WAL mode by default, PostgreSQL in production, the same tables on both. Read the modules in the order of a
-launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.dispatches`,
+launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
+:mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.standing`, :mod:`~sendoff.ledger.dispatches`,
 :mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.brakes`, :mod:`~sendoff.ledger.rates`,
-:mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.verdicts`,
-:mod:`~sendoff.ledger.fates`, :mod:`~sendoff.ledger.silences`; :mod:`~sendoff.ledger.database` is below them all.
+:mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.retention`,
+:mod:`~sendoff.ledger.returns`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.fates`,
+:mod:`~sendoff.ledger.silences`, :mod:`~sendoff.ledger.counts`; :mod:`~sendoff.ledger.database` is below them all.
 Each public method is one transaction.
 """
 
 from __future__ import annotations
 
 from sendoff.ledger.brakes import Brake, Brakes
+from sendoff.ledger.claims import Claim
+from sendoff.ledger.counts import Counts
 from sendoff.ledger.database import Database
 from sendoff.ledger.decisions import Decision, Decisions
-from sendoff.ledger.dispatches import Claim, Dispatch, Dispatches, Doubt
+from sendoff.ledger.dispatches import Dispatch, Dispatches
+from sendoff.ledger.doubts import Doubt
 from sendoff.ledger.launches import Launches
 from sendoff.ledger.lists import Lists
-from sendoff.ledger.post_backs import Origin, PostBacks, Returned
+from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.rates import Rates
+from sendoff.ledger.retention import Retention
+from sendoff.ledger.returns import Origin, Returned, Returns
 from sendoff.ledger.silences import Silences
 from sendoff.ledger.verdicts import Verdicts
 
@@ -39,8 +46,11 @@ class Ledger:
         self.rates = Rates(self._database)
         self.lists = Lists(self._database)
         self.post_backs = PostBacks(self._database)
+        self.returns = Returns(self._database)
+        self.retention = Retention(self._database)
         self.verdicts = Verdicts(self._database)
         self.silences = Silences(self._database)
+        self.counts = Counts(self._database)
 
     @property
     def name(self) -> str:

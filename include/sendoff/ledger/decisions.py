@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
 from sendoff.ledger.database import Database
+from sendoff.ledger.news import ONE_MORE_IF_REPORTED
 from sendoff.ledger.tables import decisions, launches
 
 _MOVES = {
@@ -93,7 +94,7 @@ class Decisions:
         change = sa.update(launches).where(launches.c.launch_key == launch_key, launches.c.state.in_(before))
         if wave is not None:
             change = change.where(launches.c.wave == wave)
-        values: dict[str, Any] = {"state": after}
+        values: dict[str, Any] = {"state": after, "news": ONE_MORE_IF_REPORTED}
         if kind == "wave":
             values["wave"] = launches.c.wave + 1
         with self._database.write() as connection:

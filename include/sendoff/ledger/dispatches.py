@@ -2,111 +2,39 @@
 
 ``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened. What
 is in doubt becomes ``accepted`` by evidence, and ``planned`` or ``written_off`` where a person, or the campaign, says
-so.
+so. What is read of them is in :mod:`~sendoff.ledger.standing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from sendoff.campaign import Edition
-from sendoff.errors import NoSlotError, NotFoundError
-from sendoff.identifiers import Identifiers, empty, from_bytes
-from sendoff.ledger.brakes import ALL, scope_of
-from sendoff.ledger.database import Database
+from sendoff.errors import NoSlotError
+from sendoff.ledger.claims import Claim, Wanted, held_by
+from sendoff.ledger.doubts import Doubts, accept_what_was_accepted, outcome_row
+from sendoff.ledger.news import add_news_of_dispatch
 from sendoff.ledger.rates import AHEAD, reserve
-from sendoff.ledger.tables import (
-    attempts,
-    audiences,
-    brakes,
-    decisions,
-    dispatches,
-    launches,
-    outcomes,
-    rates,
-    returns,
-    segments,
-)
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.segments import Segment
+from sendoff.ledger.standing import Dispatch, Progress, Recent, Standing
+from sendoff.ledger.tables import dispatches, launches, outcomes, reports
+from sendoff.outcome import Accepted, NotProcessed, Outcome
 
+__all__ = ["Dispatch", "Dispatches", "Progress", "Recent"]
+
+_NOT_LEARNED = NotProcessed("the worker did not learn of its claim")
 _STATE_AFTER = {
     "accepted": "accepted",
     "refused": "refused",
     "not_processed": "planned",
     "in_doubt": "in_doubt",
 }
-_RESOLVED = {"resend": "planned", "write_off": "written_off"}
-_WORKER_DEAD = "the worker stopped before it recorded an outcome"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The right to send one dispatch once, and what to send; its intent is committed."""
-
-    dispatch_key: str
-    launch_key: str
-    segment: int
-    attempt: int
-    content: Segment  # whom it is for, and what they get
-    not_before: datetime | None = None  # the moment that the connection's rate keeps for it
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """One request of a launch, as the ledger knows it."""
-
-    dispatch_key: str
-    segment: int
-    state: str
-    attempt: int
-    campaign_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A dispatch of which nobody knows whether it was processed, with what is known of it."""
-
-    dispatch_key: str
-    launch_key: str
-    campaign: str
-    segment: int
-    people: int  # 0 where the service chooses them
-    attempt: int
-    since: datetime
-    reason: str | None
-    post_backs: int  # that were folded and prove nothing: unreadable, or of others
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """What became of the newest requests of a launch; of those in doubt, which still are."""
-
-    requests: int
-    refused: int
-    in_doubt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How many dispatches of one wave and one time zone of a launch are in one state."""
-
-    wave: int
-    time_zone: str | None
-    state: str
-    dispatches: int
-
-
-class Dispatches:
+class Dispatches(Doubts, Standing):
     """The dispatches of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def claim(
         self,
@@ -127,21 +55,23 @@ class Dispatches:
         With ``rate``, in requests per second of all workers of the launch's connection, the claim has a moment before
         which the request must not be made; where the next one is not near, NoSlotError, and nothing is taken.
         """
+        ready_by = now if rate is None else now + AHEAD
         with self._database.write() as connection:
-            ready_by = now if rate is None else now + AHEAD
-            taken = connection.execute(
-                _take_next(launch_key, worker, now + lease, closed_zones, ready_by)
-            ).first()
-            if taken is None:
-                return None
-            not_before = None
-            if rate is not None:
-                not_before = self._slot(connection, launch_key, rate, now)
-            intent = {"number": taken.attempt, "worker": worker, "started_at": now}
-            connection.execute(sa.insert(attempts), {"dispatch_key": taken.dispatch_key, **intent})
-            segment = connection.execute(_segment(launch_key, taken.segment)).one()
-        content = _content(segment)
-        return Claim(taken.dispatch_key, launch_key, taken.segment, taken.attempt, content, not_before)
+            claim = Wanted(launch_key, worker, now, now + lease, closed_zones, ready_by).take(connection)
+            if claim is None or rate is None:
+                return claim
+            return replace(claim, not_before=self._slot(connection, launch_key, rate, now))
+
+    def give_back(self, launch_key: str, worker: str, now: datetime) -> None:
+        """Plan again what a worker claimed of a launch and never learned of: certainly, nobody made its request.
+
+        ``worker`` must be a name that nobody else has, and its worker must hold no other claim.
+        """
+        with self._database.write() as connection:
+            if held := held_by(connection, launch_key, worker):
+                _, may_be_news = _record(connection, held, _NOT_LEARNED, now)
+                if may_be_news:
+                    add_news_of_dispatch(connection, held.dispatch_key)
 
     def _slot(self, link: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
         name = link.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
@@ -155,451 +85,87 @@ class Dispatches:
         """Append the outcome of an attempt and move its dispatch accordingly.
 
         A dispatch that meanwhile went into doubt, because its lease ended, still takes the outcome of the same
-        attempt; one that a later attempt has moved does not, and one that a person has moved only where the outcome is
-        that it was accepted. Repeating a record is harmless.
+        attempt. That it was accepted stands over everything, whatever attempt it is of: only a later attempt that is in
+        flight goes on, and when that ends without an acceptance of its own, the dispatch is accepted. Any other outcome
+        moves nothing where a later attempt or a person has moved the dispatch. Repeating a record is harmless.
         """
-        values: dict[str, Any] = {"state": _STATE_AFTER[outcome.kind], "lease_until": None}
-        open_states = ["in_flight", "in_doubt"]
-        if isinstance(outcome, Accepted):
-            values["campaign_id"] = outcome.campaign_id
-            # Evidence was faster, or a person decided before the answer came: what is known stands over that.
-            open_states += ["accepted", "planned", "written_off"]
         with self._database.write() as connection:
-            connection.execute(
-                sa.update(dispatches)
-                .where(
-                    dispatches.c.dispatch_key == claim.dispatch_key,
-                    dispatches.c.attempt == claim.attempt,
-                    dispatches.c.state.in_(open_states),
-                )
-                .values(values)
-            )
-            connection.execute(
-                sa.insert(outcomes), _outcome_row(claim.dispatch_key, claim.attempt, outcome, now)
-            )
+            _, may_be_news = _record(connection, claim, outcome, now)
+            if may_be_news:
+                add_news_of_dispatch(connection, claim.dispatch_key)
 
-    def resolve(
+    def record_and_claim(
         self,
-        dispatch_key: str,
-        how: Literal["resend", "write_off"],
-        who: str,
-        why: str,
+        claim: Claim,
+        outcome: Accepted,
         now: datetime,
         *,
-        doubts: int | None = None,
-    ) -> bool:
-        """Plan a dispatch in doubt again, or write it off, and keep the decision; False where that is not possible.
+        worker: str,
+        lease: timedelta,
+        closed_zones: Collection[str | None] = (),
+    ) -> Claim | None:
+        """Record that a request was accepted and take the next dispatch of its launch, both or neither.
 
-        It is not where the dispatch is not in doubt, nor, to plan it, where its launch is over. ``doubts``: only if so
-        many of its attempts went into doubt. Raises NotFoundError for a dispatch that the ledger does not hold.
+        As :meth:`record`, then :meth:`claim` without a rate, in one transaction. ``worker`` must be a name that nobody
+        else has, and its worker must hold no claim but this one: so where the same is asked again, because the answer
+        to the commit was lost, the claim that was made then is found and given again, as old as it is. Nothing is taken
+        where a later attempt has moved the dispatch.
         """
-        change = sa.update(dispatches).where(
-            dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == "in_doubt"
-        )
-        if how == "resend":
-            change = change.where(_OF_UNFINISHED)
-        if doubts is not None:
-            change = change.where(_doubts(dispatch_key) == doubts)
-        moved = change.values(state=_RESOLVED[how]).returning(dispatches.c.launch_key, dispatches.c.segment)
         with self._database.write() as connection:
-            row = connection.execute(moved).first()
-            if row is None:
-                _check_there(connection, dispatch_key)
-                return False
-            decision = {
-                "launch_key": row.launch_key,
-                "kind": f"{how}_dispatch",
-                "who": who,
-                "why": why,
-                "detail": {"dispatch": dispatch_key, "segment": row.segment},
-                "decided_at": now,
-            }
-            connection.execute(sa.insert(decisions), decision)
-        return True
-
-    def accept(self, dispatch_key: str, campaign_id: int, reason: str, now: datetime) -> bool:
-        """Take a dispatch in doubt for accepted by evidence that the service itself shows; False where it is not.
-
-        One that is written off counts as in doubt here: evidence stands over a person.
-        """
-        change = (
-            sa.update(dispatches)
-            .where(
-                dispatches.c.dispatch_key == dispatch_key,
-                dispatches.c.state.in_(("in_doubt", "written_off")),
-            )
-            .values(state="accepted", campaign_id=campaign_id)
-            .returning(dispatches.c.attempt)
-        )
-        with self._database.write() as connection:
-            attempt = connection.scalar(change)
-            if attempt is None:
-                return False
-            row = {"dispatch_key": dispatch_key, "attempt": attempt, "kind": "evidence", "reason": reason}
-            connection.execute(sa.insert(outcomes), {**row, "recorded_at": now})
-        return True
-
-    def doubts(self, launch_key: str | None = None) -> list[Doubt]:
-        """Give the dispatches in doubt, of one launch or of all, oldest first."""
-        doubtful = sa.and_(
-            outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == "in_doubt"
-        )
-        newest = sa.select(sa.func.max(outcomes.c.id)).where(doubtful).correlate(dispatches).scalar_subquery()
-        query = (
-            sa.select(
-                dispatches.c.dispatch_key,
-                dispatches.c.launch_key,
-                launches.c.campaign,
-                dispatches.c.segment,
-                segments.c.size,
-                dispatches.c.attempt,
-                outcomes.c.recorded_at,
-                outcomes.c.reason,
-                sa.func.coalesce(returns.c.deliveries + returns.c.opens, 0),
-            )
-            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-            .join(segments, _OF_SEGMENT)
-            .join(outcomes, sa.and_(doubtful, outcomes.c.id == newest))
-            .outerjoin(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(dispatches.c.state == "in_doubt")
-            .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
-        )
-        if launch_key is not None:
-            query = query.where(dispatches.c.launch_key == launch_key)
-        with self._database.read() as connection:
-            return [Doubt(*row) for row in connection.execute(query)]
-
-    def doubted(self, launch_key: str) -> frozenset[str]:
-        """Give the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.
-
-        Those are planned again, or were refused when they were sent again.
-        """
-        clear = outcomes.alias("clear")
-        query = (
-            sa.select(dispatches.c.dispatch_key)
-            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
-            .outerjoin(
-                clear,
-                sa.and_(
-                    clear.c.dispatch_key == outcomes.c.dispatch_key,
-                    clear.c.attempt == outcomes.c.attempt,
-                    clear.c.kind.in_(("refused", "not_processed")),
-                ),
-            )
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state.in_(("planned", "refused")),
-                outcomes.c.kind == "in_doubt",
-                clear.c.id.is_(None),
-            )
-        )
-        with self._database.read() as connection:
-            return frozenset(connection.scalars(query))
-
-    def recent(self, launch_key: str, newest: int, since: datetime | None) -> Recent:
-        """Count what became of the newest so many requests of a launch, of those after a moment.
-
-        Each counts once, as what was recorded of it last: a doubt about a worker that was silent may end in an answer.
-        """
-        query = (
-            sa.select(outcomes.c.kind, dispatches.c.state)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                outcomes.c.kind.in_(("accepted", "refused", "in_doubt")),
-                sa.not_(_recorded_later("accepted", "refused", "in_doubt", "not_processed")),
-            )
-            .order_by(outcomes.c.id.desc())
-            .limit(newest)
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as connection:
-            rows = [tuple(row) for row in connection.execute(query)]
-        refused = sum(kind == "refused" for kind, _ in rows)
-        return Recent(len(rows), refused, rows.count(("in_doubt", "in_doubt")))
-
-    def expire_leases(self, launch_key: str | None, now: datetime) -> int:
-        """Put every dispatch of a launch, or of all, whose worker was silent beyond its lease into doubt.
-
-        Gives their number.
-        """
-        is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
-        with self._database.write() as connection:
-            expired = connection.execute(
-                sa.update(dispatches)
-                .where(
-                    is_of_launch,
-                    dispatches.c.state == "in_flight",
-                    dispatches.c.lease_until < now,
-                )
-                .values(state="in_doubt", lease_until=None)
-                .returning(dispatches.c.dispatch_key, dispatches.c.attempt)
-            ).all()
-            for row in expired:
-                doubt = _outcome_row(row.dispatch_key, row.attempt, InDoubt(_WORKER_DEAD), now)
-                connection.execute(self._database.insert_or_pass(outcomes), doubt)
-        return len(expired)
-
-    def next_expiry(self, launch_key: str) -> datetime | None:
-        """Give until when the first of the workers that are sending a launch may be silent; None: none is."""
-        query = sa.select(sa.func.min(dispatches.c.lease_until)).where(
-            dispatches.c.launch_key == launch_key, dispatches.c.state == "in_flight"
-        )
-        with self._database.read() as connection:
-            expiry: datetime | None = connection.scalar(query)
-        return expiry
-
-    def of_launch(self, launch_key: str) -> list[Dispatch]:
-        """Give the dispatches of a launch in the order of their segments."""
-        query = sa.select(*_DISPATCH)
-        with self._database.read() as connection:
-            rows = connection.execute(
-                query.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
-            )
-            return [Dispatch(*row) for row in rows]
-
-    def states(self, launch_key: str) -> dict[str, int]:
-        """Count the dispatches of a launch by state; states without any are left out."""
-        query = (
-            sa.select(dispatches.c.state, sa.func.count().label("size"))
-            .where(dispatches.c.launch_key == launch_key)
-            .group_by(dispatches.c.state)
-        )
-        with self._database.read() as connection:
-            return {row.state: row.size for row in connection.execute(query)}
-
-    def progress(self, launch_key: str) -> list[Progress]:
-        """Count the dispatches of a launch by wave, time zone and state; what is empty is left out."""
-        columns = (segments.c.wave, segments.c.time_zone, dispatches.c.state)
-        query = (
-            sa.select(*columns, sa.func.count())
-            .join(segments, _OF_SEGMENT)
-            .where(dispatches.c.launch_key == launch_key)
-            .group_by(*columns)
-        )
-        with self._database.read() as connection:
-            return [Progress(*row) for row in connection.execute(query)]
-
-    def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
-        """Yield the identifiers of each accepted dispatch of some waves of a launch, read as they are used."""
-        query = (
-            sa.select(audiences.c.kind, segments.c.identifiers)
-            .join(audiences, audiences.c.launch_key == segments.c.launch_key)
-            .join(dispatches, _OF_SEGMENT)
-            .where(
-                segments.c.launch_key == launch_key,
-                segments.c.wave.in_(waves),
-                segments.c.identifiers.is_not(None),
-                dispatches.c.state == "accepted",
-            )
-        )
-        with self._database.read() as connection:
-            streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
-            for kind, blob in streamed.execute(query):
-                yield from_bytes(kind, blob)
-
-    def refused(self, launch_key: str, since: datetime | None = None) -> int:
-        """Count the dispatches of a launch that the service refused, of those it refused after a moment."""
-        query = (
-            sa.select(sa.func.count(sa.distinct(dispatches.c.dispatch_key)))
-            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state == "refused",
-                outcomes.c.kind == "refused",
-            )
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as connection:
-            return connection.scalar(query) or 0
-
-    def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
-        """Give the reasons recorded with one kind of outcome, such as ``refused``, after a moment; each text once."""
-        query = (
-            sa.select(outcomes.c.reason)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == kind)
-            .distinct()
-            .order_by(outcomes.c.reason)
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as connection:
-            return [reason for reason in connection.scalars(query) if reason]
-
-    def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
-        """Give the time of the newest outcome of a launch, or of its waves up to one; None before the first."""
-        query = (
-            sa.select(outcomes.c.recorded_at)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key)
-            .order_by(outcomes.c.recorded_at.desc())
-            .limit(1)
-        )
-        if up_to_wave is not None:
-            query = query.join(segments, _OF_SEGMENT).where(segments.c.wave <= up_to_wave)
-        with self._database.read() as connection:
-            return connection.scalar(query)
-
-    def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
-        """Yield each dispatch of a launch with the identifiers of its segment, read as they are used.
-
-        One for whom the service chooses the people has none.
-        """
-        query = (
-            sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
-            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-            .join(segments, _OF_SEGMENT)
-            .where(dispatches.c.launch_key == launch_key)
-            .order_by(dispatches.c.segment)
-        )
-        with self._database.read() as connection:
-            streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
-            for *dispatch, kind, blob in streamed.execute(query):
-                yield Dispatch(*dispatch), empty(kind) if blob is None else from_bytes(kind, blob)
-
-    def variants(self, launch_key: str) -> dict[int, str]:
-        """Give the variant of each segment of a launch, by its number; those without one are left out."""
-        query = sa.select(segments.c.number, segments.c.variant)
-        with self._database.read() as connection:
-            rows = connection.execute(
-                query.where(segments.c.launch_key == launch_key, segments.c.variant.is_not(None))
-            )
-            return {row.number: row.variant for row in rows}
-
-    def parts(self, launch_key: str) -> list[tuple[Edition, int, int]]:
-        """Give edition, wave and number of people of each segment of a launch, in order, without reading the people."""
-        query = sa.select(
-            *(segments.c[name] for name in ("language", "variant", "time_zone", "wave", "size"))
-        )
-        with self._database.read() as connection:
-            rows = connection.execute(
-                query.where(segments.c.launch_key == launch_key).order_by(segments.c.number)
-            )
-            return [(Edition(row.language, row.variant, row.time_zone), row.wave, row.size) for row in rows]
-
-    def segment(self, launch_key: str, number: int) -> Segment:
-        """Give one segment."""
-        with self._database.read() as connection:
-            return _content(connection.execute(_segment(launch_key, number)).one())
+            # Moving it also waits for an earlier try of the same worker that the database is still committing.
+            is_its_attempt, may_be_news = _record(connection, claim, outcome, now)
+            wanted = Wanted(claim.launch_key, worker, now, now + lease, closed_zones, now, alone=True)
+            following = wanted.take(connection) if is_its_attempt else None
+            if may_be_news:
+                add_news_of_dispatch(connection, claim.dispatch_key)
+            return following
 
 
-_OF_SEGMENT = sa.and_(
-    segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
+# With a literal, for the same reason as IS_EVIDENT.
+_IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispatches.launch_key"))
+_MOVE = (
+    sa.update(dispatches)
+    .where(
+        dispatches.c.dispatch_key == sa.bindparam("of"),
+        dispatches.c.attempt == sa.bindparam("by"),
+        dispatches.c.state.in_(("in_flight", "in_doubt")),
+    )
+    .values(state=sa.bindparam("after"), lease_until=None)
+    .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
 )
-_DISPATCH = tuple(
-    dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
+# Evidence was faster, or a person decided before the answer came: that it was accepted stands over that. A later
+# attempt in flight goes on, and finds this outcome when it ends.
+_GOES_ON = sa.and_(dispatches.c.state == "in_flight", dispatches.c.attempt != sa.bindparam("by"))
+_NUMBER: sa.BindParameter[int | None] = sa.bindparam("number", type_=sa.BigInteger)
+_MOVE_ACCEPTED = (
+    sa.update(dispatches)
+    .where(dispatches.c.dispatch_key == sa.bindparam("of"))
+    .values(
+        state=sa.case((_GOES_ON, dispatches.c.state), else_="accepted"),
+        lease_until=sa.case((_GOES_ON, dispatches.c.lease_until), else_=None),
+        campaign_id=sa.case(
+            (dispatches.c.attempt == sa.bindparam("by"), sa.func.coalesce(_NUMBER, dispatches.c.campaign_id)),
+            else_=sa.func.coalesce(dispatches.c.campaign_id, _NUMBER),
+        ),
+    )
+    .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
 )
+_OUTCOME = sa.insert(outcomes)
 
 
-_BRAKED = sa.exists().where(
-    brakes.c.scope.in_((sa.literal(ALL), sa.literal(scope_of("")) + launches.c.connection))
-)
+def _record(link: sa.Connection, claim: Claim, outcome: Outcome, now: datetime) -> tuple[bool, bool]:
+    """Append an outcome and move its dispatch; say whether it is of this attempt still, and whether that may be news.
 
-
-def _take_next(
-    launch_key: str,
-    worker: str,
-    lease_until: datetime,
-    closed_zones: Collection[str | None],
-    ready_by: datetime,
-) -> Any:
-    told_to_wait = sa.exists().where(rates.c.connection == launches.c.connection, rates.c.next_at > ready_by)
-    following = (
-        sa.select(dispatches.c.dispatch_key)
-        .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-        .join(segments, _OF_SEGMENT)
-        .where(
-            dispatches.c.launch_key == launch_key,
-            dispatches.c.state == "planned",
-            launches.c.state == "released",
-            sa.not_(_BRAKED.correlate(launches)),
-            sa.not_(told_to_wait.correlate(launches)),
-            segments.c.wave <= launches.c.wave,
-            sa.func.coalesce(segments.c.time_zone, "").not_in([zone or "" for zone in closed_zones]),
-        )
-        .order_by(dispatches.c.segment)
-        .limit(1)
-        .with_for_update(
-            skip_locked=True, of=dispatches
-        )  # PostgreSQL; SQLite lets one writer in at a time anyway
-        .scalar_subquery()
-    )
-    return (
-        sa.update(dispatches)
-        .where(dispatches.c.dispatch_key == following, dispatches.c.state == "planned")
-        .values(state="in_flight", worker=worker, lease_until=lease_until, attempt=dispatches.c.attempt + 1)
-        .returning(dispatches.c.dispatch_key, dispatches.c.segment, dispatches.c.attempt)
-    )
-
-
-def _segment(launch_key: str, number: int) -> Any:
-    return (
-        sa.select(audiences.c.kind, segments)
-        .join(audiences, audiences.c.launch_key == segments.c.launch_key)
-        .where(segments.c.launch_key == launch_key, segments.c.number == number)
-    )
-
-
-_OF_UNFINISHED = dispatches.c.launch_key.in_(
-    sa.select(launches.c.launch_key).where(launches.c.state.not_in(("rejected", "stopped")))
-)
-
-
-def _recorded_later(*kinds: str) -> sa.Exists:
-    """Say whether something of the same attempt was recorded after an outcome."""
-    later = outcomes.alias("later")
-    return (
-        sa.exists()
-        .where(
-            later.c.dispatch_key == outcomes.c.dispatch_key,
-            later.c.attempt == outcomes.c.attempt,
-            later.c.kind.in_(kinds),
-            later.c.id > outcomes.c.id,
-        )
-        .correlate(outcomes)
-    )
-
-
-def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
-    """Count the attempts of a dispatch that are in doubt, or were before evidence came."""
-    return (
-        sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
-        .where(
-            outcomes.c.dispatch_key == dispatch_key,
-            outcomes.c.kind == "in_doubt",
-            sa.not_(_recorded_later("refused", "not_processed")),
-        )
-        .scalar_subquery()
-    )
-
-
-def _check_there(connection: sa.Connection, dispatch_key: str) -> None:
-    known = sa.select(dispatches.c.dispatch_key).where(dispatches.c.dispatch_key == dispatch_key)
-    if connection.scalar(known) is None:
-        raise NotFoundError(f"the ledger holds no dispatch {dispatch_key}")
-
-
-def _content(row: sa.Row[Any]) -> Segment:
-    identifiers = None if row.identifiers is None else from_bytes(row.kind, row.identifiers)
-    edition = Edition(row.language, row.variant, row.time_zone)
-    return Segment(identifiers, edition, row.wave, row.parameters)
-
-
-def _outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
-    status = outcome.status if isinstance(outcome, Accepted | Refused) else None
-    reason: str | None = None
-    if isinstance(outcome, Refused):
-        reason = outcome.message
-    elif isinstance(outcome, NotProcessed | InDoubt):
-        reason = outcome.reason
-    return {
-        "dispatch_key": key,
-        "attempt": attempt,
-        "kind": outcome.kind,
-        "status": status,
-        "reason": reason,
-        "recorded_at": now,
-    }
+    The news are counted by the caller, last of all: the workers of a launch that has a report wait there for each
+    other.
+    """
+    values = {"of": claim.dispatch_key, "by": claim.attempt}
+    if isinstance(outcome, Accepted):
+        moved = link.execute(_MOVE_ACCEPTED, {**values, "number": outcome.campaign_id}).first()
+    else:
+        moved = link.execute(_MOVE, {**values, "after": _STATE_AFTER[outcome.kind]}).first()
+    link.execute(_OUTCOME, outcome_row(claim.dispatch_key, claim.attempt, outcome, now))
+    if not isinstance(outcome, Accepted):
+        accept_what_was_accepted(link, [claim.dispatch_key], now)
+    is_its_attempt = moved is not None and moved.attempt == claim.attempt
+    return is_its_attempt, moved is None or moved.is_reported

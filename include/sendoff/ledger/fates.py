@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.identifiers import Kind, from_bytes
+from sendoff.ledger.parts import LEFT_OUT, VERDICTS
 from sendoff.ledger.tables import dispatches, left_out, segments, verdicts
 
 _SAID = {
@@ -85,10 +86,9 @@ def fate(
     connection: sa.Connection, launch_key: str, launch_state: str, kind: Kind, identifier: int | str
 ) -> Fate:
     """Look one identifier up among those whom a launch leaves out, then in its segments."""
-    where = left_out.c.launch_key == launch_key
-    for reason, blob in connection.execute(sa.select(left_out.c.reason, left_out.c.identifiers).where(where)):
-        if identifier in from_bytes(kind, blob):
-            return Fate(launch_key, launch_state, reason=reason)
+    reason = LEFT_OUT.name_of(connection, identifier, left_out.c.launch_key == launch_key)
+    if reason is not None:
+        return Fate(launch_key, launch_state, reason=reason)
     with connection.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
@@ -103,8 +103,8 @@ def fate(
         language=place.language,
         time_zone=place.time_zone,
         wave=place.wave,
-        dispatch=place.state,
-        verdict=_verdict(connection, launch_key, kind, identifier),
+        dispatch=connection.scalar(_state(launch_key, place.number)),
+        verdict=VERDICTS.name_of(connection, identifier, verdicts.c.launch_key == launch_key),
     )
 
 
@@ -114,21 +114,14 @@ def _may_hold(row: sa.Row[Any], kind: Kind, identifier: int | str) -> bool:
 
 _SEGMENTS: sa.Select[Any] = (
     sa.select(
-        *(segments.c[name] for name in ("number", "variant", "language", "time_zone", "wave", "identifiers")),
-        dispatches.c.state,
-    )
-    .join(
-        dispatches,
-        sa.and_(dispatches.c.launch_key == segments.c.launch_key, dispatches.c.segment == segments.c.number),
+        *(segments.c[name] for name in ("number", "variant", "language", "time_zone", "wave", "identifiers"))
     )
     .order_by(segments.c.number)
-    .execution_options(stream_results=True, max_row_buffer=100)
+    .execution_options(stream_results=True, max_row_buffer=20)
 )
 
 
-def _verdict(connection: sa.Connection, launch_key: str, kind: Kind, identifier: int | str) -> str | None:
-    query = sa.select(verdicts.c.verdict, verdicts.c.identifiers).where(verdicts.c.launch_key == launch_key)
-    for verdict, blob in connection.execute(query):
-        if identifier in from_bytes(kind, blob):
-            return str(verdict)
-    return None
+def _state(launch_key: str, segment: int) -> sa.Select[str]:
+    return sa.select(dispatches.c.state).where(
+        dispatches.c.launch_key == launch_key, dispatches.c.segment == segment
+    )

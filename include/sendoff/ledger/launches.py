@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,15 +12,18 @@ from sqlalchemy import exc
 
 from sendoff.audience import Audience
 from sendoff.errors import AudienceError, NotFoundError, OvertakenError
-from sendoff.identifiers import Identifiers, Kind, empty, from_bytes, union
+from sendoff.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.ledger import freezing
 from sendoff.ledger.database import Database
 from sendoff.ledger.decisions import Decision
 from sendoff.ledger.fates import Fate, fate
+from sendoff.ledger.parts import GROUPS, LARGEST, LEFT_OUT, joined
+from sendoff.ledger.requests import Recorded, Request, recorded_of, requests_of
 from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
 from sendoff.ledger.tables import decisions as decisions_table
 from sendoff.ledger.tables import left_out as left_out_table
 from sendoff.ledger.tables import segments as segments_table
-from sendoff.period import Period, dispatch_key
+from sendoff.period import Period
 from sendoff.segments import Segment
 
 
@@ -41,6 +43,7 @@ class Launch:
     wave: int  # the newest wave that may be sent
     due_at: datetime | None  # when it was to be made
     sends_at: datetime | None  # by when the service has sent; None: again and again
+    news: int  # counts what happened that a report may show
     is_chosen_by_service: bool  # then it has no people that are known beforehand
     identified_by: str  # the column of the query that named people
     kind: Kind
@@ -53,8 +56,9 @@ class Launch:
 class Launches:
     """The launches of a ledger."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, largest_part: int = LARGEST) -> None:
         self._database = database
+        self._largest_part = largest_part
 
     def find(self, launch_key: str) -> Launch | None:
         """Give a launch, or None where the ledger holds none of that key."""
@@ -98,6 +102,36 @@ class Launches:
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
         return [_launch(row) for row in rows]
+
+    def page(
+        self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
+    ) -> list[Launch]:
+        """Give some of the launches of some campaigns, newest first; ``states``: those in any of them, none for all."""
+        some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
+        query = _LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
+        with self._database.read() as link:
+            return [_launch(row) for row in link.execute(query.order_by(*_NEWEST_FIRST))]
+
+    def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
+        """Count the launches of some campaigns; ``states``: those in any of them, none for all."""
+        with self._database.read() as link:
+            return link.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
+
+    def campaigns(self, connection: str | None = None) -> dict[str, int]:
+        """Count the launches of each campaign, by its name; ``connection``: those made for it alone."""
+        query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
+        if connection is not None:
+            query = query.where(launches.c.connection == connection)
+        with self._database.read() as link:
+            rows = link.execute(query.order_by(launches.c.campaign))
+            return {row.campaign: row.counted for row in rows}
+
+    def connections(self) -> list[str]:
+        """Give the connections that launches were made for."""
+        with self._database.read() as link:
+            return list(
+                link.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
+            )
 
     def unsent(
         self, *states: str, connection: str | None = None, of: Collection[str] = ("planned",)
@@ -156,15 +190,15 @@ class Launches:
         }
         try:
             with self._database.write() as link:
-                _await_other_freezes(link, connection)
+                freezing.await_others(link, connection)
                 if seen is not None and _count(link, connection) != seen:
                     raise OvertakenError(
                         "another launch was made in the meantime; who is left out must be decided again"
                     )
                 link.execute(sa.insert(launches), row)
-                _insert_audience(link, launch_key, audience)
-                _insert_left_out(link, launch_key, left_out or {})
-                _insert_segments(link, launch_key, segments)
+                freezing.insert_audience(link, launch_key, audience, self._largest_part)
+                freezing.insert_left_out(link, launch_key, left_out or {}, self._largest_part)
+                freezing.insert_segments(link, launch_key, segments)
                 if decisions:
                     link.execute(sa.insert(decisions_table), [asdict(each) for each in decisions])
         except exc.IntegrityError:
@@ -190,27 +224,15 @@ class Launches:
 
     def sent(self, launch_key: str) -> Identifiers:
         """Give whom a launch was sent to, may have been sent to, or is yet to be sent to."""
-        query = (
-            sa.select(audiences.c.kind, segments_table.c.identifiers)
-            .join(audiences, audiences.c.launch_key == segments_table.c.launch_key)
-            .join(launches, launches.c.launch_key == segments_table.c.launch_key)
-            .join(
-                dispatches,
-                sa.and_(
-                    dispatches.c.launch_key == segments_table.c.launch_key,
-                    dispatches.c.segment == segments_table.c.number,
-                ),
-            )
-            .where(
-                segments_table.c.launch_key == launch_key,
-                segments_table.c.identifiers.is_not(None),
-                _MAY_BE_SENT,
-            )
+        kind = self.get(launch_key).kind
+        sent = (
+            sa.select(dispatches.c.segment)
+            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+            .where(dispatches.c.launch_key == launch_key, _MAY_BE_SENT)
         )
-        with self._database.read() as link:
-            found = [(row.kind, from_bytes(row.kind, row.identifiers)) for row in link.execute(query)]
-        kind = found[0][0] if found else self.get(launch_key).kind
-        return union(kind, (people for _, people in found))
+        query = _people(launch_key).where(segments_table.c.number.in_(sent))
+        with self._database.read() as link, link.scalars(query) as blobs:
+            return joined(kind, (from_bytes(kind, blob) for blob in blobs))
 
     def why(self, launch_key: str, identifier: int | str) -> Fate:
         """Say what became of one identifier in a launch.
@@ -222,6 +244,21 @@ class Launches:
         with self._database.read() as link:
             return fate(link, launch_key, launch.state, launch.kind, typed)
 
+    def requests(
+        self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int = 50
+    ) -> list[Request]:
+        """Give some requests of a launch in the order of their segments, with what was recorded of their attempts.
+
+        ``states``: those in any of them, none for all.
+        """
+        with self._database.read() as link:
+            return requests_of(link, launch_key, states, offset, limit)
+
+    def recorded(self, dispatch_keys: Collection[str]) -> Mapping[str, Sequence[Recorded]]:
+        """Give what was recorded of the attempts of some dispatches, oldest first."""
+        with self._database.read() as link:
+            return recorded_of(link, dispatch_keys)
+
     def settle(self, launch_key: str, now: datetime) -> None:
         """Note that a launch is quiet or complete, unless that was noted before."""
         with self._database.write() as connection:
@@ -232,33 +269,30 @@ class Launches:
             )
 
     def audience(self, launch_key: str) -> Identifiers:
-        """Give the frozen audience of a launch."""
-        query = sa.select(audiences.c.kind, audiences.c.identifiers)
-        with self._database.read() as connection:
-            row = connection.execute(query.where(audiences.c.launch_key == launch_key)).one()
-        return from_bytes(row.kind, row.identifiers)
+        """Give the frozen audience of a launch: everybody it is sent to, and who is held out."""
+        kind = self.get(launch_key).kind
+        is_held_out = (left_out_table.c.launch_key == launch_key, left_out_table.c.reason == "holdout")
+        with self._database.read() as link:
+            held_out = LEFT_OUT.sets(link, *is_held_out).values()
+            with link.scalars(_people(launch_key)) as blobs:
+                return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
 
     def left_out(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
         """Give whom the query named and a launch is not sent to: reason -> identifiers; ``reasons``: only these."""
-        query = (
-            sa.select(left_out_table.c.reason, audiences.c.kind, left_out_table.c.identifiers)
-            .join(audiences, audiences.c.launch_key == left_out_table.c.launch_key)
-            .where(left_out_table.c.launch_key == launch_key)
-        )
-        if reasons:
-            query = query.where(left_out_table.c.reason.in_(reasons))
-        with self._database.read() as connection:
-            return {row.reason: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
+        is_asked = left_out_table.c.reason.in_(reasons) if reasons else sa.true()
+        with self._database.read() as link:
+            return LEFT_OUT.sets(link, left_out_table.c.launch_key == launch_key, is_asked)
+
+    def left_out_sizes(self, launch_key: str) -> dict[str, int]:
+        """Count whom the query named and a launch is not sent to, by reason, without reading them."""
+        with self._database.read() as link:
+            return LEFT_OUT.sizes(link, left_out_table.c.launch_key == launch_key)
 
     def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
         """Give the groups that one column of the query made, such as ``platform``: value -> identifiers."""
-        query = (
-            sa.select(audience_groups.c.value, audiences.c.kind, audience_groups.c.identifiers)
-            .join(audiences, audiences.c.launch_key == audience_groups.c.launch_key)
-            .where(audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
-        )
-        with self._database.read() as connection:
-            return {row.value: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
+        where = (audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
+        with self._database.read() as link:
+            return GROUPS.sets(link, *where)
 
 
 _MAY_BE_SENT = sa.or_(
@@ -287,16 +321,24 @@ def _count(link: sa.Connection, connection: str) -> int:
     return link.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
 
 
-_FREEZE_LOCK = 0x4C41554E  # any number that no other pair of the database's advisory locks begins with
+_NEWEST_FIRST = (launches.c.created_at.desc(), launches.c.launch_key)
 
 
-def _await_other_freezes(link: sa.Connection, connection: str) -> None:
-    """Wait for whoever freezes a launch of the same connection, so that what follows sees that launch.
+def _among(campaigns: Collection[str], states: Collection[str]) -> list[sa.ColumnElement[bool]]:
+    return [launches.c.campaign.in_(campaigns), launches.c.state.in_(states) if states else sa.true()]
 
-    Nobody else waits: other launches are claimed, paused and stopped meanwhile.
-    """
-    if link.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
-        link.execute(sa.select(sa.func.pg_advisory_xact_lock(_FREEZE_LOCK, sa.func.hashtext(connection))))
+
+_PEOPLE_AT_ONCE = 20  # segments that a database sends at once
+
+
+def _people(launch_key: str) -> sa.Select[bytes]:
+    """Read the people of each segment of a launch that has some, one after the other."""
+    return (
+        sa.select(segments_table.c.identifiers)
+        .where(segments_table.c.launch_key == launch_key, segments_table.c.identifiers.is_not(None))
+        .order_by(segments_table.c.number)
+        .execution_options(stream_results=True, max_row_buffer=_PEOPLE_AT_ONCE)
+    )
 
 
 def _launch(row: sa.Row[Any]) -> Launch:
@@ -314,94 +356,3 @@ def _typed(identifier: int | str, launch: Launch) -> int | str:
         raise AudienceError(
             f"launch {launch.launch_key} names people by {launch.identified_by}, as whole numbers"
         ) from None
-
-
-_LARGEST_VALUE = 500 << 20  # bytes; PostgreSQL takes more, and then cannot give it back as text
-
-
-def stored(identifiers: Identifiers) -> bytes:
-    """Give a set as one value of the ledger, or raise AudienceError where it is too large for one."""
-    blob = identifiers.to_bytes()
-    if len(blob) > _LARGEST_VALUE:
-        raise AudienceError(
-            f"an audience of {len(identifiers):,} such identifiers takes {len(blob) >> 20} MiB, more than one value of "
-            "the ledger holds; cut the campaign in two, or name people by device_id"
-        )
-    return blob
-
-
-def _insert_audience(connection: sa.Connection, launch_key: str, audience: Audience | None) -> None:
-    identifiers = audience.identifiers if audience else empty("integer")
-    connection.execute(
-        sa.insert(audiences),
-        {
-            "launch_key": launch_key,
-            "identified_by": audience.identified_by if audience else "device_id",
-            "kind": identifiers.kind,
-            "is_chosen_by_service": audience is None,
-            "rows": audience.rows if audience else 0,
-            "size": len(identifiers),
-            "dropped": dict(audience.dropped) if audience else {},
-            "fingerprint": audience.fingerprint if audience else "",
-            "identifiers": stored(identifiers),
-        },
-    )
-    rows = [
-        {"launch_key": launch_key, "name": name, "value": value, **_set(members)}
-        for name, values in (audience.groups if audience else {}).items()
-        for value, members in values.items()
-    ]
-    if rows:
-        connection.execute(sa.insert(audience_groups), rows)
-
-
-def _insert_left_out(connection: sa.Connection, launch_key: str, left_out: Mapping[str, Identifiers]) -> None:
-    rows = [
-        {"launch_key": launch_key, "reason": reason, **_set(members)}
-        for reason, members in left_out.items()
-        if len(members)
-    ]
-    if rows:
-        connection.execute(sa.insert(left_out_table), rows)
-
-
-def _set(members: Identifiers) -> dict[str, Any]:
-    return {"size": len(members), "identifiers": stored(members)}
-
-
-_CHUNK = 500  # segments that are inserted at once
-
-
-def _insert_segments(connection: sa.Connection, launch_key: str, segments: Iterable[Segment]) -> None:
-    numbered = enumerate(segments, start=1)
-    while chunk := list(islice(numbered, _CHUNK)):
-        rows = [_segment_row(launch_key, number, segment) for number, segment in chunk]
-        connection.execute(sa.insert(segments_table), rows)
-        connection.execute(
-            sa.insert(dispatches),
-            [
-                {
-                    "dispatch_key": dispatch_key(launch_key, row["fingerprint"]),
-                    "launch_key": launch_key,
-                    "segment": row["number"],
-                    "state": "planned",
-                    "attempt": 0,
-                }
-                for row in rows
-            ],
-        )
-
-
-def _segment_row(launch_key: str, number: int, segment: Segment) -> dict[str, Any]:
-    return {
-        "launch_key": launch_key,
-        "number": number,
-        "language": segment.edition.language,
-        "variant": segment.edition.variant,
-        "time_zone": segment.edition.time_zone,
-        "wave": segment.wave,
-        "size": len(segment),
-        "fingerprint": segment.fingerprint(),
-        "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
-        "parameters": segment.parameters,
-    }

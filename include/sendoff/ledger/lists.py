@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
-from sendoff.identifiers import Identifiers, Kind, from_bytes
+from sendoff.identifiers import Identifiers, Kind
 from sendoff.ledger.database import Database
-from sendoff.ledger.launches import stored
-from sendoff.ledger.tables import lists
+from sendoff.ledger.parts import LARGEST, LISTS
+from sendoff.ledger.tables import list_parts, lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,9 @@ class UploadedList:
 class Lists:
     """The uploaded lists of a ledger."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, largest_part: int = LARGEST) -> None:
         self._database = database
+        self._largest_part = largest_part
 
     def store(
         self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
@@ -40,18 +41,19 @@ class Lists:
         row = UploadedList(name, identified_by, identifiers.kind, len(identifiers), who, now)
         values = {column: getattr(row, column) for column in UploadedList.__slots__}
         with self._database.write() as connection:
-            connection.execute(
-                self._database.insert_or_replace(lists), {**values, "identifiers": stored(identifiers)}
-            )
+            connection.execute(self._database.insert_or_replace(lists), values)
+            connection.execute(sa.delete(list_parts).where(list_parts.c.name == name))
+            LISTS.insert(connection, [({"name": name}, identifiers)], largest=self._largest_part)
         return row
 
     def get(self, name: str) -> tuple[UploadedList, Identifiers]:
         """Give a list with its people, or raise NotFoundError."""
         with self._database.read() as connection:
-            row = connection.execute(sa.select(lists).where(lists.c.name == name)).first()
-        if row is None:
+            row = connection.execute(_LISTS.where(lists.c.name == name)).first()
+            people = LISTS.sets(connection, list_parts.c.name == name).get(name)
+        if row is None or people is None:
             raise _not_there(name)
-        return _uploaded(row), from_bytes(row.kind, row.identifiers)
+        return _uploaded(row), people
 
     def all(self) -> list[UploadedList]:
         """Give the lists by name, without their people."""

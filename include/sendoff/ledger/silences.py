@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
@@ -56,6 +56,10 @@ class Silences:
             for row in rows
         ]
         return sorted(found, key=lambda known: known.source)
+
+    def states(self) -> dict[str, int]:
+        """Give how many sources are in each state that was last certain."""
+        return dict(Counter(known.state for known in self.all()))
 
     def move(self, source: Source, before: str | None, after: str, why: str, now: datetime) -> bool:
         """Change what is certain of a source; False, and nothing happens, where another process was first.

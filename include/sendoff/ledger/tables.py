@@ -43,8 +43,13 @@ metadata = MetaData(
 LAUNCH_STATES = ("held", "released", "paused", "rejected", "stopped")
 DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
 SILENCE_STATES = ("as expected", "thin", "silent")
-DOUBTFUL = text("(state IN ('in_doubt', 'written_off') OR (state = 'planned' AND attempt > 0))")
-"""The dispatches that evidence can still show to be accepted."""
+DOUBTFUL = text("(state = 'in_doubt' OR state = 'written_off' OR state = 'planned')")
+"""The dispatches that evidence can still show to be accepted; of those never tried, after a backup was restored.
+
+Not as ``IN``: from that, SQLite does not see that it covers each of the states.
+"""
+IN_FLIGHT = text("state = 'in_flight'")
+"""The dispatches whose workers may be dead."""
 
 
 class Moment(TypeDecorator[datetime]):
@@ -72,6 +77,11 @@ def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
     return Column(name, String(32), *args, nullable=False, **kwargs)  # type: ignore[arg-type]
 
 
+def _part() -> Column[int]:
+    """Give the number of one value of several that hold a set together, since a database's values have a limit."""
+    return Column("part", Integer, primary_key=True, autoincrement=False, server_default="0")
+
+
 launches = Table(
     "launches",
     metadata,
@@ -95,6 +105,13 @@ launches = Table(
     Column("wave", Integer, nullable=False, server_default="1", comment="the newest wave that may be sent"),
     Column("due_at", Moment, comment="when it was to be made; lateness counts from here"),
     Column("sends_at", Moment, comment="by when the service has sent; null: again and again"),
+    Column(
+        "news",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="counts what happened that a report may show: post-backs that were folded, doubts that were resolved",
+    ),
     CheckConstraint(f"state IN {LAUNCH_STATES}", name="state"),
     Index(None, "campaign", "period_end"),
     Index(None, "sends_at"),
@@ -117,7 +134,7 @@ audiences = Table(
     Column("size", BigInteger, nullable=False),
     Column("dropped", JSON, nullable=False, comment="reason -> rows"),
     Column("fingerprint", Text, nullable=False),
-    Column("identifiers", LargeBinary, nullable=False),
+    comment="its people are those of its segments and of its holdout",
 )
 
 audience_groups = Table(
@@ -126,7 +143,8 @@ audience_groups = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("name", Text, primary_key=True, comment="a column of the query, such as platform"),
     Column("value", Text, primary_key=True),
-    Column("size", BigInteger, nullable=False),
+    _part(),
+    Column("size", BigInteger, nullable=False, comment="of this part"),
     Column("identifiers", LargeBinary, nullable=False),
 )
 
@@ -135,7 +153,8 @@ left_out = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"),
-    Column("size", BigInteger, nullable=False),
+    _part(),
+    Column("size", BigInteger, nullable=False, comment="of this part"),
     Column("identifiers", LargeBinary, nullable=False),
     comment="whom the query named and is not sent to; of these, only the holdout is part of the audience",
 )
@@ -196,10 +215,18 @@ lists = Table(
     Column("identified_by", Text, nullable=False),
     Column("kind", String(7), nullable=False, comment="integer or string"),
     Column("size", BigInteger, nullable=False),
-    Column("identifiers", LargeBinary, nullable=False),
     Column("uploaded_by", Text, nullable=False),
     Column("uploaded_at", Moment, nullable=False),
     comment="people to leave out, uploaded for campaigns to name",
+)
+
+list_parts = Table(
+    "list_parts",
+    metadata,
+    Column("name", Text, ForeignKey("lists.name", ondelete="CASCADE"), primary_key=True),
+    _part(),
+    Column("size", BigInteger, nullable=False, comment="of this part"),
+    Column("identifiers", LargeBinary, nullable=False),
 )
 
 dispatches = Table(
@@ -208,14 +235,19 @@ dispatches = Table(
     _key("dispatch_key", primary_key=True),
     _key("launch_key", ForeignKey("launches.launch_key")),
     Column("segment", Integer, nullable=False),
+    Column("wave", Integer, nullable=False, server_default="1", comment="of its segment"),
+    Column("time_zone", Text, nullable=False, server_default="", comment="of its segment; empty: none"),
     Column("state", String(16), nullable=False),
     Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
     Column("worker", Text),
     Column("lease_until", Moment, comment="a worker silent beyond this counts as dead"),
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
     CheckConstraint(f"state IN {DISPATCH_STATES}", name="state"),
-    Index(None, "launch_key", "state", "segment"),
-    Index("ix_dispatches_doubtful", "dispatch_key", sqlite_where=DOUBTFUL, postgresql_where=DOUBTFUL),
+    Index(None, "launch_key", "state", "time_zone", "wave", "segment"),
+    Index(
+        "ix_dispatches_doubtful", "state", "dispatch_key", sqlite_where=DOUBTFUL, postgresql_where=DOUBTFUL
+    ),
+    Index("ix_dispatches_in_flight", "lease_until", sqlite_where=IN_FLIGHT, postgresql_where=IN_FLIGHT),
 )
 
 attempts = Table(
@@ -261,7 +293,7 @@ post_backs = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(8), nullable=False, comment="delivery or open"),
     _key("dispatch_key"),
-    Column("received_at", Moment, nullable=False),
+    Column("received_at", Moment, primary_key=True, comment="by which they are kept apart, and forgotten"),
     Column("occurred_at", Moment, comment="the body's time"),
     Column("device_id", BigInteger),
     Column("profile_id", BigInteger),
@@ -270,6 +302,7 @@ post_backs = Table(
     Column("campaign_id", BigInteger),
     Column("readable", Boolean, nullable=False, comment="false: in quarantine, the body says why"),
     Column("body", LargeBinary, nullable=False),
+    postgresql_partition_by="RANGE (received_at)",
 )
 
 set_aside = Table(
@@ -325,7 +358,8 @@ verdicts = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("verdict", String(16), primary_key=True),
-    Column("size", BigInteger, nullable=False),
+    _part(),
+    Column("size", BigInteger, nullable=False, comment="of this part"),
     Column("identifiers", LargeBinary, nullable=False),
     CheckConstraint(f"verdict IN {VERDICTS}", name="verdict"),
 )
@@ -335,5 +369,8 @@ reports = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("as_of", Moment, nullable=False),
+    Column(
+        "news", BigInteger, nullable=False, server_default="0", comment="those of the launch that it shows"
+    ),
     Column("figures", JSON, nullable=False),
 )

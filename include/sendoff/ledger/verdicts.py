@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
 from sendoff.figures import Figures
-from sendoff.identifiers import Identifiers, from_bytes
+from sendoff.identifiers import Identifiers
 from sendoff.ledger.database import Database
-from sendoff.ledger.tables import audiences, dispatches, reports, returns, verdicts
+from sendoff.ledger.parts import LARGEST, VERDICTS
+from sendoff.ledger.tables import launches, reports, verdicts
 
 
 class Verdicts:
     """The verdicts and the newest report of each launch."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, largest_part: int = LARGEST) -> None:
         self._database = database
+        self._largest_part = largest_part
 
-    def store(self, figures: Figures, sets: Mapping[str, Identifiers]) -> None:
-        """Replace the verdicts and the report of a launch; both belong to the same moment."""
-        rows = [
-            {
-                "launch_key": figures.launch_key,
-                "verdict": verdict,
-                "size": len(identifiers),
-                "identifiers": identifiers.to_bytes(),
-            }
-            for verdict, identifiers in sets.items()
-        ]
-        report = {"launch_key": figures.launch_key, "as_of": figures.as_of, "figures": figures.to_json()}
+    def store(self, figures: Figures, sets: Mapping[str, Identifiers], *, news: int = 0) -> None:
+        """Replace the verdicts and the report of a launch; both belong to the same moment.
+
+        ``news``: what :meth:`news` gave before anything was read that they show.
+        """
+        key = figures.launch_key
+        report = {"launch_key": key, "as_of": figures.as_of, "news": news, "figures": figures.to_json()}
+        rows = (({"launch_key": key, "verdict": verdict}, people) for verdict, people in sets.items())
         with self._database.write() as connection:
-            connection.execute(self._database.insert_or_replace(verdicts), rows)
+            # The report comes first: its row makes another process that stores the same launch wait.
             connection.execute(self._database.insert_or_replace(reports), report)
+            connection.execute(sa.delete(verdicts).where(verdicts.c.launch_key == key))
+            VERDICTS.insert(connection, rows, largest=self._largest_part)
 
     def sets(self, launch_key: str) -> dict[str, Identifiers]:
         """Give the identifiers of a launch by verdict, as of its newest report."""
-        query = (
-            sa.select(verdicts.c.verdict, audiences.c.kind, verdicts.c.identifiers)
-            .join(audiences, audiences.c.launch_key == verdicts.c.launch_key)
-            .where(verdicts.c.launch_key == launch_key)
-        )
         with self._database.read() as connection:
-            return {row.verdict: from_bytes(row.kind, row.identifiers) for row in connection.execute(query)}
+            return VERDICTS.sets(connection, verdicts.c.launch_key == launch_key)
 
     def figures(self, launch_key: str) -> Figures:
         """Give the newest report of a launch, or raise NotFoundError."""
@@ -54,18 +50,34 @@ class Verdicts:
             raise NotFoundError(f"launch {launch_key} has not been reconciled yet")
         return Figures.from_json(values)
 
-    def changed(self) -> list[str]:
-        """Give the keys of launches with post-backs that their newest report does not count."""
-        counted = returns.c.deliveries + returns.c.opens
+    def news(self, launch_key: str) -> int:
+        """Give how much has happened to a launch; to be asked before a report is made, and stored with it.
+
+        It is one less while the launch has no report: what happens to it until then may see none, and count nothing. So
+        the first report is always made again.
+        """
         query = (
-            sa.select(dispatches.c.launch_key, sa.func.sum(counted).label("post_backs"), reports.c.figures)
-            .join(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
-            .outerjoin(reports, reports.c.launch_key == dispatches.c.launch_key)
-            .group_by(dispatches.c.launch_key, reports.c.launch_key)
+            sa.select(launches.c.news - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
+            .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
+            .where(launches.c.launch_key == launch_key)
         )
         with self._database.read() as connection:
-            return [
-                row.launch_key
-                for row in connection.execute(query)
-                if row.figures is None or sum(row.figures["post_backs"].values()) != row.post_backs
-            ]
+            return connection.scalar(query) or 0
+
+    def changed(self, now: datetime | None = None) -> list[str]:
+        """Give the keys of the launches whose newest report does not show all that happened to them, oldest first.
+
+        Also of those that the service sends after the moment of their report and up to ``now``: from then on, silence
+        means something. A launch without a report is given once anything came back of it.
+        """
+        sent = sa.and_(
+            reports.c.as_of < launches.c.sends_at, launches.c.sends_at <= (now or datetime.now(UTC))
+        )
+        query = (
+            sa.select(launches.c.launch_key)
+            .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
+            .where(sa.or_(launches.c.news != sa.func.coalesce(reports.c.news, 0), sent))
+            .order_by(launches.c.created_at, launches.c.launch_key)
+        )
+        with self._database.read() as connection:
+            return list(connection.scalars(query))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from sendoff.auth import ClientSecret, TokenSource
-from sendoff.client import Client
+from sendoff.auth import TOKEN_DEADLINE, ClientSecret, TokenSource
+from sendoff.client import REQUEST_DEADLINE, Client
+from sendoff.dispatch import _OLDEST_CLAIM, LEASE
 from sendoff.errors import SettingsError
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
@@ -368,6 +371,102 @@ def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -
             connection.sendall(b" " * 2**16)
 
     assert isinstance(outcome(script, client, endless), InDoubt)
+
+
+# A service that is never done
+
+
+DEADLINE = 1.0  # seconds, long before anything else would end a request here
+PATIENT = (30.0, 30.0)
+
+
+def dribbling(beginning: bytes, more: bytes) -> Callable[[socket.socket, Callable[[], None]], None]:
+    """Read the request, begin an answer, and say a little more every now and then."""
+
+    def step(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall(beginning)
+        for _ in range(200):
+            connection.sendall(more)
+            time.sleep(0.05)
+
+    return step
+
+
+ENDLESS = {
+    "the lines of the head": dribbling(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+    "a line of the head": dribbling(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+    "100 Continue": dribbling(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "the body": dribbling(b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"success": true', b" "),
+    "a body that looks whole": dribbling(b'HTTP/1.1 200 OK\r\n\r\n{"success": true}', b" "),
+}
+
+
+@pytest.mark.parametrize("answer", ENDLESS)
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
+    script: Any, session: requests.Session, answer: str, is_kept: bool
+) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON)
+
+    def twice(connection: socket.socket, read: Callable[[], None]) -> None:
+        """Answer one request, and dribble as the answer to the next, which comes over the same connection."""
+        read()
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        ENDLESS[answer](connection, read)
+
+    if is_kept:
+        assert outcome(script, client, twice) == Refused(404, "")
+    else:
+        script.tell(script.token("token-one"), ENDLESS[answer])
+    told = client.create_campaign(BODY)
+    assert isinstance(told, InDoubt)
+    assert told.reason in {
+        f"no whole answer from {urlsplit(script.url).netloc} within 1 seconds",
+        "HTTP 200 with an answer that cannot be read",  # where a status was read
+    }
+
+
+def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
+    script: Any, session: requests.Session
+) -> None:
+    """A handshake is also read in pieces; the first bytes say that a long message follows."""
+
+    def handshake(connection: socket.socket, _: Callable[[], None]) -> None:
+        dribbling(b"\x16\x03\x03\x3f\xff", b"\x02")(connection, lambda: None)
+
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    url = script.url.replace("http:", "https:")
+    client = Client(url, session, tokens, timeout=PATIENT, deadline=DEADLINE)
+    assert isinstance(outcome(script, client, handshake), InDoubt)
+
+
+def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
+    script: Any, session: requests.Session
+) -> None:
+    tokens = TokenSource(
+        CREDENTIALS, script.url, session, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON
+    )
+    client = Client(script.url, session, tokens)
+    script.tell(*[ENDLESS["a line of the head"]] * 4)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda _: client.create_campaign(BODY), range(4)))
+    assert {type(each) for each in outcomes} == {NotProcessed}
+
+
+def test_the_next_request_after_a_deadline_is_as_good_as_any(script: Any, session: requests.Session) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE)
+    assert isinstance(outcome(script, client, ENDLESS["100 Continue"]), InDoubt)
+    script.tell(script.answer(200, YES))
+    assert client.create_campaign(BODY) == Accepted(200, 701)
+
+
+def test_whatever_the_service_does_a_claim_outlives_its_request() -> None:
+    """Of the oldest claim, with a token that has ended, and a 401 that wants another one."""
+    longest = timedelta(seconds=2 * (TOKEN_DEADLINE + REQUEST_DEADLINE))
+    assert _OLDEST_CLAIM + longest < LEASE
 
 
 # Secrets and people

@@ -1,0 +1,87 @@
+"""The command that looks at the ledger as a whole."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
+from sendoff.errors import LedgerUnavailableError
+from sendoff.ledger import Ledger
+from sendoff.ledger.counts import Counted
+from sendoff.observe import observe
+
+_log = logging.getLogger(__name__)
+
+
+@app.command()
+def metrics(
+    ledger_url: LedgerUrl = None,
+    as_json: AsJson = False,
+    every: Annotated[
+        float | None, typer.Option(min=1, help="Look again each so many seconds, and print nothing")
+    ] = None,
+) -> None:
+    """Count launches, dispatches and doubts in the ledger, and send the metrics of it where OTEL_* variables say.
+
+    With --every it goes on until it is stopped, and Prometheus can ask it.
+    """
+    with opened(ledger_url, is_scraped=every is not None) as ledger:
+        if every is not None:
+            _go_on(ledger, every)
+        elif as_json:
+            typer.echo(json.dumps(_told(observe(ledger)), indent=2))
+        else:
+            _tell(observe(ledger))
+
+
+def _go_on(ledger: Ledger, every: float) -> None:
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    while True:
+        try:
+            observe(ledger)
+        except LedgerUnavailableError as error:
+            _log.warning("%s; looking again in %g seconds", error, every)
+        if stop.wait(every):
+            return
+
+
+def _told(counted: Counted) -> dict[str, object]:
+    """Give the counts in the form of JSON; the dispatches by connection, then by state."""
+    moments = {
+        name: at.isoformat() if at else None
+        for name, at in (("unfolded_since", counted.unfolded_since), ("reported_at", counted.reported_at))
+    }
+    dispatches = {
+        name: {state: count for (of, state), count in counted.dispatches.items() if of == name}
+        for name in counted.doubts
+    }
+    return {"launches": counted.launches, "dispatches": dispatches, "doubts": counted.doubts, **moments}
+
+
+def _as_table(counted: Counted) -> Table:
+    table = Table("what", "of", "state", "count", box=None)
+    for state, count in counted.launches.items():
+        table.add_row("launches", "", state, f"{count:,}")
+    for (connection, state), count in counted.dispatches.items():
+        table.add_row("dispatches", connection, state, f"{count:,}")
+    for connection, count in counted.doubts.items():
+        table.add_row("doubts", connection, "", f"{count:,}")
+    return table
+
+
+def _tell(counted: Counted) -> None:
+    Console().print(_as_table(counted))
+    since, reported = (
+        f"{at:%Y-%m-%d %H:%M} UTC" if at else "none" for at in (counted.unfolded_since, counted.reported_at)
+    )
+    typer.echo(f"oldest post-back that waits to be folded: {since}; newest report: {reported}")

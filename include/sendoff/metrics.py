@@ -1,0 +1,195 @@
+"""What Sendoff measures of itself, as OpenTelemetry instruments. Numbers only: no identifier, no text, no key.
+
+Without an OpenTelemetry SDK in the process every call does nothing. Airflow's own meter provider, and the one of
+:mod:`sendoff.telemetry` in the receiver, collect what is counted here. ``docs/observability.md`` lists the instruments,
+as :mod:`sendoff.metrics_table` writes them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from opentelemetry import metrics
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One thing that is measured; ``attributes`` says of each what its values are."""
+
+    kind: Kind
+    name: str
+    unit: str
+    meaning: str
+    attributes: Mapping[str, str]
+
+
+INSTRUMENTS: list[Instrument] = []
+"""Every instrument of Sendoff, in the order of a launch's life."""
+
+SILENCE_STATES = ("as expected", "thin", "silent")
+
+_meter = metrics.get_meter("sendoff")
+
+
+def _counter(name: str, unit: str, meaning: str, **attributes: str) -> metrics.Counter:
+    INSTRUMENTS.append(Instrument("counter", name, unit, meaning, attributes))
+    return _meter.create_counter(name, unit, meaning)
+
+
+def _gauge(name: str, unit: str, meaning: str, **attributes: str) -> metrics._Gauge:
+    INSTRUMENTS.append(Instrument("gauge", name, unit, meaning, attributes))
+    return _meter.create_gauge(name, unit, meaning)
+
+
+def _histogram(
+    name: str, unit: str, meaning: str, buckets: tuple[float, ...], **attributes: str
+) -> metrics.Histogram:
+    INSTRUMENTS.append(Instrument("histogram", name, unit, meaning, attributes))
+    return _meter.create_histogram(name, unit, meaning, explicit_bucket_boundaries_advisory=buckets)
+
+
+_CONNECTION = "the connection's name"
+_STATUS = "the HTTP status"
+# From what a service in the same building needs to the time-out of a request, which is 60 seconds by default.
+_REQUEST_SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# From a commit on a fast disk to the patience of the receiver, which is 10 seconds.
+_COMMIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_COMMIT_SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
+
+_audience_rows = _counter(
+    "sendoff.audience.rows",
+    "{row}",
+    "Rows that audience queries gave",
+    outcome="`kept`, `null`, `invalid` or `duplicate`",
+)
+_launches = _gauge(
+    "sendoff.launches", "{launch}", "Launches that are not settled", state="`held`, `released` or `paused`"
+)
+_dispatches = _gauge(
+    "sendoff.dispatches",
+    "{dispatch}",
+    "Dispatches of launches that are not settled",
+    connection=_CONNECTION,
+    state="`planned`, `in_flight`, `accepted`, `refused`, `in_doubt` or `written_off`",
+)
+_requests = _counter(
+    "sendoff.requests",
+    "{request}",
+    "Requests to the messaging service, by what became of them",
+    connection=_CONNECTION,
+    outcome="`accepted`, `refused`, `not_processed` or `in_doubt`",
+)
+_request_seconds = _histogram(
+    "sendoff.request.duration",
+    "s",
+    "Time from sending a request until its answer was read",
+    _REQUEST_SECONDS,
+    path="the path of the service's API",
+    status=f"{_STATUS}, or `none` where no answer came",
+)
+_tokens = _counter(
+    "sendoff.token.requests", "{request}", "Requests for an access token", outcome="`granted` or `failed`"
+)
+_doubts = _gauge(
+    "sendoff.doubts", "{dispatch}", "Dispatches in doubt that nobody has settled", connection=_CONNECTION
+)
+_post_backs = _counter("sendoff.post_backs", "{post_back}", "Post-backs that were stored")
+_refused_post_backs = _counter(
+    "sendoff.post_backs.refused",
+    "{request}",
+    "Requests to the receiver that were not answered 200",
+    status=_STATUS,
+)
+_commit_size = _histogram(
+    "sendoff.commit.size", "{post_back}", "Post-backs that shared one commit", _COMMIT_SIZES
+)
+_commit_seconds = _histogram(
+    "sendoff.commit.duration", "s", "Time that one commit of the receiver took", _COMMIT_SECONDS
+)
+_folded = _counter("sendoff.folded", "{post_back}", "Post-backs that were folded")
+_lag = _gauge(
+    "sendoff.fold.lag", "s", "Age of the oldest post-back that waits to be folded; 0 where none does"
+)
+_report_age = _gauge("sendoff.report.age", "s", "Time since the newest report of any launch was made")
+_silences = _gauge(
+    "sendoff.silence",
+    "{source}",
+    "Sources of post-backs, by what was last certain of them",
+    state=", ".join(f"`{state}`" for state in SILENCE_STATES),
+)
+
+
+def audience_rows(kept: int, dropped: Mapping[str, int]) -> None:
+    """Count the rows of one audience query."""
+    for outcome, rows in {"kept": kept, **dropped}.items():
+        _audience_rows.add(rows, {"outcome": outcome})
+
+
+def request(connection: str, outcome: str) -> None:
+    """Count one request of a dispatch by its outcome."""
+    _requests.add(1, {"connection": connection, "outcome": outcome})
+
+
+def request_seconds(path: str, seconds: float, status: int | None) -> None:
+    """Note how long one request took; ``status`` is None where no answer came."""
+    _request_seconds.record(seconds, {"path": path, "status": str(status or "none")})
+
+
+def token_request(outcome: str) -> None:
+    """Count one request for an access token, which was ``granted`` or ``failed``."""
+    _tokens.add(1, {"outcome": outcome})
+
+
+def commit(post_backs: int, seconds: float) -> None:
+    """Count what one commit of the receiver stored."""
+    _post_backs.add(post_backs)
+    _commit_size.record(post_backs)
+    _commit_seconds.record(seconds)
+
+
+def refused_post_back(status: int) -> None:
+    """Count one request that the receiver did not answer 200."""
+    _refused_post_backs.add(1, {"status": str(status)})
+
+
+def folded(post_backs: int) -> None:
+    """Count post-backs that were folded."""
+    _folded.add(post_backs)
+
+
+def launches(by_state: Mapping[str, int]) -> None:
+    """Note how many launches that are not settled are in each state; a state that is empty is given as 0."""
+    for state, count in by_state.items():
+        _launches.set(count, {"state": state})
+
+
+def dispatches(of: Mapping[tuple[str, str], int]) -> None:
+    """Note how many dispatches each connection has in each state; a state that is empty is given as 0."""
+    for (connection, state), count in of.items():
+        _dispatches.set(count, {"connection": connection, "state": state})
+
+
+def doubts(by_connection: Mapping[str, int]) -> None:
+    """Note how many dispatches of each connection are in doubt; a connection without any is given as 0."""
+    for connection, count in by_connection.items():
+        _doubts.set(count, {"connection": connection})
+
+
+def fold_lag(seconds: float) -> None:
+    """Note how old the oldest post-back is that waits to be folded; 0 where none does."""
+    _lag.set(seconds)
+
+
+def report_age(seconds: float) -> None:
+    """Note how long ago the newest report was made."""
+    _report_age.set(seconds)
+
+
+def silences(by_state: Mapping[str, int]) -> None:
+    """Note how many sources of post-backs are in each state; a state that is not named has none."""
+    for state in SILENCE_STATES:
+        _silences.set(by_state.get(state, 0), {"state": state})

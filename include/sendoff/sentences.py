@@ -1,0 +1,183 @@
+"""What a report says in sentences: whom it reached, what cannot be known and why, and which sums do not hold.
+
+They are the same in each form of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sendoff.figures import VERDICTS, Figures, share
+
+VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
+"""Verdicts as people read them."""
+
+_SENT_AGAIN = "Sent again and again: one person may get many messages, and counts once here."
+_REQUESTS = {
+    "in_doubt": "in doubt: no clear answer came, and no post-back has shown since that it was processed. Sending "
+    "again might reach people twice.",
+    "written_off": "written off by a person: nobody knows whether it was processed, and nobody looks any more.",
+    "refused": "refused by the service: it reached nobody.",
+}
+"""What is said of requests of which nobody knows for how many people they were."""
+
+_NOT_MADE = {
+    "released": "not made.",
+    "held": "not made: the launch is held.",
+    "paused": "not made: the launch is paused.",
+    "rejected": "not made: the launch was rejected.",
+    "stopped": "not made: the launch was stopped.",
+}
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Give a number with its noun in the right number: ``1 person``, ``2,000 people``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def reached(figures: Figures) -> list[str]:
+    """Say how many were reached: at least, and at most as far as that is known."""
+    low, high = figures.reached
+    if high is None:
+        return [f"Reached: at least {low:,}; at most is not known."]
+    if not figures.audience:
+        return []
+    shares = [share(count, figures.audience) for count in (low, high)]
+    said = [f"Reached: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
+    others = figures.audience - figures.not_sent_because.get("held out", 0)
+    if 0 < others < figures.audience:
+        shares = [share(count, others) for count in (low, high)]
+        said.append(f"Of the {others:,} who are not held out: at least {shares[0]}, at most {shares[1]}.")
+    return said
+
+
+def rounding(figures: Figures) -> list[str]:
+    """Say that the shares of the verdicts, each rounded for itself, do not sum to 100 %, where they do not."""
+    if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:
+        return []
+    tenths = sum(
+        round(10 * float(f"{100 * count / figures.audience:.1f}")) for count in figures.verdicts.values()
+    )
+    if tenths == 1_000:
+        return []
+    return [
+        f"Each share is rounded for itself, so that they sum to {tenths / 10:.1f} %. The numbers of people add up."
+    ]
+
+
+def who_is_meant(figures: Figures) -> list[str]:
+    """Say what must be known of whom a launch is for: that nobody knows them, or that they may get many messages."""
+    said = [_SENT_AGAIN] if figures.is_sent_again else []
+    if figures.is_chosen_by_service:
+        heard = f"{figures.audience:,} {'was' if figures.audience == 1 else 'were'} heard of"
+        said.append(f"The service chose the people: how many it sent to is not known. {heard}.")
+    return said
+
+
+def alarms(figures: Figures) -> list[str]:
+    """Say which sums do not hold; nothing where the figures are sound."""
+    return [*unaccounted_rows(figures), *unaccounted_identifiers(figures)]
+
+
+def unaccounted_rows(figures: Figures) -> list[str]:
+    """Say how many rows are neither kept nor dropped, where there are some."""
+    return _alarm(figures.unaccounted_rows, "row", "neither kept nor dropped")
+
+
+def unaccounted_identifiers(figures: Figures) -> list[str]:
+    """Say how many identifiers have no verdict, where there are some."""
+    return _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
+
+
+def requests_without_people(figures: Figures) -> list[str]:
+    """Say what became of requests that stand for nobody knows how many people: those whose people the service chose."""
+    if not figures.is_chosen_by_service:
+        return []
+    return [
+        f"{counted(count, 'request')} {what}"
+        for state, what in (*_REQUESTS.items(), ("planned", _NOT_MADE[figures.state]))
+        if (count := figures.dispatches.get(state))
+    ]
+
+
+def what_cannot_be_known(figures: Figures) -> list[str]:
+    """Say whose verdict says that it cannot be known, and why."""
+    unknowable, in_doubt = figures.verdicts.get("unknowable", 0), figures.verdicts.get("in_doubt", 0)
+    said = _untold(figures)
+    if unknowable:
+        said.append(f"{unknowable:,} unknowable: accepted, then silent where {_silence(figures)}.")
+    if in_doubt:
+        under_way = ", or is still under way" if figures.dispatches.get("in_flight") else ""
+        said.append(
+            f"{in_doubt:,} in doubt: their request got no clear answer{under_way}, and no post-back has shown since"
+            " that it was processed. Sending again might reach them twice."
+        )
+    return said
+
+
+def _untold(figures: Figures) -> list[str]:
+    kinds = {"delivery": ("delivered", "deliveries"), "open": ("engaged", "opens")}
+    return [
+        f"How many {verdict} is not measured: post-backs of {events} were not asked for, or do not carry what names "
+        f"these people. The {figures.verdicts.get(verdict, 0):,} is not a count of them."
+        for kind, (verdict, events) in kinds.items()
+        if kind in figures.untold
+    ]
+
+
+def _silence(figures: Figures) -> str:
+    if figures.is_sent_again:
+        return "silence proves nothing: what is sent again and again may still come"
+    where = [
+        f"{platform} {counts['unknowable']:,}"
+        for platform, counts in figures.by_platform.items()
+        if counts.get("unknowable")
+    ]
+    if where:
+        return (
+            f"silence proves nothing ({', '.join(where)}). Deliveries by Android push, iOS push and Safari are"
+            " not reported reliably"
+        )
+    return (
+        "silence proves nothing: no platform in the audience query, no post-backs of deliveries, or identifiers"
+        " that post-backs do not carry"
+    )
+
+
+def platform_remarks(figures: Figures) -> list[str]:
+    """Say why the platforms do not add up to the audience, where they do not."""
+    total = sum(sum(row.values()) for row in figures.by_platform.values())
+    if not figures.by_platform or total == figures.audience:
+        return []
+    why = (
+        "an identifier that came with two platforms counts under both, one that came with none under neither"
+    )
+    return [f"The platforms sum to {total:,}, not to {figures.audience:,}: {why}."]
+
+
+def variant_remarks(figures: Figures) -> list[str]:
+    """Say why the variants do not add up to the audience, where they do not."""
+    total = sum(sum(row.values()) for row in figures.by_variant.values())
+    if not figures.by_variant or total == figures.audience:
+        return []
+    return [f"The variants sum to {total:,}, not to {figures.audience:,}: who is held out gets none of them."]
+
+
+def requests_and_post_backs(figures: Figures) -> list[tuple[str, str]]:
+    """Count the requests by state, the post-backs by kind, and those among them that decide no verdict."""
+    deliveries, opens = figures.post_backs.get("delivery", 0), figures.post_backs.get("open", 0)
+    came = (counted(deliveries, "delivery", "deliveries"), counted(opens, "open or click", "opens or clicks"))
+    return [
+        ("requests", _listed(figures.dispatches)),
+        ("post-backs", ", ".join(came)),
+        ("anomalies", _listed(figures.anomalies)),
+    ]
+
+
+def _alarm(count: int, noun: str, what: str) -> list[str]:
+    return [f"DOES NOT ADD UP: {counted(count, noun)} {what}. Please report this defect."] if count else []
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    some = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return ", ".join(some) or "none"

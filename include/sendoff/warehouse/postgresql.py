@@ -1,0 +1,61 @@
+"""PostgreSQL, read by COPY through its ADBC driver; on request several parts at once, of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pyarrow as pa
+
+from sendoff.query import Query
+from sendoff.warehouse.driver import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.parts import together
+
+_BYTES_A_ROW = 16  # an identifier and the frame that COPY puts around it
+_ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+
+
+def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Read a query in a transaction that cannot write, in UTC."""
+    cursor = _cursor(query, driver, stack)
+    return stack.enter_context(closing(_batches(cursor, query)))
+
+
+def read_parts(parts: Sequence[Query], driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Read several queries at once, each in a transaction of its own, and all of the moment of the first.
+
+    Its transaction shows the others its snapshot, and lasts until all are read.
+    """
+    cursors = [_cursor(query, driver, stack) for query in parts]
+
+    def share_one_snapshot() -> None:
+        for cursor in cursors:
+            cursor.execute(_ONE_MOMENT)
+        cursors[0].execute("SELECT pg_export_snapshot()")
+        snapshot = cursors[0].fetchone()[0]
+        for cursor in cursors[1:]:
+            cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+
+    attempt(share_one_snapshot, parts[0])
+    readers = [_batches(cursor, query) for cursor, query in zip(cursors, parts, strict=True)]
+    return together(readers, [cursor.adbc_cancel for cursor in cursors], stack)
+
+
+def _cursor(query: Query, driver: Any, stack: ExitStack) -> Any:
+    uri = query.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return adbc_cursor(query, lambda: driver.connect(uri), stack)
+
+
+def _batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
+    def execute() -> pa.RecordBatchReader:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute("SET LOCAL TIME ZONE 'UTC'")
+        size = str(query.batch_rows * _BYTES_A_ROW)
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
+        # The parameters are written into the query: with bound ones, the driver does not use COPY and does not stream.
+        cursor.execute(query.with_literals())
+        return cursor.fetch_record_batch()
+
+    with attempt(execute, query) as reader:
+        yield from batches_of(reader, query)

@@ -1,0 +1,84 @@
+"""Rows of Python values become Arrow batches, each column of one type; and whole numbers are told as such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sendoff.errors import AudienceError
+
+
+def batches_of_rows(
+    names: Sequence[str], next_rows: Callable[[], Sequence[Sequence[Any]]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are given some at a time, until none are; the first batch may be empty.
+
+    Raises AudienceError for a column that holds values of two types, with its name and the row.
+    """
+    columns = [_Column(name) for name in names]
+    rows = next_rows()
+    while True:
+        values = zip(*rows, strict=True) if rows else ((),) * len(columns)
+        arrays = [column.array(each) for column, each in zip(columns, values, strict=True)]
+        yield pa.record_batch(arrays, names=[column.name for column in columns])
+        rows = next_rows()
+        if not rows:
+            return
+
+
+def with_whole_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give decimals without a fraction as whole numbers of 64 bits, where all of them fit."""
+    for place, column in enumerate(batch.columns):
+        if pa.types.is_decimal(column.type) and column.type.scale == 0:
+            batch = batch.set_column(place, batch.schema.names[place], _as_whole_numbers(column))
+    return batch
+
+
+def _as_whole_numbers(column: pa.Array) -> pa.Array:
+    for type_ in (pa.int64(), pa.uint64()):
+        try:
+            return column.cast(type_)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+class _Column:
+    """One column of a result: what its first value is, the others must be."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._type: type | None = None
+        self._type_since = self._rows = 0
+
+    def array(self, values: tuple[Any, ...]) -> pa.Array:
+        types = set(map(type, values)) - {type(None)}
+        if types - {self._type}:
+            self._settle(values)
+        self._rows += len(values)
+        try:
+            return pa.array(values)
+        except (pa.ArrowException, OverflowError):
+            problem = f"column {self.name} holds values that are no usable numbers or texts"
+        raise AudienceError(
+            f"{problem}; write CAST({self.name} AS TEXT), or leave the column out of the query"
+        )
+
+    def _settle(self, values: tuple[Any, ...]) -> None:
+        for row, value in enumerate(values, self._rows + 1):
+            if value is not None and self._type is None:
+                self._type, self._type_since = type(value), row
+            elif value is not None and type(value) is not self._type:
+                assert self._type is not None
+                raise AudienceError(
+                    f"column {self.name} holds {_spoken(self._type)} in row {self._type_since} of the result and "
+                    f"{_spoken(type(value))} in row {row}; a column needs one type: write CAST({self.name} AS BIGINT) "
+                    f"AS {self.name} in the query, or AS TEXT where texts are wanted"
+                )
+
+
+def _spoken(type_: type) -> str:
+    names = {"int": "a whole number", "str": "text", "float": "a number with a fraction", "bytes": "bytes"}
+    return names.get(type_.__name__, type_.__name__)

@@ -1,0 +1,58 @@
+"""A file of SQLite, read through its ADBC driver, and with more care where its columns may hold two types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sendoff.errors import QueryError
+from sendoff.query import Query
+from sendoff.warehouse.address import read_only_uri
+from sendoff.warehouse.driver import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.engine import engine_of, read_engine
+
+
+def read_sqlite(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Read a query from a file that is opened to be read alone."""
+    if not Path(query.url.database or "").is_file():
+        raise QueryError(f"there is no SQLite database at {query.url.database}")
+    uri = read_only_uri(query.url)
+    cursor = adbc_cursor(query, lambda: driver.connect(uri), stack)
+
+    def execute() -> pa.RecordBatchReader:
+        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(query.batch_rows)})
+        cursor.execute(query.with_literals())
+        return stack.enter_context(cursor.fetch_record_batch())
+
+    batches = batches_of(attempt(execute, query), query)
+    first = next(batches)
+    if any(_leaves_doubt(column) for column in first.columns):
+        return read_engine(query, engine_of(query.url, stack), stack)
+    return _or_name_the_row(chain([first], batches), query, stack)
+
+
+def _leaves_doubt(column: pa.Array) -> bool:
+    # The driver settles a column's type by its first batch, and there turns numbers among texts into texts.
+    if not len(column):
+        return False
+    if pa.types.is_string(column.type) and column.null_count < len(column):
+        return bool(pc.any(pc.match_substring_regex(column, r"^[-+]?[0-9.]+$")).as_py())
+    return column.null_count == len(column) or not pa.types.is_integer(column.type)
+
+
+def _or_name_the_row(
+    batches: Iterator[pa.RecordBatch], query: Query, stack: ExitStack
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except QueryError:
+        # Where another type turned up after the first batch, reading once more with care tells its row.
+        for _ in read_engine(query, engine_of(query.url, stack), stack):
+            pass
+        raise

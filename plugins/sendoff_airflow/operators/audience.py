@@ -1,0 +1,203 @@
+"""Before anything is sent: an audience is frozen, and what it will be sent is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from sendoff_airflow import LEDGER, lineage
+from sendoff_airflow.assets import TellingOperator, names_of
+from sendoff_airflow.failures import explained
+from sendoff_airflow.period import period_of
+
+if TYPE_CHECKING:
+    from sendoff.campaign import CampaignFolder
+    from sendoff.ledger import Ledger
+    from sendoff.ledger.launches import Launch
+    from sendoff.preview import Preview
+
+_SHOWN = (
+    "state",
+    "rows",
+    "dropped",
+    "left_out",
+    "audience",
+    "people",
+    "change",
+    "variants",
+    "languages",
+    "time_zones",
+    "waves",
+    "requests",
+    "seconds",
+    "gates",
+)
+"""What of a preview may stand in a log and in XCom: counts, and none of a campaign's words."""
+
+
+class BuildAudienceOperator(TellingOperator):
+    """Hold a launch against its campaign's rules and gates, and freeze its audience and segments in the ledger.
+
+    Returns ``launch_key``, ``state`` (held: somebody must approve it), ``audience``, ``segments``, ``rows`` and
+    ``dropped`` (a count for each reason). A launch that the ledger holds already, of this run or of another for the
+    same period, is given back as it was frozen and the query does not run again. Each is an XCom of its own as well:
+    ``audience.output["launch_key"]``. Fails at once where a gate is closed, and is skipped where it is too late.
+
+    :param folder: the campaign's folder, with ``campaign.yaml`` and ``audience.sql``
+    :param resend: 0, or the number of a deliberate repetition for the same period (templated)
+    :param reason: why it is repeated; a resend needs one (templated)
+    :param size_limit: the most people that it is sent to (templated)
+    :param preview_only: look only: log the counts, freeze nothing, and skip this task and what follows (templated)
+    """
+
+    template_fields: Sequence[str] = ("resend", "reason", "size_limit", "preview_only")
+
+    def __init__(
+        self,
+        *,
+        folder: str | Path,
+        resend: int | str = 0,
+        reason: str | None = None,
+        size_limit: int | str | None = None,
+        preview_only: bool | str = False,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"multiple_outputs": True, **kwargs})
+        self.folder = str(folder)
+        self.resend = resend
+        self.reason = reason
+        self.size_limit = size_limit
+        self.preview_only = preview_only
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Find or make the launch of this run's period."""
+        from sendoff.campaign import load_campaign
+        from sendoff_airflow.stores import ledger
+
+        is_dry = _truth("preview_only", self.preview_only)
+        resend = _number("resend", self.resend) or 0
+        size_limit = _number("size_limit", self.size_limit)
+        folder = load_campaign(Path(self.folder))
+        with closing(ledger(self.ledger_conn_id)) as book:
+            if is_dry:
+                self._look(context, book, folder, size_limit)
+            launch = self._freeze(context, book, folder, resend, size_limit)
+        counts = {
+            "audience": launch.audience,
+            "segments": launch.segments,
+            "rows": launch.rows,
+            "dropped": dict(launch.dropped),
+        }
+        self.tell(context, {**names_of(launch), **counts})
+        context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
+        return {"launch_key": launch.launch_key, "state": launch.state, **counts}
+
+    def draw(self, facts: Mapping[str, Any]) -> Any:
+        """Draw lineage from the tables of the campaign's queries to the audience."""
+        return lineage.of_audience(self.folder, self.ledger_conn_id, facts)
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Give OpenLineage's provider the query."""
+        return lineage.of_query(self.folder)
+
+    def _freeze(
+        self, context: Context, book: Ledger, folder: CampaignFolder, resend: int, size_limit: int | None
+    ) -> Launch:
+        from sendoff.launch import prepare_launch
+        from sendoff_airflow.stores import warehouse
+
+        run = context["dag_run"]
+        return prepare_launch(
+            book,
+            folder,
+            period=period_of(context, folder.campaign),
+            warehouses=warehouse,
+            resend=resend,
+            reason=self.reason or None,
+            who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
+            size_limit=size_limit,
+            due_at=run.run_after,
+        )
+
+    def _look(
+        self, context: Context, book: Ledger, folder: CampaignFolder, size_limit: int | None
+    ) -> NoReturn:
+        from sendoff.preview import preview
+        from sendoff_airflow.stores import warehouse
+
+        seen = preview(
+            folder,
+            period=period_of(context, folder.campaign),
+            warehouses=warehouse,
+            ledger=book,
+            size_limit=size_limit,
+            due_at=context["dag_run"].run_after,
+        )
+        counts = _counts(seen)
+        context["ti"].xcom_push("preview", counts)
+        for name, count in counts.items():
+            self.log.info("%s: %s", name, count)
+        raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
+
+
+class PreviewOperator(BaseOperator):
+    """Say what a frozen launch will send, as counts: in the log and as XCom, without a word of its messages.
+
+    The whole preview, with a sample request, is what people see who must approve the launch, and what
+    ``sendoff preview`` prints.
+
+    :param launch_key: the launch (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+        """Read the launch from the ledger; the warehouse is not asked again."""
+        from sendoff.preview import preview_of
+        from sendoff_airflow.hook import rate_of
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            rate = rate_of(book.launches.get(self.launch_key).connection)
+            seen = preview_of(book, self.launch_key, rate=rate)
+        for warning in seen.warnings:
+            self.log.warning("%s", warning)
+        return _counts(seen)
+
+
+def _counts(seen: Preview) -> dict[str, Any]:
+    values = seen.to_json()
+    return {name: values[name] for name in _SHOWN}
+
+
+# A template gives a text, whatever it was made of, and an empty one where there is nothing.
+
+
+def _truth(name: str, value: bool | str) -> bool:
+    found = {"true": True, "false": False}.get(str(value).strip().lower())
+    if found is None:  # nobody who meant a dry run may start a launch
+        raise AirflowFailException(f"{name}: found {value!r}; allowed: True or False")
+    return found
+
+
+def _number(name: str, value: int | str | None) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise AirflowFailException(f"{name}: found {value!r}; allowed: a whole number") from None

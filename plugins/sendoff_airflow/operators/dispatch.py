@@ -1,0 +1,179 @@
+"""Sending: the planned requests of a launch are made, each once, and told of when none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import TaskDeferred
+
+from sendoff.errors import CampaignError, NotYetError, RetryableError
+from sendoff_airflow import LEDGER, RECEIVER, SERVICE, lineage
+from sendoff_airflow.assets import TellingOperator, names_of
+from sendoff_airflow.failures import explained
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Ledger
+    from sendoff.ledger.launches import Launch
+
+
+class DispatchOperator(TellingOperator):
+    """Send the planned dispatches of a launch, each once, until none is left.
+
+    Each makes as many requests at a time as its connection says (``requests_at_once``), and any number of these may
+    work through one launch at once: map the operator over ``worker`` for more. Retries are safe: they go on with what
+    is still planned. While it is too early, for a send window, a rate limit or the next wave, the task waits in the
+    triggerer, which takes no worker and no retry. A task that is told to end finishes and records the requests that are
+    under way, and is to be tried again.
+
+    Returns how many dispatches this one saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited. It fails
+    for good where the service refused a dispatch, after the others were made. A launch that became too late is stopped:
+    the task is done without sending what was still planned, and the report counts these people as not sent.
+
+    :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
+    :param worker: tells mapped tasks apart in the ledger
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+    way: ClassVar[str]
+    other: ClassVar[str]
+    _is_working = False
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        worker: int = 1,
+        sendoff_conn_id: str = SERVICE,
+        ledger_conn_id: str = LEDGER,
+        receiver_conn_id: str = RECEIVER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.worker = worker
+        self.sendoff_conn_id = sendoff_conn_id
+        self.ledger_conn_id = ledger_conn_id
+        self.receiver_conn_id = receiver_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, int]:
+        """Work until nothing is planned any more."""
+        return self._work(context)
+
+    @explained
+    def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
+        """Work on after waiting in the triggerer."""
+        return self._work(context)
+
+    def _work(self, context: Context) -> dict[str, int]:
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+        from sendoff.dispatch import check_refusals, work
+        from sendoff_airflow.hook import SendoffHook
+        from sendoff_airflow.stores import addresses, ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            launch = self._checked(book)
+            sender = SendoffHook(self.sendoff_conn_id).sender(addresses(self.receiver_conn_id))
+            try:
+                self._is_working = True
+                tally = work(book, self.launch_key, sender, worker=_worker(context, self.worker))
+            except NotYetError as early:
+                self.log.info("%s; waiting until %s", early, early.until)
+                until = early.until
+            else:
+                check_refusals(book, self.launch_key)
+                self.tell(context, {**names_of(launch), **asdict(tally)})
+                return asdict(tally)
+            finally:
+                self._is_working = False
+        raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
+
+    def on_kill(self) -> None:
+        """Begin no further request; Airflow calls this while the task works, in the thread that waits for the others.
+
+        It waits five seconds before it kills the process.
+        """
+        if self._is_working:
+            self._is_working = False
+            raise RetryableError(
+                f"launch {self.launch_key}: the task was told to end before everything was sent"
+            )
+
+    def draw(self, facts: Mapping[str, Any]) -> Any:
+        """Draw lineage from the audience to the launch."""
+        return lineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
+
+    def _checked(self, book: Ledger) -> Launch:
+        """Give the launch; CampaignError where it sends in another way."""
+        from sendoff.campaign import Campaign
+
+        launch = book.launches.get(self.launch_key)
+        if Campaign.frozen(launch.definition).way != self.way:
+            raise CampaignError(
+                f"campaign {launch.campaign}: {type(self).__name__} is not for it; use {self.other}"
+            )
+        return launch
+
+
+class CreateCampaignOperator(DispatchOperator):
+    """Send a launch whose campaign has content of its own: a campaign of the service for each segment.
+
+    All else is as with DispatchOperator.
+    """
+
+    way = "create"
+    other = "ExecuteCampaignOperator: the campaign executes a template"
+
+
+class ExecuteCampaignOperator(DispatchOperator):
+    """Send a launch whose campaign executes a template: an execution for each segment, with its people's own values.
+
+    All else is as with DispatchOperator.
+    """
+
+    way = "execute"
+    other = "CreateCampaignOperator: the campaign has content of its own"
+
+
+def _worker(context: Context, number: int) -> str:
+    ti = context["ti"]
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{number}/try {ti.try_number}"
+
+
+class LaunchedOperator(TellingOperator):
+    """Tell that every dispatch of a launch was made, in one asset event however many workers made them.
+
+    Returns the number of dispatches by state. While one waits or is in flight, as after a worker was killed, it is to
+    be tried again.
+
+    :param launch_key: the launch (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, int]:
+        """Count the dispatches."""
+        from sendoff.dispatch import check_all_made
+        from sendoff_airflow.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            check_all_made(book, self.launch_key)
+            states = book.dispatches.states(self.launch_key)
+            launch = book.launches.get(self.launch_key)
+        self.tell(context, {**names_of(launch), "audience": launch.audience, "dispatches": states})
+        return states
+
+    def draw(self, facts: Mapping[str, Any]) -> Any:
+        """Draw lineage from the audience to the launch."""
+        return lineage.of_launch("audience", "launch", self.ledger_conn_id, facts)

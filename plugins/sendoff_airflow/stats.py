@@ -1,0 +1,86 @@
+"""What Sendoff measures, as part of Airflow's own metrics.
+
+With ``[metrics] otel_on`` there is nothing to do: Airflow's meter provider is that of the whole process, and Airflow
+flushes it when a task ends. With StatsD or Datadog each figure is passed on to Airflow's client as it comes, under the
+same name, with its attributes as tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from airflow.sdk import conf
+from airflow.sdk.observability import stats
+from opentelemetry import metrics
+
+_AGENTS = ("statsd_on", "statsd_datadog_enabled")
+
+
+@cache
+def count_in_airflow() -> None:
+    """Pass on what this process measures from now on to Airflow's StatsD or Datadog client, where it has one."""
+    if any(conf.getboolean("metrics", name, fallback=False) for name in _AGENTS):
+        metrics.set_meter_provider(_Stats())
+
+
+class _Stats(metrics.NoOpMeterProvider):
+    def get_meter(self, name: str, *others: Any, **more: Any) -> metrics.Meter:
+        if name == "sendoff":  # what other code of this process measures is not ours to pass on
+            return _Meter(name)
+        return super().get_meter(name, *others, **more)
+
+
+class _Meter(metrics.NoOpMeter):
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> metrics.Counter:
+        return _Counter(name, unit, description)
+
+    def create_gauge(self, name: str, unit: str = "", description: str = "") -> metrics._Gauge:
+        return _Gauge(name, unit, description)
+
+    def create_histogram(
+        self,
+        name: str,
+        unit: str = "",
+        description: str = "",
+        *,
+        explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
+    ) -> metrics.Histogram:
+        # StatsD knows distributions of times alone
+        kind = _Time if unit == "s" else metrics.NoOpHistogram
+        return kind(name, unit, description, explicit_bucket_boundaries_advisory)
+
+
+class _Counter(metrics.NoOpCounter):
+    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
+        super().__init__(name, unit, description)
+        self._stat = name
+
+    def add(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
+        stats.incr(self._stat, int(amount), tags=_tags(attributes))
+
+
+class _Gauge(metrics._NoOpGauge):
+    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
+        super().__init__(name, unit, description)
+        self._stat = name
+
+    def set(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
+        stats.gauge(self._stat, amount, tags=_tags(attributes))
+
+
+class _Time(metrics.NoOpHistogram):
+    def __init__(
+        self, name: str, unit: str = "", description: str = "", buckets: Sequence[float] | None = None
+    ) -> None:
+        super().__init__(name, unit, description, buckets)
+        self._stat = name
+
+    def record(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
+        stats.timing(self._stat, timedelta(seconds=amount), tags=_tags(attributes))
+
+
+def _tags(attributes: Mapping[str, Any] | None) -> dict[str, str]:
+    return {name: str(value).replace(" ", "_") for name, value in (attributes or {}).items()}

@@ -1,0 +1,183 @@
+"""The actions: everything that changes something, by people who may, from our own pages alone.
+
+Each answers with what happened, in words, and with what must run for it to have an effect. What changed since the page
+was made is not acted upon: the answer is 409, and says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, HTTPException, Request, status
+from starlette.responses import HTMLResponse
+
+from sendoff.control import pause, pause_all, resolve_seen, resume, resume_all, role_awaited, stop
+from sendoff.ledger import Ledger
+from sendoff.ledger.launches import Launch
+from sendoff.report import counted
+from sendoff_airflow.views import runs
+from sendoff_airflow.views.access import Viewer, ViewerDep, check_own_request
+from sendoff_airflow.views.bodies import Braking, Deciding, Settling, said
+from sendoff_airflow.views.given import LedgerDep, seen_launch
+from sendoff_airflow.views.held import seen_run
+from sendoff_airflow.views.templates import page
+
+router = APIRouter(dependencies=[Depends(check_own_request)], default_response_class=HTMLResponse)
+
+_STEERS = {"pause": pause, "resume": resume, "stop": stop}
+_HAPPENED = {
+    "release": "Released: what is planned may be sent.",
+    "reject": "Rejected: nothing more of this launch is ever sent.",
+    "pause": "Paused: no further request is made until somebody resumes it.",
+    "resume": "Resumed: the launch goes on by itself within half a minute.",
+    "stop": "Stopped: no request of this launch is made any more. What the service accepted is not taken back.",
+}
+
+_WAITS = {
+    "held": "The launch is held: they are sent when somebody releases it.",
+    "paused": "The launch is paused: they are sent when somebody resumes it.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What must run for a decision to have an effect, in words; the run of the launch; what can be asked of Airflow."""
+
+    words: str
+    run: runs.Run | None = None
+    ask: Literal["clear", "answer"] | None = None
+
+
+@router.post("/launches/{launch_key}/{act}")
+def decide(
+    request: Request,
+    viewer: ViewerDep,
+    body: Annotated[Deciding, Depends(said(Deciding))],
+    book: LedgerDep,
+    launch_key: str,
+    act: Literal["release", "reject", "pause", "resume", "stop"],
+) -> HTMLResponse:
+    """Release, reject, pause, resume or stop a launch."""
+    launch = _steered(book, viewer, launch_key)
+    if act in _STEERS:
+        _STEERS[act](book, launch.launch_key, viewer.name, body.reason)
+    else:
+        if act == "release":
+            _check_answered(book, launch)
+        _decide_held(book, launch, act, viewer.name, body)
+    following = None
+    if act in ("release", "reject"):
+        following = _next(viewer, launch, was_rejected=act == "reject")
+    return page(
+        request, "done.html", sentences=[_HAPPENED[act]], following=following, campaign=launch.campaign
+    )
+
+
+def _check_answered(book: Ledger, launch: Launch) -> None:
+    """Raise 409 where somebody of a role must agree to a launch, and did not yet."""
+    if role := role_awaited(launch, book.decisions.of_launch(launch.launch_key)):
+        raise HTTPException(
+            status.HTTP_409_CONFLICT,
+            f"Nothing was changed: somebody of the role {role} must agree first, and answers in Airflow.",
+        )
+
+
+def _decide_held(book: Ledger, launch: Launch, act: str, who: str, body: Deciding) -> None:
+    kind = {"release": "released", "reject": "rejected"}[act]
+    moment = datetime.now(UTC)
+    key = launch.launch_key
+    if not book.decisions.decide(key, kind, who, body.reason, now=moment, since=body.since):
+        state = book.launches.get(key).state
+        raise HTTPException(
+            status.HTTP_409_CONFLICT,
+            f"Nothing was changed: the launch is {state} by now, or something was decided of it since this page was "
+            "made. Look at it again.",
+        )
+
+
+@router.post("/launches/{launch_key}/doubts/{how}")
+def settle(
+    request: Request,
+    viewer: ViewerDep,
+    body: Annotated[Settling, Depends(said(Settling))],
+    book: LedgerDep,
+    launch_key: str,
+    how: Literal["resend", "write_off"],
+) -> HTMLResponse:
+    """Plan requests in doubt again, or write them off; those of which something changed meanwhile are left alone."""
+    launch = _steered(book, viewer, launch_key)
+    in_doubt = {each.dispatch_key for each in book.dispatches.doubts(launch.launch_key)}
+    seen = {key: int(doubts) for key, _, doubts in (each.partition(":") for each in body.requests)}
+    ours = {key: doubts for key, doubts in seen.items() if key in in_doubt}
+    done = resolve_seen(book, ours, how, viewer.name, body.reason) if ours else 0
+    if not done:
+        raise HTTPException(
+            status.HTTP_409_CONFLICT,
+            "Nothing was changed: these requests were settled meanwhile, or went into doubt once more, or their launch "
+            "is over. Look at them again.",
+        )
+    sentences = [f"{counted(done, 'request')} planned again." if how == "resend" else _written_off(done)]
+    if left := len(seen) - done:
+        sentences.append(f"{counted(left, 'request')} changed since this page was made, and was left alone.")
+    following = None
+    if how == "resend":
+        waits = _WAITS.get(launch.state)
+        following = Next(waits) if waits else _next(viewer, launch)
+    return page(request, "done.html", sentences=sentences, following=following, campaign=launch.campaign)
+
+
+def _written_off(count: int) -> str:
+    return f"{counted(count, 'request')} written off: nobody looks any more, but evidence would still count."
+
+
+@router.post("/brakes/{act}")
+def brake(
+    request: Request,
+    viewer: ViewerDep,
+    body: Annotated[Braking, Depends(said(Braking))],
+    book: LedgerDep,
+    act: Literal["pause", "resume"],
+) -> HTMLResponse:
+    """Pause or resume every launch, or every launch of a connection."""
+    viewer.check_brakes(book.launches.campaigns(body.connection or None))
+    if body.connection and body.connection not in book.launches.connections():
+        raise HTTPException(
+            status.HTTP_409_CONFLICT, "Nothing was changed: no launch was made for that connection."
+        )
+    change = {"pause": pause_all, "resume": resume_all}[act]
+    change(book, viewer.name, body.reason, connection=body.connection or None)
+    whose = f"every launch of connection {body.connection}" if body.connection else "every launch"
+    sentence = (
+        f"The brake is set: no further request of {whose} is made."
+        if act == "pause"
+        else f"The brake on {whose} is lifted: what nothing else holds goes on within half a minute."
+    )
+    return page(request, "done.html", sentences=[sentence], following=None, campaign=None)
+
+
+def _steered(book: Ledger, viewer: Viewer, launch_key: str) -> Launch:
+    launch = seen_launch(book, viewer, launch_key)
+    viewer.check_steers(launch.campaign)
+    return launch
+
+
+def _next(viewer: Viewer, launch: Launch, *, was_rejected: bool = False) -> Next:
+    run = seen_run(viewer, launch)
+    if run is None:
+        words = "Airflow knows no run of this launch: whatever made it must work on it again."
+        return Next("" if was_rejected else words)
+    if was_rejected:
+        asks = "The task approve of its run still asks: the answer changes nothing any more."
+        return Next(asks if run.is_asking else "", run)
+    if run.is_asking:
+        words = "The task approve of its run still waits for an answer in Airflow, and the run goes on when it has one."
+        return Next(words, run, "answer")
+    if run.is_sending:
+        return Next("The task dispatch of its run is at work, and goes on by itself.", run)
+    if run.can_be_cleared:
+        may = viewer.may_clear(run.dag_id)
+        words = "For it to be sent, the task dispatch of its run must run once more: clear it."
+        return Next(words, run, "clear" if may else None)
+    return Next("For it to be sent, the task of its run that sends must run once more.", run)

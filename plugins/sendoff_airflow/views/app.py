@@ -1,0 +1,82 @@
+"""The application that Airflow's API server mounts under ``/sendoff``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PREFIX = "/sendoff"
+
+_HERE = Path(__file__).parent
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every page. Airflow shows them in a frame of its own origin; a path may name a launch, so no referrer is sent."""
+
+
+class OnFirstRequest:
+    """An ASGI application that is made when it is first asked: every Airflow process loads plugins, one serves them."""
+
+    def __init__(self, make: Callable[[], ASGIApp]) -> None:
+        self._make = make
+        self._app: ASGIApp | None = None
+        self._lock = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if self._app is None:
+            async with self._lock:
+                if self._app is None:
+                    self._app = await asyncio.to_thread(self._make)
+        await self._app(scope, receive, send)
+
+
+class Hardened:
+    """An ASGI application whose every answer has our headers, also the one to an error that nobody foresaw."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+
+        async def send_hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if "/static/" in scope["path"]:
+                    headers.setdefault("Cache-Control", "no-cache")  # asked for again by its ETag
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_hardened)
+
+
+def create_app() -> Any:
+    """Make the application: its pages, its actions, and its static files."""
+    from fastapi import FastAPI
+    from starlette.staticfiles import StaticFiles
+
+    from sendoff_airflow.views import actions, campaigns, launch, launches, people, waiting
+    from sendoff_airflow.views.errors import add_error_pages
+
+    # An address with a slash too many is not there: who asked with another's host would be led to it.
+    app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    add_error_pages(app)
+    app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
+    for subject in (launches, launch, waiting, campaigns, people, actions):
+        app.include_router(subject.router)
+    return app
+
+
+app = Hardened(OnFirstRequest(create_app))

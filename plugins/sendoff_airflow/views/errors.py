@@ -1,0 +1,74 @@
+"""What a person sees where something cannot be shown: a sentence, and what to do."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request, Response, status
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from sendoff.errors import GateError, LedgerUnavailableError, NotFoundError, SendoffError, SettingsError
+from sendoff_airflow.views.access import not_there
+from sendoff_airflow.views.templates import is_part, page
+
+_log = logging.getLogger(__name__)
+_AGAIN = "Nothing was changed. This page tries again by itself."
+_TO_DO: dict[type[Exception], str] = {
+    LedgerUnavailableError: f"The ledger's database is down, or out of reach of Airflow's API server. {_AGAIN}",
+    SettingsError: "Somebody who looks after this deployment must set it right: the connection sendoff_ledger.",
+}
+"""What to do about an error of some kind."""
+
+_PLAIN = {
+    status.HTTP_401_UNAUTHORIZED: "You are not logged in.",
+    status.HTTP_405_METHOD_NOT_ALLOWED: "This cannot be done here.",
+}
+
+
+def add_error_pages(app: FastAPI) -> None:
+    """Answer errors with a page, or with a part of one where our own script asked."""
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(SendoffError, _sendoff)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(Exception, _unforeseen)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    to_do, message = None, _PLAIN.get(error.status_code, str(error.detail))
+    if error.status_code == status.HTTP_401_UNAUTHORIZED:
+        to_do = "Log in to Airflow, and come back."
+    response = _page(request, error.status_code, message, to_do)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _sendoff(request: Request, error: Exception) -> Response:
+    if isinstance(error, NotFoundError):
+        return await _http(request, not_there())
+    code = status.HTTP_409_CONFLICT if isinstance(error, GateError) else status.HTTP_503_SERVICE_UNAVAILABLE
+    if code == status.HTTP_503_SERVICE_UNAVAILABLE:
+        _log.warning("a page of Sendoff could not be shown: %s", error)
+    return _page(request, code, f"{str(error)[:1].upper()}{str(error)[1:]}", _TO_DO.get(type(error)))
+
+
+async def _unreadable(request: Request, _: Exception) -> Response:
+    return _page(request, status.HTTP_422_UNPROCESSABLE_CONTENT, "This request cannot be read.", None)
+
+
+async def _unforeseen(request: Request, _: Exception) -> Response:
+    """Answer what nobody foresaw; the server logs it with its traceback."""
+    return _page(
+        request,
+        500,
+        "Something went wrong that nobody foresaw.",
+        "The log of Airflow's API server says what.",
+    )
+
+
+def _page(request: Request, status_code: int, message: str, to_do: str | None) -> Response:
+    is_away = status_code == status.HTTP_503_SERVICE_UNAVAILABLE
+    template = "error_part.html" if is_part(request) else "error_page.html"
+    refresh = 10 if is_away else 0
+    return page(request, template, status_code=status_code, message=message, to_do=to_do, refresh=refresh)

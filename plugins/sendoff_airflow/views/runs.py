@@ -1,0 +1,240 @@
+"""What Airflow knows of launches: the run that works on one, the launch of a run, when a campaign runs next, and whose.
+
+Read from Airflow's own database, by its models: an API server has no other way that takes one look. They are not of its
+public interface, so nothing else of these pages touches them, and tests run against the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.team import Team, dag_bundle_team_association_table
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.errors import CampaignError
+
+AUDIENCE, APPROVE, DISPATCH = "audience", "approve", "dispatch"
+"""Tasks of a campaign's DAG, as :mod:`sendoff_airflow.dags` names them."""
+
+_AT_WORK = frozenset(
+    {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
+)
+_MOST_TASKS = 2_000
+_TELLS_LAUNCH = (XComModel.task_id == AUDIENCE, XComModel.key == "launch_key")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a DAG, with how many instances of each task are in each state."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    started_at: datetime | None
+    tasks: Mapping[str, Counter[str]]
+
+    @property
+    def path(self) -> str:
+        """Its page in Airflow's UI, relative to Airflow's own address."""
+        return f"dags/{_part(self.dag_id)}/runs/{_part(self.run_id)}"
+
+    @property
+    def is_asking(self) -> bool:
+        """Say whether its task ``approve`` waits for an answer in Airflow."""
+        return "awaiting_input" in self.tasks.get(APPROVE, {})
+
+    @property
+    def is_sending(self) -> bool:
+        """Say whether a task that sends is at work, or waits and will go on by itself."""
+        return any(state in _AT_WORK for state in self.tasks.get(DISPATCH, {}))
+
+    @property
+    def can_be_cleared(self) -> bool:
+        """Say whether the task that sends has ended, so that it must be cleared to go on."""
+        return bool(self.tasks.get(DISPATCH)) and not self.is_sending and not self.is_asking
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a campaign's DAG runs, as Airflow knows it."""
+
+    dag_id: str
+    is_paused: bool
+    words: str | None
+    next_run_at: datetime | None
+    next_start: datetime | None  # the period of the next run
+    next_end: datetime | None
+    file: str | None
+
+    @property
+    def path(self) -> str:
+        """Its page in Airflow's UI, relative to Airflow's own address."""
+        return f"dags/{_part(self.dag_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What the newest dry run of a campaign counted: nothing was frozen, and nothing was sent."""
+
+    run_id: str
+    path: str
+    counted_at: datetime
+    counts: Mapping[str, Any]
+
+
+def run_of(launch_key: str, campaign: str) -> Run | None:
+    """Give the newest run of a campaign's DAG that made or found a launch; None where Airflow knows none.
+
+    What another DAG tells of the launch does not count: buttons act on the run with the rights of whoever presses them.
+    """
+    query = (
+        select(XComModel.dag_id, XComModel.run_id)
+        .where(XComModel.dag_id == campaign, *_TELLS_LAUNCH, XComModel.value.in_(_stored(launch_key)))
+        .order_by(XComModel.timestamp.desc(), XComModel.dag_run_id.desc())
+        .limit(1)
+    )
+    with create_session() as session:
+        found = session.execute(query).first()
+        if found is None:
+            return None
+        is_of_run = (DagRun.dag_id == found.dag_id, DagRun.run_id == found.run_id)
+        run = session.execute(select(DagRun.state, DagRun.start_date).where(*is_of_run)).one()
+        tasks: dict[str, Counter[str]] = {}
+        of_run = (TaskInstance.dag_id == found.dag_id, TaskInstance.run_id == found.run_id)
+        instances = select(TaskInstance.task_id, TaskInstance.state).where(*of_run).limit(_MOST_TASKS)
+        for task_id, state in session.execute(instances):
+            tasks.setdefault(task_id, Counter())[str(state or "none")] += 1
+    return Run(found.dag_id, found.run_id, str(run.state), run.start_date, tasks)
+
+
+def all_teams() -> frozenset[str]:
+    """Give the teams that Airflow knows; none where it is not used by several."""
+    with create_session() as session:
+        return frozenset(session.scalars(select(Team.name)))
+
+
+def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
+    """Give the team of each of some DAGs, None for one that is nobody's; every team for one that Airflow does not know.
+
+    Where there are no teams, each DAG is nobody's.
+    """
+    names = set(dag_ids)
+    if not (teams := all_teams()):
+        return dict.fromkeys(names, (None,))
+    of_bundle = dag_bundle_team_association_table
+    query = (
+        select(DagModel.dag_id, of_bundle.c.team_name)
+        .outerjoin(of_bundle, of_bundle.c.dag_bundle_name == DagModel.bundle_name)
+        .where(DagModel.dag_id.in_(names))
+    )
+    with create_session() as session:
+        known: dict[str, Collection[str | None]] = {
+            row.dag_id: (row.team_name,) for row in session.execute(query)
+        }
+    return {name: known.get(name, teams) for name in names}
+
+
+def launch_of(dag_id: str, run_id: str) -> str | None:
+    """Give the key of the launch that a run made or found; None: it has none yet."""
+    of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, *_TELLS_LAUNCH)
+    query = select(XComModel.value).where(*of_run).order_by(XComModel.timestamp.desc(), XComModel.map_index)
+    with create_session() as session:
+        value = session.scalar(query.limit(1))
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else None
+
+
+def schedule_of(dag_id: str) -> Schedule | None:
+    """Give when a DAG runs next; None where Airflow knows no such DAG."""
+    with create_session() as session:
+        dag = session.get(DagModel, dag_id)
+        if dag is None or dag.is_stale:
+            return None
+        return Schedule(
+            dag_id=dag.dag_id,
+            is_paused=bool(dag.is_paused),
+            words=dag.timetable_description,
+            next_run_at=dag.next_dagrun_create_after,
+            next_start=dag.next_dagrun_data_interval_start,
+            next_end=dag.next_dagrun_data_interval_end,
+            file=dag.fileloc,
+        )
+
+
+def campaigns_with_a_dag() -> list[str]:
+    """Give the DAGs of campaigns whose folders this process can read."""
+    query = (
+        select(DagModel.dag_id, DagModel.fileloc)
+        .join(DagTag, DagTag.dag_id == DagModel.dag_id)
+        .where(DagTag.name == "sendoff", DagModel.is_stale.is_(False))
+    )
+    with create_session() as session:
+        found = session.execute(query).all()
+    return [row.dag_id for row in found if _folder(row.fileloc, row.dag_id) is not None]
+
+
+def folder_of(schedule: Schedule) -> CampaignFolder | None:
+    """Read the folder of a campaign beside the file of its DAG; None where this process cannot."""
+    folder = _folder(schedule.file, schedule.dag_id)
+    if folder is None:
+        return None
+    try:
+        return load_campaign(folder)
+    except (CampaignError, OSError):
+        return None
+
+
+def newest_dry_run(dag_id: str) -> DryRun | None:
+    """Give what the newest dry run of a campaign counted; None: there is none."""
+    query = (
+        select(XComModel.run_id, XComModel.value, XComModel.timestamp)
+        .where(XComModel.dag_id == dag_id, XComModel.task_id == AUDIENCE, XComModel.key == "preview")
+        .order_by(XComModel.timestamp.desc())
+        .limit(1)
+    )
+    with create_session() as session:
+        found = session.execute(query).first()
+    counts = _plain(found.value) if found else None
+    if found is None or not isinstance(counts, dict):
+        return None
+    path = f"dags/{_part(dag_id)}/runs/{_part(found.run_id)}"
+    return DryRun(found.run_id, path, found.timestamp, counts)
+
+
+def _folder(file: str | None, name: str) -> Path | None:
+    """Give where a campaign lies, as docs/airflow.md has it: ``campaigns/<name>`` beside the file of its DAG."""
+    if not file:
+        return None
+    folder = Path(file).parent / "campaigns" / name
+    return folder if (folder / "campaign.yaml").is_file() else None
+
+
+def _stored(value: str) -> list[str]:
+    """Give a text in the forms in which Airflow may have stored it: as itself, and as the JSON of it."""
+    return [value, json.dumps(value)]
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,217 @@
+// What pages do beyond showing: look again by themselves, act without a reload, and lead to Airflow's own pages.
+'use strict';
+
+const MARK = { 'X-Sendoff-Request': '1', 'Content-Type': 'application/json' };
+const said = document.getElementById('said');
+const busy = document.getElementById('busy');
+const stale = document.getElementById('stale');
+
+function parse(text) {
+  return new DOMParser().parseFromString(text, 'text/html');
+}
+
+function put(place, nodes) {
+  place.replaceChildren(...[...nodes].map((node) => document.adoptNode(node)));
+}
+
+// --- Looking again -----------------------------------------------------------------------------------------------
+
+let timer = 0;
+let failures = 0;
+
+function main() {
+  return document.getElementById('main');
+}
+
+// Nothing is taken from under the hands of somebody who writes, chooses, or has opened what they may do.
+function isInUse() {
+  const at = document.activeElement;
+  if (main().contains(at) && at.matches('input, select, textarea, button, form *')) return true;
+  if (main().querySelector('details.act[open]')) return true;
+  return [...main().querySelectorAll('textarea, input[type=text]')].some((field) => field.value);
+}
+
+function schedule() {
+  clearTimeout(timer);
+  const seconds = Number(main().dataset.refresh);
+  if (seconds && !document.hidden) timer = setTimeout(refresh, seconds * 1000 * Math.min(8, 2 ** failures));
+}
+
+async function refresh({ force = false } = {}) {
+  if (document.hidden) return;
+  if (!force && isInUse()) {
+    schedule();
+    return;
+  }
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: 'text/html' } });
+    if (answer.redirected) {
+      location.replace(answer.url);
+      return;
+    }
+    const text = await answer.text();
+    if (!force && isInUse()) return;
+    if (answer.ok || answer.status === 503 || answer.status === 401 || answer.status === 404) swap(parse(text));
+    failures = answer.ok ? 0 : failures + 1;
+    stale.hidden = true;
+  } catch {
+    failures += 1;
+    stale.hidden = false;
+  } finally {
+    schedule();
+  }
+}
+
+function swap(found) {
+  const next = found.getElementById('main');
+  if (!next || next.innerHTML === main().innerHTML) return;
+  const open = [...main().querySelectorAll('details[id][open]')].map((each) => each.id);
+  const written = [...main().querySelectorAll('textarea[id]')].filter((field) => field.value);
+  const focus = main().contains(document.activeElement) ? path(document.activeElement) : null;
+  main().dataset.refresh = next.dataset.refresh;
+  document.title = found.title;
+  put(main(), next.childNodes);
+  for (const id of open) document.getElementById(id)?.setAttribute('open', '');
+  for (const { id, value } of written) {
+    const field = document.getElementById(id);
+    if (field) field.value = value;
+  }
+  if (focus) main().querySelector(focus)?.focus({ preventScroll: true });
+}
+
+// Where something stands, so that what stands there afterwards gets the focus back.
+function path(element) {
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  if (element.tagName === 'A') return `a[href="${CSS.escape(element.getAttribute('href'))}"]`;
+  const owner = element.closest('[id]');
+  return owner && owner.id !== 'main' ? `#${CSS.escape(owner.id)} ${element.tagName}` : null;
+}
+
+document.addEventListener('visibilitychange', () => (document.hidden ? clearTimeout(timer) : refresh()));
+
+// --- Acting ------------------------------------------------------------------------------------------------------
+
+function values(form) {
+  const found = {};
+  for (const field of form.elements) {
+    if (!field.name || (field.type === 'checkbox' && !field.checked)) {
+      if (field.name && 'list' in field.dataset) found[field.name] ??= [];
+      continue;
+    }
+    if ('list' in field.dataset) (found[field.name] ??= []).push(field.value);
+    else found[field.name] = field.value;
+  }
+  return found;
+}
+
+async function ask(address, body, place) {
+  busy.hidden = false;
+  try {
+    const answer = await fetch(address, { method: 'POST', headers: MARK, body: JSON.stringify(body) });
+    const found = parse(await answer.text());
+    put(place, found.body.childNodes);
+    return answer.ok || answer.status === 409;
+  } catch {
+    tell(place, 'Airflow did not answer. Whether this was done is not known: look at the page again.', 'alarm');
+    return false;
+  } finally {
+    busy.hidden = true;
+  }
+}
+
+function tell(place, words, kind = 'done') {
+  const paragraph = document.createElement('p');
+  paragraph.textContent = words;
+  const box = document.createElement('div');
+  box.className = kind;
+  box.append(paragraph);
+  place.replaceChildren(box);
+}
+
+document.addEventListener('submit', async (event) => {
+  const form = event.target;
+  if ('into' in form.dataset) {
+    event.preventDefault();
+    await ask(form.action, values(form), document.getElementById(form.dataset.into));
+  } else if ('act' in form.dataset) {
+    event.preventDefault();
+    const buttons = [...form.querySelectorAll('button')];
+    const address = event.submitter?.hasAttribute('formaction') ? event.submitter.formAction : form.action;
+    const body = values(form);
+    buttons.forEach((button) => (button.disabled = true));
+    const isOver = await ask(address, body, said);
+    buttons.forEach((button) => (button.disabled = false));
+    said.focus();
+    said.scrollIntoView({ block: 'nearest' });
+    if (!isOver) return;
+    form.reset();
+    (form.closest('details.act') ?? form.querySelector('details.act'))?.removeAttribute('open');
+    await refresh({ force: true });
+  } else {
+    busy.hidden = false;
+  }
+});
+
+// --- Airflow -----------------------------------------------------------------------------------------------------
+
+// The frame in which Airflow shows these pages lets nobody leave it, so a link of the page around it is followed.
+function lead(href) {
+  const link = window.parent.document.createElement('a');
+  link.href = href;
+  window.parent.document.body.append(link);
+  link.click();
+  link.remove();
+}
+
+async function askAirflow(button) {
+  const body = JSON.parse(button.dataset.airflowBody);
+  if (body.logical_date === 'now') body.logical_date = new Date().toISOString();
+  button.disabled = true;
+  busy.hidden = false;
+  try {
+    const answer = await fetch(new URL(button.dataset.airflowPath, new URL(document.body.dataset.airflow, location.href)), {
+      method: button.dataset.airflowMethod,
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    if (answer.ok) {
+      tell(said, button.dataset.done);
+    } else {
+      const detail = (await answer.json().catch(() => ({}))).detail;
+      const why = typeof detail === 'string' ? detail : `status ${answer.status}`;
+      tell(said, `Airflow did not do it: ${why}.`, 'alarm');
+    }
+  } catch {
+    tell(said, 'Airflow did not answer. Whether it was done is not known.', 'alarm');
+  } finally {
+    busy.hidden = true;
+    button.disabled = false;
+    said.focus();
+  }
+}
+
+document.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-airflow-method]');
+  if (button) {
+    askAirflow(button);
+    return;
+  }
+  const earlier = event.target.closest('button[data-offset]');
+  if (earlier) {
+    const form = document.querySelector('form[data-into]');
+    const body = { ...values(form), offset: Number(earlier.dataset.offset) };
+    ask(form.action, body, document.getElementById(form.dataset.into));
+    return;
+  }
+  const link = event.target.closest('a[href]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if ('airflowPage' in link.dataset && window.parent !== window) {
+    event.preventDefault();
+    lead(link.href);
+  } else if (!link.getAttribute('href').startsWith('#')) {
+    busy.hidden = false;
+  }
+});
+window.addEventListener('pageshow', () => (busy.hidden = true));
+
+schedule();

@@ -1,0 +1,51 @@
+"""What tasks of a run told as XCom, for code that runs in Airflow's API server or scheduler and not in a task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+
+class Told(NamedTuple):
+    """A text that a task told; ``map_index`` is -1 where the task is not mapped."""
+
+    task_id: str
+    map_index: int
+    text: str
+
+
+def told(
+    session: Session | Connection,
+    key: str,
+    *,
+    dag_id: str,
+    run_id: str,
+    task_ids: Collection[str] | None = None,
+) -> list[Told]:
+    """Give the texts that tasks of a run told under a key; of all its tasks, or of those in ``task_ids``."""
+    from airflow.models.xcom import XComModel
+
+    query = XComModel.get_many(
+        key=key, dag_ids=dag_id, run_id=run_id, task_ids=list(task_ids) if task_ids else None
+    )
+    rows = session.execute(
+        query.with_only_columns(XComModel.task_id, XComModel.map_index, XComModel.value)
+    ).all()
+    return [
+        Told(task_id, index, value)
+        for task_id, index, stored in rows
+        if isinstance(value := _value(stored), str)
+    ]
+
+
+def _value(stored: Any) -> Any:
+    # JSON within JSON: read as plain values, since XComs may hold what would have to be imported.
+    try:
+        return json.loads(stored) if isinstance(stored, str) else stored
+    except ValueError:
+        return stored

@@ -1,0 +1,40 @@
+"""Markdown of docstrings and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
+_LITERAL = re.compile(r"(?<!`)``([^`]+)``(?!`)")
+_CODE = re.compile(r"\.\. code-block:: \w+\n\n((?: {4}.*\n|\n)+)")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Give a table; what could end a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def code(text: object) -> str:
+    """Give a text as code, and nothing for nothing."""
+    return f"`{text}`" if str(text) else ""
+
+
+def prose(docstring: str) -> str:
+    """Give a docstring's text as Markdown: roles and double backquotes become code, its lines paragraphs."""
+    text = _CODE.sub(lambda found: f"```text\n{_dedented(found[1])}\n```\n\n", docstring + "\n")
+    return _LITERAL.sub(r"`\1`", _ROLE.sub(r"`\1`", text)).strip()
+
+
+def first_sentence(docstring: str) -> str:
+    """Give a docstring's first paragraph on one line, without the full stop."""
+    return " ".join(prose(docstring).partition("\n\n")[0].split()).removesuffix(".")
+
+
+def _dedented(block: str) -> str:
+    return "\n".join(line[4:] for line in block.rstrip().splitlines())
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

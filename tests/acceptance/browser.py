@@ -1,0 +1,69 @@
+"""Chromium for tests of pages: how it is started, and what it is asked about every page that it shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM_VARIABLE = "SENDOFF_TEST_CHROMIUM"
+PICTURE_VARIABLE = "SENDOFF_WRITE_PICTURES"
+PICTURES = Path(__file__).parents[2] / "docs/pictures"
+QUIET = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+UNLABELLED_FIELDS = """[...document.querySelectorAll('input:not([type=hidden]), textarea, iframe')]
+  .filter(e => !(e.labels?.length || e.title)).map(e => e.outerHTML)"""
+# Text whose contrast with what is behind it is less than WCAG's 4.5 to 1; what lies on a picture is left out.
+FAINT_TEXT = """() => {
+  const parse = text => { const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => { const f = c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+    return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
+  const behind = element => { for (let e = element; e; e = e.parentElement) { const style = getComputedStyle(e);
+    if (style.backgroundImage !== 'none') return null;
+    const colour = parse(style.backgroundColor); if (colour[3] > 240) return colour; } return [255, 255, 255]; };
+  const found = [];
+  for (const e of document.body.querySelectorAll('*')) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    if (!own || e.closest('[aria-hidden], .hidden, .skip, option') || !e.checkVisibility()) continue;
+    const back = behind(e); if (!back) continue;
+    const style = getComputedStyle(e), fore = parse(style.color), alpha = fore[3] / 255 * style.opacity;
+    const seen = fore.slice(0, 3).map((c, i) => c * alpha + back[i] * (1 - alpha));
+    const [high, low] = [light(seen), light(back)].sort((a, b) => b - a);
+    const contrast = (high + .05) / (low + .05);
+    const what = `${e.className || e.tagName} "${e.textContent.trim().slice(0, 20)}"`;
+    if (contrast < 4.5) found.push(`${what} ${contrast.toFixed(1)}`);
+  }
+  return found; }"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
+    named = os.environ.get(CHROMIUM_VARIABLE)
+    path = named or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip(f"wants Chromium: none is installed; install it, or name one in {CHROMIUM_VARIABLE}")
+    if not shutil.which(path):
+        pytest.fail(f"there is no {path}, which {CHROMIUM_VARIABLE} names", pytrace=False)
+    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
+    with playwright.sync_playwright() as driver:
+        # Without its sandbox where it would not start in one; it sees nothing but servers of this machine.
+        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET)
+        yield started
+        started.close()
+
+
+def picture_folder(otherwise: Path) -> Path:
+    """Where pictures are written: where the documentation has them if that is asked for."""
+    return PICTURES if os.environ.get(PICTURE_VARIABLE) else otherwise

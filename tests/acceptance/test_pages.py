@@ -1,0 +1,430 @@
+"""Sendoff's pages in a real browser, inside the UI of a real Airflow that is served under a path of its address."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.control import reject
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted
+
+from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send  # noqa: TID252  # pytest gives tests no other name
+from .browser import FAINT_TEXT, UNLABELLED_FIELDS, picture_folder
+
+PATH = "/air"
+PEOPLE = {"olga": "op", "vera": "viewer"}
+CAMPAIGN = """
+title: Spring sale
+message: {title: Spring is here, text: Everything for the garden is 20 % off until Sunday.}
+channels:
+  android_push:
+  ios_push:
+  web_push: {browsers: [chrome, firefox, safari]}
+variants:
+  short: {percent: 50}
+  long: {percent: 50, message: {text: Everything for the garden is 20 % off. Come and see us on Sunday.}}
+gates:
+  least: 100
+  change: 50
+approval: {needed: above, above: 10000}
+schedule: 0 9 * * *
+schedule_time_zone: UTC
+"""
+DAGS = """
+from pathlib import Path
+
+from sendoff_airflow.dags import campaign_dags
+
+globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
+"""
+LOAD = """
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+DagBundlesManager().sync_bundles_to_db()
+bag = DagBag(dag_folder={folder!r})
+assert not bag.import_errors and "spring_sale" in bag.dags, bag.import_errors
+sync_bag_to_db(bag, "dags-folder", None)
+"""
+
+
+class Airflow:
+    """A running API server of Airflow, with the DAG of one campaign and a ledger with launches in every state."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}{PATH}"
+        self.ledger_url = f"sqlite:///{folder / 'ledger.db'}"
+        self._folder = folder
+        self._environment = {
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("AIRFLOW", "SENDOFF"))
+            },
+            "AIRFLOW_HOME": str(folder),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(port),
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,
+            "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                f"{name}:{role}" for name, role in PEOPLE.items()
+            ),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+            "SENDOFF_LEDGER_URL": self.ledger_url,
+        }
+        (folder / "passwords.json").write_text(json.dumps({name: name for name in PEOPLE}))
+        campaign = folder / "dags/campaigns/spring_sale"
+        campaign.mkdir(parents=True)
+        (folder / "plugins").mkdir()
+        (campaign / "campaign.yaml").write_text(CAMPAIGN)
+        (campaign / "audience.sql").write_text("SELECT device_id, platform FROM devices")
+        (folder / "dags/campaigns.py").write_text(DAGS)
+        self._run("-m", "airflow", "db", "migrate")
+        self._run("-c", LOAD.format(folder=str(folder / "dags")))
+        with closing(Ledger(self.ledger_url)) as ledger:
+            ledger.migrate()
+            self.keys = fill(ledger)
+        self.output = folder / "api-server.log"
+        with self.output.open("wb") as written:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", "api-server"],
+                env=self._environment,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+            )
+        self._wait()
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3_000:]
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 120
+        while True:
+            assert self.process.poll() is None, self.output.read_text()[-3_000:]
+            assert time.monotonic() < deadline, self.output.read_text()[-3_000:]
+            try:
+                requests.get(f"{self.url}/api/v2/monitor/health", timeout=5).raise_for_status()
+            except requests.RequestException:
+                time.sleep(0.2)
+            else:
+                return
+
+    def token(self, who: str) -> str:
+        answer = requests.post(f"{self.url}/auth/token", json={"username": who, "password": who}, timeout=30)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["access_token"]
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.token('olga')}"}
+        answer = requests.request(method, f"{self.url}/api/v2/{path}", json=body, headers=headers, timeout=30)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def run_of(self, key: str) -> str:
+        """Make a run of the campaign's DAG that worked on a launch."""
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=int(key[:4], 16))
+        body = {"logical_date": at.isoformat(), "dag_run_id": f"run-of-{key[:8]}"}
+        run = self.api("POST", "dags/spring_sale/dagRuns", body)["dag_run_id"]
+        path = f"dags/spring_sale/dagRuns/{run}/taskInstances"
+        self.api("POST", f"{path}/audience/xcomEntries", {"key": "launch_key", "value": key})
+        return run
+
+    def fail(self, run: str) -> None:
+        """Have the task that sends end, as it does when something is in doubt and nothing else is left."""
+        path = f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0"
+        self.api("PATCH", path, {"new_state": "failed"})
+
+    def outside(self, window: Any) -> list[str]:
+        """What a window asked for that is not of this server."""
+        own = self.url.removesuffix(PATH)
+        return [url for url in window.asked_for if not url.removeprefix("blob:").startswith(own)]
+
+    def close(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def airflow(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    started = Airflow(tmp_path_factory.mktemp("airflow"), port)
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def visit(browser: Any, airflow: Airflow) -> Iterator[Any]:
+    """Opens pages as somebody, in windows of their own, which note what they ask for and complain of."""
+    contexts = []
+
+    def open_page(path: str, who: str = "olga", width: int = 1280, height: int = 900, **how: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **how)
+        contexts.append(context)
+        context.add_cookies(
+            [{"name": "_token", "value": airflow.token(who), "url": airflow.url, "httpOnly": True}]
+        )
+        window = context.new_page()
+        window.complaints, window.asked_for = [], []
+        window.on("console", lambda message: window.complaints.append(message.text))
+        window.on("pageerror", lambda error: window.complaints.append(str(error)))
+        window.on("request", lambda sent: window.asked_for.append(sent.url))
+        window.goto(f"{airflow.url}/{path}")
+        return window
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def pages(airflow: Airflow) -> dict[str, str]:
+    keys = airflow.keys
+    return {
+        "launches": "sendoff/",
+        "launch": f"sendoff/launches/{keys['reported']}",
+        "running": f"sendoff/launches/{keys['running']}",
+        "held": f"sendoff/launches/{keys['approval']}",
+        "chosen": f"sendoff/launches/{keys['chosen']}",
+        "preview": f"sendoff/launches/{keys['reported']}/preview",
+        "waiting": "sendoff/waiting",
+        "doubts": f"sendoff/waiting?launch={keys['failing']}",
+        "campaigns": "sendoff/campaigns",
+        "campaign": "sendoff/campaigns/spring_sale",
+        "person": "sendoff/person",
+        "missing": "sendoff/launches/nothing",
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_page_fits_its_window_and_is_readable_there(
+    visit: Any, airflow: Airflow, pages: dict[str, str], width: int, scheme: str
+) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        freeze(ledger, "reactivation_of_customers_who_lapsed_before_spring", day=30)
+    window = visit(pages["launches"], width=width, color_scheme=scheme)
+    for name, path in pages.items():
+        window.goto(f"{airflow.url}/{path}")
+        for summary in window.locator("details > summary").all():
+            summary.click()  # also what opens is to be seen
+        needed = window.evaluate("document.documentElement.scrollWidth")
+        assert needed <= width, f"{name} needs {needed} of {width} pixels"
+        assert window.evaluate(UNLABELLED_FIELDS) == [], name
+        assert window.evaluate(FAINT_TEXT) == [], name
+    ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+    assert [text for text in window.complaints if "404" not in text] == []
+    own = airflow.url.removesuffix(PATH) + PATH + "/"
+    assert [url for url in window.asked_for if not url.startswith(own)] == []
+
+
+def test_a_viewer_sees_no_button_that_decides(visit: Any, airflow: Airflow, pages: dict[str, str]) -> None:
+    window = visit(pages["waiting"], who="vera")
+    for name in ("waiting", "held", "running", "campaign"):
+        window.goto(f"{airflow.url}/{pages[name]}")
+        assert window.locator("form[data-act], button[data-airflow-method]").count() == 0, name
+
+
+def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
+    visit: Any, airflow: Airflow
+) -> None:
+    key = airflow.keys["reported"]
+    run = airflow.run_of(key)
+    window = visit("", color_scheme="light")
+    window.get_by_role("link", name="Sendoff").click()
+    frame = window.frame_locator("iframe")
+    frame.get_by_role("heading", name="Launches", exact=True).wait_for()
+    root = "document.querySelector('iframe').contentDocument.documentElement"
+    for theme, other in (("dark", "light"), ("light", "dark")):
+        window.evaluate(f"document.documentElement.className = '{theme}'")
+        window.wait_for_function(f"{root}.dataset.theme === '{theme}'")
+        colours = window.evaluate(
+            f"['--ground', '--chart-ground'].map(name => getComputedStyle({root}).getPropertyValue(name))"
+        )
+        assert len(set(colours)) == 1, other
+    frame.locator(f"table a[href*='{key}']").first.click()
+    link = frame.get_by_role("link", name=f"Run {run}")
+    link.click()
+    window.wait_for_url(f"**{PATH}/dags/spring_sale/runs/{run}**")
+    # ... and on the page of the run there is a tab with the launch.
+    window.get_by_role("link", name="Sendoff").last.click()
+    window.wait_for_url("**/plugin/sendoff-launch")
+    window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
+    assert airflow.outside(window) == []
+
+
+def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "spring_sale", state="held", day=9)
+        window = visit(f"sendoff/launches/{key}")
+        window.keyboard.press("Tab")
+        assert window.evaluate("document.activeElement.textContent") == "Skip to the content"
+        window.locator("summary", has_text="Release").focus()
+        window.keyboard.press("Enter")
+        assert window.get_by_text("may be sent").is_visible()
+        window.keyboard.press("Tab")
+        window.keyboard.type("the numbers are right")
+        window.keyboard.press("Tab")
+        assert window.evaluate("document.activeElement.textContent") == "Release"
+        assert window.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        window.keyboard.press("Enter")
+        window.get_by_text("Released: what is planned may be sent.").wait_for()
+        assert window.evaluate("document.activeElement.id") == "said"
+        window.locator("h1 .badge", has_text="released").wait_for()
+        decision = ledger.decisions.of_launch(key)[-1]
+        assert (decision.kind, decision.who, decision.why) == ("released", "olga", "the numbers are right")
+        window.locator("summary", has_text="Stop for good").click()
+        window.get_by_role("button", name="Stop for good").click()  # without a reason
+        assert window.evaluate("document.activeElement.name") == "reason"
+        assert ledger.launches.get(key).state == "released"
+        assert airflow.outside(window) == []
+        assert window.complaints == []
+
+
+def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "spring_sale", state="held", day=10)
+        window = visit(f"sendoff/launches/{key}")
+        reject(ledger, key, "ann", "no")
+        window.locator("summary", has_text="Release").click()
+        window.get_by_label("Why?").first.fill("yes")
+        window.get_by_role("button", name="Release").click()
+        window.get_by_role("alert").get_by_text("the launch is rejected by now").wait_for()
+        window.locator("h1 .badge", has_text="rejected").wait_for()
+
+
+def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflow: Airflow) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "spring_sale", people=6, day=11)
+        send(ledger, key, TIMED_OUT, TIMED_OUT)
+        run = airflow.run_of(key)
+        airflow.fail(run)
+        window = visit(f"sendoff/waiting#doubt-{key}")
+        card = window.locator(f"#doubt-{key}")
+        card.get_by_role("checkbox").first.uncheck()
+        card.locator("summary").click()
+        assert card.get_by_text("twice").is_visible()
+        card.get_by_label("Why?").fill("nobody got it")
+        card.get_by_role("button", name="Resend").click()
+        window.get_by_text("1 request planned again.").wait_for()
+        assert ledger.dispatches.states(key) == {"in_doubt": 1, "planned": 2}
+        window.get_by_role("button", name="Clear dispatch").click()
+        window.get_by_text("Cleared: Airflow runs it").wait_for()
+        task = airflow.api("GET", f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0")
+        assert task["state"] is None
+
+
+def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow: Airflow) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "welcome_back", people=8, size=1, day=12)
+        window = visit("about:blank")
+        window.clock.install()
+        window.goto(f"{airflow.url}/sendoff/launches/{key}")
+        window.get_by_text("0 of 8 requests made").wait_for()
+        window.evaluate("window.untouched = true")
+        window.locator("#state").focus()
+        window.evaluate("document.activeElement.blur()")
+        window.get_by_role("link", name="What it sends").focus()
+        send(ledger, key, Accepted(200, 1))
+        window.clock.run_for(5_000)
+        window.get_by_text("1 of 8 requests made").wait_for()
+        assert window.evaluate("document.activeElement.textContent") == "What it sends"
+
+        window.locator("summary", has_text="Pause").click()
+        window.get_by_label("Why?").first.fill("wait a mo")
+        send(ledger, key, Accepted(200, 2))
+        before = len(window.asked_for)
+        window.clock.run_for(60_000)
+        assert len(window.asked_for) == before
+        assert window.get_by_label("Why?").first.input_value() == "wait a mo"
+        window.get_by_label("Why?").first.fill("")
+        window.locator("summary", has_text="Pause").click()
+        window.evaluate("document.activeElement.blur()")
+        window.clock.run_for(5_000)
+        window.get_by_text("2 of 8 requests made").wait_for()
+
+        hide = "is => { Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
+        hide += " document.dispatchEvent(new Event('visibilitychange')); }"
+        window.evaluate(hide, True)
+        before = len(window.asked_for)
+        window.clock.run_for(60_000)
+        assert len(window.asked_for) == before
+        send(ledger, key, Accepted(200, 3))
+        window.evaluate(hide, False)
+        window.get_by_text("3 of 8 requests made").wait_for()
+        assert window.evaluate("window.untouched")
+
+        window.route("**/sendoff/**", lambda route: route.abort())
+        window.clock.run_for(5_000)
+        window.get_by_text("Out of reach").wait_for()
+        window.unroute("**/sendoff/**")
+        window.clock.run_for(30_000)
+        window.get_by_text("Out of reach").wait_for(state="hidden")
+
+
+def test_a_person_is_looked_up_without_standing_in_an_address(visit: Any, airflow: Airflow) -> None:
+    device = str(FIRST_DEVICE + 77)
+    window = visit("sendoff/person")
+    window.get_by_label("Identifier").fill(device)
+    window.keyboard.press("Enter")
+    window.get_by_text("verdict").first.wait_for()
+    assert window.get_by_text("the launch was stopped").count() == 1
+    assert device not in window.url
+    assert [url for url in window.asked_for if device in url] == []
+    assert device not in airflow.output.read_text()
+    assert (
+        window.evaluate("document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
+        == "{}{}"
+    )
+
+
+def test_the_pictures_are_taken(visit: Any, airflow: Airflow, pages: dict[str, str], tmp_path: Path) -> None:
+    folder = picture_folder(tmp_path)
+    shots = {
+        "ui-launches": ("plugin/sendoff", "dark", 1280, False),
+        "ui-launch": (pages["launch"], "light", 1280, True),
+        "ui-waiting": (pages["waiting"], "light", 1280, True),
+        "ui-campaign": (pages["campaign"], "light", 1280, True),
+        "ui-phone": (pages["launches"], "dark", 390, False),
+    }
+    for name, (path, scheme, width, whole) in shots.items():
+        window = visit(path, color_scheme=scheme, width=width, height=860)
+        if path.startswith("plugin"):
+            frame = window.frame_locator("iframe")
+            frame.get_by_role("heading", name="Launches", exact=True).wait_for()
+        if name == "ui-waiting":
+            window.locator("article[id^=doubt] summary").last.click()
+        window.screenshot(path=folder / f"{name}.png", full_page=whole)
+        assert (folder / f"{name}.png").stat().st_size > 20_000

@@ -1,0 +1,67 @@
+"""A task that is told to end leaves no request unrecorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+from sendoff.campaign import load_campaign
+from sendoff.launch import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff_airflow.failures import TryAgainError
+from sendoff_airflow.operators import CreateCampaignOperator
+from sendoff_airflow.stores import warehouse
+
+SECONDS = 1.0  # for which the service thinks about each request
+
+
+@contextmanager
+def slow(house: Any) -> Iterator[None]:
+    fault = {"kind": "slow", "at": ["create"], "probability": 1, "seconds": SECONDS}
+    assert requests.post(f"{house.service}/admin/faults", json=fault, timeout=10).status_code == 201
+    try:
+        yield
+    finally:
+        requests.delete(f"{house.service}/admin/faults", timeout=10)
+
+
+def told_to_end(house: Any, launch_key: str) -> None:
+    """Do what the supervisor of a task does, once a request is under way: signal its process."""
+    with closing(Ledger(house.ledger_url)) as ledger:
+        while not ledger.dispatches.states(launch_key).get("in_flight"):
+            time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing_more(house: Any) -> None:
+    house.campaign("ended")
+    period = Period(house.day.replace(hour=0), house.day)
+    with closing(Ledger(house.ledger_url)) as ledger:
+        folder = load_campaign(house.folder / "ended")
+        key = prepare_launch(ledger, folder, period=period, warehouses=warehouse, who="ann").launch_key
+    task = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
+    who: Any = {"ti": SimpleNamespace(dag_id="ended", run_id="one", task_id="dispatch", try_number=1)}
+    before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
+    teller = threading.Thread(target=told_to_end, args=(house, key))
+    try:
+        with slow(house):
+            teller.start()
+            with pytest.raises(TryAgainError, match="was told to end before everything was sent"):
+                task.execute(who)
+    finally:
+        teller.join()
+        signal.signal(signal.SIGTERM, before)
+    states = house.states(key)
+    assert states.keys() == {"accepted", "planned"}
+    assert len(house.truths("ended")) == states["accepted"] <= 4
+    task.on_kill()  # when nothing is under way, there is nothing to end

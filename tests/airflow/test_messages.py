@@ -1,0 +1,96 @@
+"""Reports in the words of any notifier of Airflow, as the documentation shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+
+from sendoff_airflow import messages
+
+PAGE = Path(__file__).parents[2] / "docs/airflow.md"
+
+
+@pytest.fixture
+def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
+    """What a chat was told, each with its path; it is the connection ``team_chat``."""
+    told = []
+
+    class Chat(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.append((self.path, json.loads(body)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *of: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Chat) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("AIRFLOW_CONN_TEAM_CHAT", json.dumps({"conn_type": "http", "host": host}))
+        yield told
+        server.shutdown()
+
+
+def test_the_example_of_the_documentation_tells_the_team_of_each_report(
+    house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
+    house.campaign("told", house.few)
+    [example] = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if "on_report" in each
+    ]
+    (house.folder / "dags").mkdir()
+    (house.folder / "dags/campaigns").mkdir()
+    (house.folder / "told").rename(house.folder / "dags/campaigns/told")
+    known: dict[str, Any] = {"__file__": str(house.folder / "dags/campaigns.py")}
+    exec(compile(example, "example", "exec"), known)
+
+    dag = known["told"]
+    dag.get_task("quiet").quiet_for = timedelta(seconds=1)
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    key = house.launch_key(run)
+    assert chat == [
+        (
+            "/hooks/campaigns",
+            {
+                "text": f"{messages.report_line(key)}\nhttps://airflow.example.com/plugin/sendoff/sendoff/launches/{key}"
+            },
+        )
+    ]
+    assert messages.report_line(key).startswith("told for ")
+    assert ": 60 people: " in messages.report_line(key)
+
+
+def test_a_message_may_hold_the_whole_report_and_its_figures(
+    house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]]
+) -> None:
+    from airflow.providers.http.notifications.http import HttpNotifier
+
+    figures = HttpNotifier(
+        http_conn_id="team_chat", data="{{ macros.sendoff.report_json(task.launch_key) | tojson }}"
+    )
+    text = HttpNotifier(
+        http_conn_id="team_chat", json={"text": "{{ macros.sendoff.report_text(task.launch_key) }}"}
+    )
+    run = run_dag(house.campaign("figured", house.few, on_report=[figures, text]), logical_date=house.day)
+    (_, numbers), (_, words) = chat
+    assert numbers["launch_key"] == house.launch_key(run)
+    assert numbers["adds_up"] is True
+    assert sum(numbers["verdicts"].values()) == 60
+    assert "What became of the audience" in words["text"]
+    for device in house.devices:
+        assert str(device) not in json.dumps(chat)

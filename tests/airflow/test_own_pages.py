@@ -1,0 +1,197 @@
+"""Sendoff where Airflow shows its own things: links of task instances, and notes of runs."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.taskinstancekey import TaskInstanceKey
+from airflow.utils.sqlalchemy import prohibit_commit
+
+from airflow import settings
+from sendoff.figures import VERDICTS
+from sendoff_airflow.links import CampaignLink, LaunchLink
+
+TASKS = ("audience", "preview", "approve", "launched", "quiet", "report")
+
+
+@pytest.fixture
+def links(airflow_database: None) -> Callable[..., dict[str, str | None]]:
+    """Asks Airflow's REST API for the links of a task instance, as its page does."""
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    client = TestClient(create_app())
+    token = client.post("/auth/token", json={"username": "ann", "password": "ann"}).json()["access_token"]
+
+    def ask(run: DagRun, task: str, place: int = -1) -> dict[str, str | None]:
+        path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{task}/links"
+        answer = client.get(path, params={"map_index": place}, headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["extra_links"]
+
+    return ask
+
+
+def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has_a_note(
+    house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
+) -> None:
+    run = run_dag(house.campaign("linked", house.few), logical_date=house.day)
+    assert run.state == "success"
+    key = house.launch_key(run)
+    expected = {
+        "Launch": f"/plugin/sendoff/sendoff/launches/{key}",
+        "Campaign": "/plugin/sendoff/sendoff/campaigns/linked",
+    }
+    for task in TASKS:
+        assert links(run, task) == expected, task
+    for place in range(2):
+        assert links(run, "dispatch", place) == expected
+
+    verdicts = house.xcoms(run)["report", "return_value", -1]["verdicts"]
+    parts = [f"{verdicts[name]} {name.replace('_', ' ')}" for name in VERDICTS if verdicts[name]]
+    _end_again(run)
+    assert _note(run) == f"60 people: {', '.join(parts)}"
+
+
+def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
+    house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
+) -> None:
+    run = run_dag(house.campaign("unmade", house.few), logical_date=house.day, run_conf={"dry_run": True})
+    assert house.tasks(run)["audience"] == ["skipped"]
+    for task in TASKS:
+        assert links(run, task) == {
+            "Launch": None,
+            "Campaign": "/plugin/sendoff/sendoff/campaigns/unmade",
+        }
+    _end_again(run)
+    assert _note(run) is None
+
+
+def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_beside_it(
+    house: Any, run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    dag = house.campaign("asked", house.few, more="approval: {needed: always}\n")
+    answers: list[Any] = []
+
+    def press() -> None:
+        """Release on the page of the launch, and press the button of the answer: as the browser does, by cookie."""
+        client = TestClient(create_app())
+        token = client.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
+        ours = {"Cookie": f"_token={token}", "X-Sendoff-Request": "1"}
+        with house.ledger() as ledger:
+            [key] = [each.launch_key for each in ledger.launches.page(["asked"], states=["held"])]
+        page = client.get(f"/sendoff/launches/{key}", headers=ours).text
+        [since] = set(re.findall(r'name="since" value="(\d+)"', page))
+        body = {"reason": "the numbers are right", "since": since}
+        released = client.post(f"/sendoff/launches/{key}/release", json=body, headers=ours)
+        button = re.search(
+            r'data-airflow-method="(\w+)" data-airflow-path="([^"]+)" data-airflow-body="([^"]+)"',
+            released.text,
+        )
+        assert button, released.text
+        assert "Answer Approve to DAG asked in Airflow" in released.text
+        method, path, asked = (html.unescape(each) for each in button.groups())
+        answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))
+        answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))
+
+    people.will("asked", first=press)
+    run = run_dag(dag, logical_date=house.day)
+    people.close()
+    assert [each.status_code for each in answers] == [200, 409]  # ... and nobody answers twice
+    assert run.state == "success"
+    with closing(settings.Session()) as session:
+        told = session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == "asked").one()
+        assert told.chosen_options == ["Approve"]
+        assert told.responded_by["id"] == "bob"
+    with house.ledger() as ledger:
+        decided = [(each.kind, each.who) for each in ledger.decisions.of_launch(house.launch_key(run))]
+    assert ("released", "bob") in decided
+    assert house.states(house.launch_key(run)) == {"accepted": 1}
+
+
+def test_links_have_airflows_own_path_twice_where_it_is_served_under_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from sendoff_airflow.links import campaign_page, launch_page
+    from sendoff_airflow.messages import launch_url
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/ours/")
+    assert campaign_page("one two") == "/ours/plugin/sendoff/ours/sendoff/campaigns/one%20two"
+    assert launch_page("abc") == "/ours/plugin/sendoff/ours/sendoff/launches/abc"
+    assert launch_url("abc") == "https://airflow.example.com/ours/plugin/sendoff/ours/sendoff/launches/abc"
+
+
+def test_in_a_run_of_several_launches_each_task_leads_to_its_own_and_one_that_did_not_start_to_none(
+    house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
+) -> None:
+    from airflow.sdk import DAG, task
+
+    from sendoff_airflow.operators import BuildAudienceOperator, PreviewOperator
+
+    names = ("one", "two")
+    for name in names:
+        house.campaign(name, house.few)
+    with DAG("several", schedule=None) as dag:
+        audiences = [BuildAudienceOperator(task_id=name, folder=house.folder / name) for name in names]
+
+        @task
+        def keys(*found: str) -> list[str]:
+            return list(found)
+
+        found = keys(*(audience.output["launch_key"] for audience in audiences))
+        PreviewOperator.partial(task_id="preview").expand(launch_key=found)
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    xcoms = house.xcoms(run)
+    for place, name in enumerate(names):
+        launch = f"/plugin/sendoff/sendoff/launches/{xcoms[name, 'launch_key', -1]}"
+        campaign = f"/plugin/sendoff/sendoff/campaigns/{name}"
+        assert links(run, name) == {"Launch": launch, "Campaign": campaign}
+        assert links(run, "preview", place) == {"Launch": launch, "Campaign": None}
+    other = TaskInstanceKey("several", "not_started", run.run_id)
+    assert LaunchLink().get_link(dag.get_task("preview"), ti_key=other) == ""
+    assert CampaignLink().get_link(dag.get_task("preview"), ti_key=other) == ""
+
+
+def test_a_note_that_somebody_wrote_stays(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    run = run_dag(house.campaign("noted", house.few), logical_date=house.day)
+    with closing(settings.Session()) as session:
+        found = session.get(DagRun, run.id)
+        assert found is not None
+        found.note = "Looked at by Ann"
+        session.commit()
+    _end_again(run)
+    assert _note(run) == "Looked at by Ann"
+
+
+def _end_again(run: DagRun) -> None:
+    """Have a run that is over end once more, in a transaction like the scheduler's; a run under test has none."""
+    with closing(settings.Session()) as session:
+        found = session.get(DagRun, run.id)
+        assert found is not None
+        found.dag = run.dag
+        ended = found.state
+        with prohibit_commit(session) as guard:
+            found.state = "running"
+            found.update_state(session=session)
+            assert found.state == ended
+            guard.commit()
+
+
+def _note(run: DagRun) -> str | None:
+    with closing(settings.Session()) as session:
+        found = session.get(DagRun, run.id)
+        assert found is not None
+        return found.note

@@ -1,0 +1,111 @@
+"""What a launch came to, taken away by tasks: verdicts in the warehouse, a page, outcomes compared."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG, BaseOperator
+
+from sendoff.ledger import Ledger
+from sendoff.reconcile import reconcile
+from sendoff_airflow.reports import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
+
+from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign  # noqa: TID252  # tests have no other name
+
+FIRST = 7_340_000_001
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ledger with a reconciled launch to a hundred people, a warehouse in which some ordered, and a campaign."""
+    folder = write_campaign(tmp_path / "spring")
+    open_shop(tmp_path / "shop.db", [*range(FIRST, FIRST + 30), FIRST + 50])
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "shop.db")})
+    )
+    with closing(Ledger(url)) as book:
+        book.migrate()
+        launch(book, folder, first=FIRST)
+        reconcile(book, KEY)
+    return tmp_path
+
+
+def returned(run_dag: Callable[..., DagRun], name: str, make: Callable[[], BaseOperator]) -> Any:
+    """Run one task and give what it returned."""
+    with DAG(name, schedule=None, start_date=NOW) as dag:
+        make()
+    run = run_dag(dag, logical_date=NOW)
+    assert run.state == "success"
+    (instance,) = run.get_task_instances()
+    return instance.xcom_pull(task_ids=instance.task_id)
+
+
+def test_verdicts_are_written_to_the_warehouse_once_however_often(
+    place: Path, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        told = returned(
+            run_dag,
+            f"verdicts_{number}",
+            lambda: WriteVerdictsOperator(
+                task_id="write", launch_key=KEY, table="verdicts", warehouse_conn_id="shop"
+            ),
+        )
+        assert told == {"launch_key": KEY, "table": "verdicts", "rows": 100}
+    with closing(sqlite3.connect(place / "shop.db")) as shop:
+        counted = "SELECT variant, verdict, count(*) FROM verdicts GROUP BY 1, 2 ORDER BY 1"
+        assert shop.execute(counted).fetchall() == [("blue", "missing", 50), ("red", "missing", 50)]
+    assert "734000" not in capfd.readouterr().out
+
+
+def test_one_verdict_alone_is_written_where_it_is_named(place: Path, run_dag: Callable[..., DagRun]) -> None:
+    told = returned(
+        run_dag,
+        "verdicts_engaged",
+        lambda: WriteVerdictsOperator(
+            task_id="write", launch_key=KEY, table="engaged", warehouse_conn_id="shop", verdict="engaged"
+        ),
+    )
+    assert told["rows"] == 0
+
+
+def test_an_outcome_is_measured_and_given_on_as_counts(
+    place: Path, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = returned(
+        run_dag,
+        "measured",
+        lambda: MeasureOutcomeOperator(task_id="measure", launch_key=KEY, folder=place / "spring"),
+    )
+    assert [(side["name"], side["people"], side["count"]) for side in told["sides"]] == [
+        ("blue", 50, 30),
+        ("red", 50, 1),
+    ]
+    out = capfd.readouterr().out
+    assert "red against blue: less, by 58.00 points" in out
+    assert "734000" not in out
+
+
+def test_a_report_is_written_as_a_page_with_its_comparisons(
+    place: Path, run_dag: Callable[..., DagRun]
+) -> None:
+    page = returned(
+        run_dag,
+        "paged",
+        lambda: ReportFileOperator(
+            task_id="page", launch_key=KEY, reports=str(place / "reports"), folder=place / "spring"
+        ),
+    )
+    assert page == str(place / "reports" / f"spring-{KEY}.html")
+    text = Path(page).read_text()
+    assert "Compared: engaged" in text
+    assert "red against blue: less, by 58.00 points" in text

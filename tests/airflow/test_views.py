@@ -1,0 +1,1018 @@
+"""Sendoff's pages through the application of Airflow's API server, with its own tokens: who sees, who may act, how."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import inspect
+import json
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_app
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.team import Team
+from airflow.models.team import dag_bundle_team_association_table as bundles_of_teams
+from airflow.utils.session import create_session
+from fastapi.testclient import TestClient
+from starlette.routing import Mount, Route
+
+import sendoff.preview
+from sendoff.control import pause_all, resolve
+from sendoff.fold import fold
+from sendoff.ledger import Ledger
+from sendoff.ledger.tables import dispatches, outcomes
+from sendoff.outcome import Accepted
+from sendoff_airflow.plugin import SendoffPlugin
+from sendoff_airflow.views import drawings, runs
+from sendoff_airflow.views.app import PREFIX
+from sendoff_airflow.views.app import create_app as create_pages
+from sendoff_airflow.views.flow import Line, Sum
+from sendoff_airflow.views.launches import LAUNCHES_AT_ONCE
+from sendoff_airflow.views.waiting import DOUBTS_AT_FIRST, DOUBTS_AT_ONCE
+
+from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send  # noqa: TID252  # pytest gives tests no other name
+
+HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+WHY = {"reason": "because"}
+NOBODY = "0" * 32
+CAMPAIGN = """
+title: Spring sale
+message: {title: Spring is here, text: Come and see}
+channels: {android_push: }
+schedule: 0 9 * * *
+schedule_time_zone: UTC
+"""
+DAGS = """
+from pathlib import Path
+
+from sendoff_airflow.dags import campaign_dags
+
+globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
+"""
+
+
+class ByDag(SimpleAuthManager):
+    """Airflow's simple login, in which people who are not admins see and steer some DAGs alone."""
+
+    seen: frozenset[str] | None = None
+    steered: frozenset[str] | None = None
+    edits_every_dag = False
+    questions: ClassVar[list[int]] = []  # how many DAGs each was about
+
+    def is_authorized_dag(
+        self, *, method: Any, user: Any, access_entity: Any = None, details: DagDetails | None = None
+    ) -> bool:
+        allowed = self.seen if method == "GET" else self.steered
+        if allowed is not None and user.role != "ADMIN":
+            if details is not None:
+                may = details.id in allowed
+            elif method == "PUT" and access_entity is None:
+                may = self.edits_every_dag
+            else:  # as FAB's: of no DAG in particular, whoever may do so with any
+                may = bool(allowed)
+            if not may:
+                return False
+        return super().is_authorized_dag(
+            method=method, user=user, access_entity=access_entity, details=details
+        )
+
+    def batch_is_authorized_dag(self, requests: Any, *, user: Any) -> bool:
+        """Answer about many at once, as managers do that ask another server."""
+        self.questions.append(len(requests))
+        return super().batch_is_authorized_dag(requests, user=user)
+
+    def filter_authorized_dag_ids(self, **asked: Any) -> set[str]:
+        self.questions.append(len(asked["dag_ids"]))
+        return super().filter_authorized_dag_ids(**asked)
+
+
+@pytest.fixture(scope="module")
+def server(airflow_database: None) -> Iterator[TestClient]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.ByDag")
+        purge_cached_app()
+        yield TestClient(create_app(), base_url="http://airflow.example", follow_redirects=False)
+        purge_cached_app()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    with closing(Ledger(url)) as book:
+        book.migrate()
+        yield book
+
+
+class Person:
+    """Somebody who is logged in, with a token of Airflow's own."""
+
+    def __init__(self, server: TestClient, name: str, role: str, *teams: str) -> None:
+        user = SimpleAuthManagerUser(username=name, role=role, teams=list(teams))
+        self._server = server
+        self.login = {"Cookie": f"_token={get_auth_manager().generate_jwt(user)}"}
+
+    def get(self, path: str) -> Any:
+        return self._server.get(f"{PREFIX}/{path}", headers=self.login)
+
+    def post(self, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        sent = {**(HERE if headers is None else headers), **self.login}
+        return self._server.post(f"{PREFIX}/{path}", content=json.dumps(body or {}), headers=sent)
+
+    def ask_airflow(self, method: str, path: str, body: Any) -> Any:
+        """Ask as the buttons do: with the cookie alone."""
+        return self._server.request(method, f"/{path}", json=body, headers=self.login)
+
+
+@pytest.fixture
+def as_(server: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Person]:
+    monkeypatch.setattr(ByDag, "seen", None)
+    monkeypatch.setattr(ByDag, "steered", None)
+    monkeypatch.setattr(ByDag, "edits_every_dag", False)
+    return lambda name="vera", role="VIEWER", *teams: Person(server, name, role, *teams)
+
+
+@pytest.fixture
+def olga(as_: Callable[..., Person]) -> Person:
+    return as_("olga", "OP")
+
+
+@pytest.fixture
+def vera(as_: Callable[..., Person]) -> Person:
+    return as_("vera", "VIEWER")
+
+
+def routes(method: str) -> list[str]:
+    """The paths of every route of the pages, with something in the place of each parameter."""
+    found = []
+    for route in create_pages().routes:
+        assert isinstance(route, Route | Mount)
+        if isinstance(route, Mount):
+            assert route.path == "/static"
+        elif method in (route.methods or ()):
+            found.append(route.path)
+    assert found
+    return found
+
+
+def filled(path: str, key: str = NOBODY) -> str:
+    values = {"launch_key": key, "act": "pause", "how": "resend", "name": "spring_sale"}
+    if path.startswith("/launches/{launch_key}/{act}"):
+        values["act"] = "stop"
+    return path.format(**values).removeprefix("/")
+
+
+def forms(text: str) -> list[str]:
+    return re.findall(r"<form[^>]*data-act", text)
+
+
+def of_button(text: str) -> tuple[str, str, Any]:
+    """What a button asks of Airflow: method, path and body."""
+    found = re.search(
+        r'data-airflow-method="(\w+)" data-airflow-path="([^"]+)" data-airflow-body="([^"]+)"', text
+    )
+    assert found
+    return found[1], html.unescape(found[2]), json.loads(html.unescape(found[3]))
+
+
+def test_nobody_sees_anything_without_a_login_but_the_static_files(
+    server: TestClient, ledger: Ledger
+) -> None:
+    keys = fill(ledger)
+    mounted = [each.path for each in server.app.routes if isinstance(each, Mount)]  # type: ignore[attr-defined]
+    assert PREFIX in mounted
+    for method in ("GET", "POST"):
+        for path in routes(method):
+            for headers in ({}, HERE, {"Cookie": "_token=forged"}):
+                answer = server.request(
+                    method, f"{PREFIX}/{filled(path, keys['reported'])}", headers=headers, content="{"
+                )
+                assert answer.status_code in (401, 403), path
+                assert (answer.status_code == 401) is ("Cookie" not in headers), path
+                assert "spring_sale" not in answer.text.replace("campaigns/spring_sale", "")
+                assert "1,200" not in answer.text
+    for name in ("sendoff.css", "sendoff.js", "theme.js", "sendoff.svg", "sendoff-dark.svg"):
+        assert server.get(f"{PREFIX}/static/{name}").status_code == 200
+    assert server.get(f"{PREFIX}/static/..%2faccess.py").status_code == 404
+
+
+def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    for path in routes("GET"):
+        if path != "/dag":
+            answer = vera.get(filled(path, keys["approval"]))
+            assert answer.status_code == 200, path
+            assert forms(answer.text) == [], path
+    bodies = {"/launches/{launch_key}/doubts/{how}": {**WHY, "requests": [f"{NOBODY}:1"]}}
+    for path in routes("POST"):
+        if path == "/person":  # a question, which is answered like a page
+            continue
+        for key in (keys["approval"], NOBODY):
+            answer = vera.post(filled(path, key), bodies.get(path, WHY))
+            assert answer.status_code == (404 if key == NOBODY and "brakes" not in path else 403), path
+    assert ledger.launches.get(keys["approval"]).state == "held"
+    assert ledger.brakes.all() == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json"}, 403),  # a page of another site cannot send the header
+        ({**HERE, "Origin": "http://elsewhere.example"}, 403),
+        ({**HERE, "Origin": "http://airflow.example.elsewhere.example"}, 403),
+        ({**HERE, "Origin": "http://["}, 403),  # no address at all
+        ({**HERE, "Origin": "null"}, 403),  # a frame in a sandbox
+        ({**HERE, "Sec-Fetch-Site": "cross-site"}, 403),
+        ({**HERE, "Sec-Fetch-Site": "same-site"}, 403),
+        ({**HERE, "Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({**HERE, "Content-Type": "multipart/form-data; boundary=x"}, 415),
+        ({**HERE, "Content-Type": "text/plain"}, 415),
+        ({"X-Sendoff-Request": "1"}, 415),
+        ({**HERE, "Origin": "http://airflow.example", "Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+)
+def test_what_does_not_come_from_our_own_pages_is_refused(
+    olga: Person, ledger: Ledger, headers: dict[str, str], status: int
+) -> None:
+    key = freeze(ledger, "spring_sale")
+    for path, body in (
+        (f"launches/{key}/pause", WHY),
+        ("brakes/pause", WHY),
+        ("person", {"identifier": "1"}),
+        (f"launches/{key}/doubts/resend", {**WHY, "requests": [f"{NOBODY}:1"]}),
+    ):
+        wanted = 409 if status == 200 and "doubts" in path else status
+        assert olga.post(path, body, headers).status_code == wanted, path
+    assert ledger.launches.get(key).state == ("paused" if status == 200 else "released")
+
+
+def test_what_is_too_large_or_cannot_be_read_is_refused(olga: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale")
+    assert olga.post(f"launches/{key}/pause", {"reason": "x" * 200_000}).status_code == 413
+    for body in ({}, {"reason": "   "}, {"reason": "x" * 1_001}, {"reason": 7}, [], {**WHY, "more": 1}):
+        answer = olga.post(f"launches/{key}/pause", body)
+        assert answer.status_code == 422, body
+    for since in (-1, 2**63, 10**4_000, "x"):
+        assert olga.post(f"launches/{key}/pause", {**WHY, "since": since}).status_code == 422
+    assert olga.post(f"launches/{key}/release", {**WHY, "since": 2**63 - 1}).status_code == 409
+    assert "Say why" in olga.post(f"launches/{key}/pause", {"reason": ""}).text
+    assert olga.post(f"launches/{key}/destroy", WHY).status_code == 422
+    assert olga.get("?page=0").status_code == olga.get("?page=99999999").status_code == 422
+    assert ledger.launches.get(key).state == "released"
+
+
+@pytest.mark.parametrize("hidden", ["\0", "\x1b", "\r", "\x85", "\u202e", "\u2066", "\u200f", "\ud800"])
+def test_what_would_be_kept_and_not_be_seen_is_refused(olga: Person, ledger: Ledger, hidden: str) -> None:
+    key = freeze(ledger, "spring_sale")
+    text = f"a{hidden}b"
+    for path, body, words in (
+        (f"launches/{key}/pause", {"reason": text}, "all of which are seen"),
+        ("brakes/pause", {"reason": text}, "all of which are seen"),
+        ("brakes/pause", {**WHY, "connection": text}, "cannot be read"),
+        ("person", {"identifier": text}, "all of which are seen"),
+        ("person", {"identifier": "1", "campaign": text}, "cannot be read"),
+    ):
+        answer = olga.post(path, body)
+        assert answer.status_code == 422, path
+        # Half a character is none at all: such a body is not of text, whatever its fields.
+        assert ("cannot be read" if hidden == "\ud800" else words) in answer.text, path
+    assert ledger.brakes.all() == []
+    if hidden < " ":
+        part = f"a{quote(hidden)}b"
+        for path in (f"launches/{part}", f"launches/{part}/preview", f"campaigns/{part}"):
+            assert olga.get(path).status_code == 404, path
+        assert olga.get(f"dag?dag_id=a&run_id={part}").status_code == 422
+    assert olga.post(f"launches/{key}/pause", {"reason": "first\n\tsecond: \u00e9 \u0434"}).status_code == 200
+
+
+def test_what_others_wrote_is_never_markup(olga: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, HOSTILE, state="held", connection=HOSTILE)
+    send_to = freeze(ledger, "spring_sale", people=2)
+    send(ledger, send_to, replace(TIMED_OUT, reason=HOSTILE))
+    ledger.decisions.record(key, "noted", HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, now=NOW)
+    pause_all(ledger, HOSTILE, HOSTILE, connection=HOSTILE)
+    part = "%3Cimg%20src=x%20onerror=alert(1)%3E&%22'"
+    paths = ["", "waiting", "campaigns", f"campaigns/{part}", f"launches/{key}", f"launches/{key}/preview"]
+    paths += [f"launches/{send_to}", f"launches/{part}", f"?campaign={part}&state={part}", "person"]
+    paths += [f"dag?dag_id={part}&run_id={part}"]
+    for path in paths:
+        answer = olga.get(path)
+        assert answer.status_code in (200, 404), path
+        assert "<img" not in answer.text, path
+        assert " style=" not in answer.text, path
+    assert "<img" not in olga.post(f"launches/{key}/release", {**WHY, "since": 99}).text
+    assert "<img" not in olga.post("person", {"identifier": HOSTILE}).text
+
+
+def test_somebody_sees_and_steers_the_campaigns_of_their_own_dags_alone(
+    as_: Callable[..., Person], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = fill(ledger)
+    own, seen, hidden = keys["approval"], keys["running"], keys["failing"]
+    monkeypatch.setattr(ByDag, "seen", frozenset({"big_news", "welcome_back"}))
+    monkeypatch.setattr(ByDag, "steered", frozenset({"big_news"}))
+    ruth = as_("ruth", "OP")
+    for path in ("", "waiting", "campaigns", "person"):
+        text = ruth.get(path).text
+        assert "big_news" in text or path == "person"
+        assert "daily_digest" not in text, path
+        assert "spring_sale" not in text, path
+    assert "requests in doubt" not in ruth.get("").text
+    for path in (
+        f"launches/{hidden}",
+        f"launches/{hidden}/preview",
+        "campaigns/daily_digest",
+        "dag?dag_id=daily_digest",
+    ):
+        answer = ruth.get(path)
+        assert answer.status_code == 404, path
+        assert answer.text == ruth.get(path.replace(hidden, NOBODY)).text or "daily_digest" in path
+    [doubt, *_] = ledger.dispatches.doubts(hidden)
+    settled = ruth.post(
+        f"launches/{hidden}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
+    )
+    assert settled.status_code == 404
+    # The key of another launch's request does not do what that launch would not allow.
+    smuggled = ruth.post(f"launches/{own}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]})
+    assert smuggled.status_code == 409
+    assert len(ledger.dispatches.doubts(hidden)) == 3
+    assert ruth.post(f"launches/{seen}/pause", WHY).status_code == 403
+    assert ruth.post("brakes/pause", WHY).status_code == 403
+    assert forms(ruth.get(f"launches/{seen}").text) == []
+    assert len(forms(ruth.get(f"launches/{own}").text)) == 2
+    pause_all(ledger, "ann", "a storm", now=NOW)
+    monkeypatch.setattr(ByDag, "seen", frozenset())
+    for path in ("", "waiting"):
+        assert "a storm" not in ruth.get(path).text
+    monkeypatch.setattr(ByDag, "seen", frozenset({"big_news"}))
+    assert "a storm" in ruth.get("waiting").text
+    found = ruth.post("person", {"identifier": str(FIRST_DEVICE + 70)}).text
+    assert "big_news" in found
+    assert "daily_digest" not in found
+    assert ruth.post(f"launches/{own}/release", WHY).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("before", "act", "after", "kind"),
+    [
+        ("held", "release", "released", "released"),
+        ("held", "reject", "rejected", "rejected"),
+        ("released", "pause", "paused", "paused"),
+        ("paused", "resume", "released", "resumed"),
+        ("released", "stop", "stopped", "stopped"),
+    ],
+)
+def test_a_decision_is_kept_with_who_and_why(
+    olga: Person, ledger: Ledger, before: str, act: str, after: str, kind: str
+) -> None:
+    key = freeze(ledger, "spring_sale", state=before)
+    page = olga.get(f"launches/{key}").text
+    assert f"launches/{key}/{act}" in page
+    since = re.search(r'name="since" value="(\d+)"', page)
+    assert since
+    answer = olga.post(f"launches/{key}/{act}", {"reason": " it is time ", "since": since[1]})
+    assert answer.status_code == 200
+    assert "<html" not in answer.text
+    assert ledger.launches.get(key).state == after
+    decision = ledger.decisions.of_launch(key)[-1]
+    assert (decision.kind, decision.who, decision.why) == (kind, "olga", "it is time")
+    again = olga.post(f"launches/{key}/{act}", {"reason": "again", "since": since[1]})
+    assert again.status_code == 409
+    assert after in again.text
+    assert 'role="alert"' in again.text
+
+
+def test_a_launch_that_was_held_anew_is_not_released_by_who_saw_it_before(
+    olga: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", state="held")
+    since = ledger.decisions.newest(key)
+    ledger.decisions.decide(key, "approved", "ann", None, now=NOW)
+    ledger.decisions.decide(key, "held", "sendoff", "3 requests were refused", now=NOW)
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": since})
+    assert answer.status_code == 409
+    assert "Nothing was changed" in answer.text
+    assert ledger.launches.get(key).state == "held"
+    assert (
+        olga.post(f"launches/{key}/release", {**WHY, "since": ledger.decisions.newest(key)}).status_code
+        == 200
+    )
+
+
+def test_a_launch_that_waits_for_a_role_is_released_in_airflow_alone(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    asked = {**PUSH, "approval": {"needed": "always", "role": HOSTILE}}
+    key = freeze(ledger, "asks", state="held", definition=asked)
+    run = Run(server, tmp_path, "asks", key)
+    for path in (f"launches/{key}", "waiting"):
+        text = olga.get(path).text
+        assert f"launches/{key}/release" not in text, path
+        assert f"launches/{key}/reject" in text, path
+        assert "answers in Airflow" in text, path
+        assert f"/dags/asks/runs/{quote(run.id, safe='')}" in text, path
+        assert "<img" not in text, path
+    for body in (WHY, {**WHY, "since": ledger.decisions.newest(key)}):
+        answer = olga.post(f"launches/{key}/release", body)
+        assert answer.status_code == 409
+        assert "must agree first" in answer.text
+    assert ledger.launches.get(key).state == "held"
+    ledger.decisions.decide(key, "approved", "ann", None, now=NOW)
+    ledger.decisions.decide(key, "held", "sendoff", "3 requests were refused", now=NOW)
+    assert f"launches/{key}/release" in olga.get("waiting").text
+    assert "answers in Airflow" not in olga.get(f"launches/{key}").text
+    assert olga.post(f"launches/{key}/release", WHY).status_code == 200
+    other = freeze(ledger, "asks", day=2, state="held", definition=asked)
+    assert olga.post(f"launches/{other}/reject", WHY).status_code == 200
+    assert ledger.launches.get(other).state == "rejected"
+
+
+def test_doubts_are_settled_as_they_were_seen(
+    olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = freeze(ledger, "spring_sale", people=6)
+    first, second, third = send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)
+    text = olga.get("waiting").text
+    shown = re.findall(r'name="requests" data-list value="([0-9a-f]{32}:\d+)"', text)
+    assert shown == [f"{each}:1" for each in (first, second, third)]
+    resolve(ledger, first, "resend", "ann", "quick", now=NOW)
+    send(ledger, key, TIMED_OUT)  # the first once more: nobody has seen this doubt
+    looks: list[Any] = []
+    monkeypatch.setattr("sendoff.control.fold", lambda *given, **rest: looks.append(fold(*given, **rest)))
+    answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": shown})
+    assert answer.status_code == 200
+    assert "2 requests written off" in answer.text
+    assert "1 request changed since" in answer.text
+    assert ledger.dispatches.states(key) == {"in_doubt": 1, "written_off": 2}
+    assert len(looks) == 1  # at the post-backs of the whole ledger, however many are settled
+    assert olga.post(f"launches/{key}/doubts/resend", {**WHY, "requests": shown}).status_code == 409
+    again = olga.post(f"launches/{key}/doubts/resend", {**WHY, "requests": [f"{first}:2"]})
+    assert "1 request planned again" in again.text
+    assert ledger.dispatches.states(key) == {"planned": 1, "written_off": 2}
+    decided = [(each.kind, each.who, each.why) for each in ledger.decisions.of_launch(key)][-3:]
+    assert decided == [("write_off_dispatch", "olga", "because")] * 2 + [
+        ("resend_dispatch", "olga", "because")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("held", "somebody releases it"), ("paused", "somebody resumes it")]
+)
+def test_what_is_resent_of_a_launch_that_waits_is_said_to_wait(
+    olga: Person, ledger: Ledger, kind: str, words: str
+) -> None:
+    key = freeze(ledger, "spring_sale")
+    [dispatch] = send(ledger, key, TIMED_OUT)
+    ledger.decisions.decide(key, kind, "sendoff", None, now=NOW)
+    answer = olga.post(f"launches/{key}/doubts/resend", {**WHY, "requests": [f"{dispatch}:1"]})
+    assert answer.status_code == 200
+    assert words in answer.text
+
+
+def test_nothing_of_a_launch_that_is_over_is_sent_again(olga: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=2)
+    [dispatch] = send(ledger, key, TIMED_OUT)
+    ledger.decisions.decide(key, "stopped", "ann", "enough", now=NOW)
+    assert "doubts/resend" not in olga.get("waiting").text
+    asked = {**WHY, "requests": [f"{dispatch}:1"]}
+    assert olga.post(f"launches/{key}/doubts/resend", asked).status_code == 409
+    assert olga.post(f"launches/{key}/doubts/write_off", asked).status_code == 200
+
+
+def test_brakes_are_set_and_lifted_with_who_and_why(olga: Person, ledger: Ledger) -> None:
+    freeze(ledger, "spring_sale")
+    assert olga.post("brakes/pause", {"reason": "storm", "connection": "service"}).status_code == 200
+    assert olga.post("brakes/pause", {"reason": "storm"}).status_code == 200
+    assert olga.post("brakes/pause", {"reason": "storm"}).status_code == 409
+    assert olga.post("brakes/pause", {"reason": "storm", "connection": "none"}).status_code == 409
+    assert [(each.scope, each.who, each.why) for each in ledger.brakes.all()] == [
+        ("all", "olga", "storm"),
+        ("connection:service", "olga", "storm"),
+    ]
+    assert "nothing is sent" in olga.get("").text
+    assert olga.post("brakes/resume", {"reason": "sun"}).status_code == 200
+    assert olga.post("brakes/resume", {"reason": "sun", "connection": "service"}).status_code == 200
+    assert ledger.brakes.all() == []
+
+
+@pytest.mark.parametrize(
+    ("steered", "edits_every_dag", "pausable"),
+    [
+        ({"spring_sale"}, False, []),
+        (
+            {"spring_sale", "big_news", "other"},
+            False,
+            [],
+        ),  # each that there is, but not those that may yet be made
+        ({"spring_sale"}, True, []),
+        ({"spring_sale", "big_news"}, True, ["service"]),
+        ({"other"}, True, ["another"]),
+        ({"spring_sale", "big_news", "other"}, True, ["", "another", "service"]),
+    ],
+)
+def test_a_brake_takes_the_right_to_steer_all_that_it_holds(
+    as_: Callable[..., Person],
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    steered: set[str],
+    edits_every_dag: bool,
+    pausable: list[str],
+) -> None:
+    for name in ("spring_sale", "big_news"):
+        freeze(ledger, name)
+    freeze(ledger, "other", connection="another")
+    monkeypatch.setattr(ByDag, "steered", frozenset(steered))
+    monkeypatch.setattr(ByDag, "edits_every_dag", edits_every_dag)
+    ruth = as_("ruth", "OP")
+    for act in ("pause", "resume"):
+        text = ruth.get("waiting").text.partition("brakes/" + act)[2].partition("</select>")[0]
+        assert re.findall(r'<option value="([^"]*)"', text) == pausable
+        for connection in ("", "service", "another"):
+            answer = ruth.post(f"brakes/{act}", {**WHY, "connection": connection})
+            assert answer.status_code == (200 if connection in pausable else 403), (act, connection)
+    assert ledger.brakes.all() == []
+
+
+def test_who_set_a_brake_is_told_to_those_alone_whose_campaigns_it_holds(
+    as_: Callable[..., Person], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze(ledger, "spring_sale")
+    freeze(ledger, "other", connection="another")
+    pause_all(ledger, "ann", "a storm", connection="another", now=NOW)
+    vera = as_()
+    for seen, is_told in (({"other"}, True), ({"spring_sale"}, False), (set(), False)):
+        monkeypatch.setattr(ByDag, "seen", frozenset(seen))
+        for path in ("", "waiting"):
+            text = vera.get(path).text
+            assert ("another" in text) is is_told, (seen, path)
+            assert ("A brake is set" in text) is not is_told, (seen, path)
+            assert ("a storm" in text) is (is_told and path == "waiting")
+    pause_all(ledger, "bob", "a flood", now=NOW)
+    monkeypatch.setattr(ByDag, "seen", frozenset({"spring_sale"}))
+    text = vera.get("waiting").text
+    assert "a flood" in text
+    assert "Another brake is set" in text
+
+
+def test_a_persons_history_names_them_nowhere(
+    vera: Person, ledger: Ledger, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fill(ledger)
+    device = str(FIRST_DEVICE + 70)
+    capfd.readouterr()
+    answer = vera.post("person", {"identifier": device})
+    assert answer.status_code == 200
+    assert "Sent to (segment 1, variant short, wave 1, dispatch accepted, verdict delivered)" in answer.text
+    assert "the launch was stopped" in answer.text
+    assert answer.text.index("daily_digest") < answer.text.index("spring_sale")
+    held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
+    assert "held out, to measure against" in held_out.text
+    for identifier in ("nobody", "9" * 400, "-1", "0"):
+        assert vera.post("person", {"identifier": identifier}).status_code == 200
+    assert vera.post("person", {"identifier": ""}).status_code == 422
+    assert vera.post("person", {"identifier": device, "offset": 99}).text.count("<li") == 0
+    written = capfd.readouterr()
+    for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
+        assert device not in text
+    assert 'method="post"' in vera.get("person").text  # so that it is in no address without the script either
+
+
+def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    text = re.sub(r"<[^>]+>|\s+", " ", vera.get(f"launches/{keys['reported']}").text)
+    for words in (
+        "1,240 rows of the query",
+        "17 left out by rule: cap",
+        "= 1,200 audience",
+        "60 held out",
+        "= 1,140 people in segments",
+        "= 12 requests",
+        "Reached: at least 712, at most 949",
+        "Not sent: 60 held out, 95 refused",
+    ):
+        assert re.sub(r"\s+", " ", words) in re.sub(r"\s+", " ", text), words
+    assert "do not add up" not in text
+    assert "The service chooses the people" in vera.get(f"launches/{keys['chosen']}").text
+    assert "Not reported yet" in vera.get(f"launches/{keys['running']}").text
+
+
+def test_a_sum_says_by_how_much_it_is_wrong() -> None:
+    right = Sum(
+        (Line("", 10, "rows"), Line("-", 3, "null"), Line("=", 7, "audience"), Line("=", 7, "people"))
+    )
+    assert right.missing == 0
+    assert Sum((Line("", 10, "rows"), Line("-", 3, "null"), Line("=", 6, "audience"))).missing == 1
+
+
+def test_lists_are_cut_into_pages(vera: Person, ledger: Ledger) -> None:
+    for day in range(1, 60):
+        freeze(ledger, "daily", people=2, day=day, decisions=False)
+    first = vera.get("").text
+    assert first.count("<tr>") - 1 == LAUNCHES_AT_ONCE
+    assert "1 to 25 of 59" in first
+    assert 'href="?page=2"' in first
+    last = vera.get("?campaign=daily&page=3").text
+    assert "51 to 59 of 59" in last
+    assert 'href="?campaign=daily&amp;page=2"' in last
+    assert "There is no such page" in vera.get("?page=4").text
+    assert "No launch is like that" in vera.get("?state=paused").text
+    key = freeze(ledger, "large", people=300, size=1)
+    text = vera.get(f"launches/{key}?page=2").text
+    assert "51 to 100 of 300" in text
+    send(ledger, key, Accepted(200, 7))
+    assert "1 to 1 of 1" in vera.get(f"launches/{key}?state=accepted").text
+
+
+@pytest.fixture
+def read(ledger: Ledger) -> Iterator[Counter[str]]:
+    """What is read of ledgers that are opened from now on: statements, and rows."""
+    found: Counter[str] = Counter()
+
+    def count_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        found["rows"] += 1
+        return row
+
+    def watch(connection: sqlite3.Connection, _: object) -> None:
+        [(_, _, file)] = connection.execute("PRAGMA database_list").fetchall()
+        if file.endswith("/ledger.db"):
+            connection.set_trace_callback(lambda _: found.update(["statements"]))
+            connection.row_factory = count_row
+
+    sa.event.listen(sa.pool.Pool, "connect", watch)
+    yield found
+    sa.event.remove(sa.pool.Pool, "connect", watch)
+
+
+def doubt_all(ledger: Ledger) -> None:
+    """Have no answer come to any request that was planned."""
+    engine = sa.create_engine(ledger.name)
+    claimed = {"state": "in_doubt", "attempt": 1}
+    made = sa.select(
+        dispatches.c.dispatch_key, 1, sa.literal("in_doubt"), sa.literal(NOW, outcomes.c.recorded_at.type)
+    )
+    with engine.begin() as link:
+        link.execute(
+            sa.insert(outcomes).from_select(["dispatch_key", "attempt", "kind", "recorded_at"], made)
+        )
+        link.execute(sa.update(dispatches).values(claimed))
+    engine.dispose()
+
+
+def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
+    as_: Callable[..., Person], ledger: Ledger, read: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaigns, requests = 200, 100
+    keys = [
+        freeze(
+            ledger,
+            f"sale_{n:03}",
+            people=2 * requests,
+            size=2,
+            decisions=False,
+            made=NOW - timedelta(minutes=n),
+        )
+        for n in range(campaigns)
+    ]
+    doubt_all(ledger)
+    olga = as_("olga", "OP")
+    paths = {
+        "": "20,000 requests in doubt, of 200 launches</a>, to 40,000 people",
+        "waiting": "1 to 10 of 200 launches in doubt",
+        "waiting?page=20": "191 to 200 of 200 launches in doubt",
+        f"waiting?launch={keys[7]}&page=2": "51 to 100 of 100 requests in doubt",
+    }
+    for path, words in paths.items():
+        read.clear()
+        monkeypatch.setattr(ByDag, "questions", [])
+        text = olga.get(path).text
+        assert words in text, path
+        assert text.count("<tr>") <= 10 * (DOUBTS_AT_FIRST + 1), path
+        assert 0 < read["statements"] < 150, (path, read)
+        assert 0 < read["rows"] < 3_000, (path, read)
+        assert len(ByDag.questions) < 6, (path, ByDag.questions)
+    first = olga.get("waiting").text
+    assert "sale_009" in first
+    assert "sale_010" not in first
+    assert first.count('name="requests"') == 10 * DOUBTS_AT_FIRST
+    assert f'href="./waiting?launch={keys[0]}"' in first
+    last = olga.get(f"waiting?launch={keys[7]}&page=2").text
+    shown = re.findall(r'name="requests" data-list value="([0-9a-f]{32}:\d+)"', last)
+    assert len(shown) == DOUBTS_AT_ONCE
+    settled = olga.post(f"launches/{keys[7]}/doubts/write_off", {**WHY, "requests": shown})
+    assert "50 requests written off" in settled.text
+    monkeypatch.setattr(ByDag, "seen", frozenset({"sale_007", "sale_100"}))
+    monkeypatch.setattr(ByDag, "steered", frozenset({"sale_100"}))
+    ruth = as_("ruth", "OP")
+    assert "150 requests in doubt, of 2 launches" in ruth.get("").text
+    text = ruth.get("waiting").text
+    assert re.findall(r'id="doubt-([0-9a-f]{32})"', text) == [keys[7], keys[100]]
+    assert f"launches/{keys[100]}/doubts/resend" in text
+    assert f"launches/{keys[7]}/doubts/resend" not in text
+    assert ruth.get(f"waiting?launch={keys[8]}").status_code == 404
+    assert "There is no such page" in ruth.get("waiting?page=2").text
+
+
+def test_pages_of_an_empty_ledger_say_what_to_do(vera: Person, ledger: Ledger) -> None:
+    assert "Nothing was launched yet" in vera.get("").text
+    assert "Nothing waits for anybody" in vera.get("waiting").text
+    assert "There is no launch to look at" in vera.post("person", {"identifier": "1"}).text
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite:////nowhere/at/all.db", "out of reach of Airflow"),
+        ("nonsense", "the connection sendoff_ledger"),
+        (None, "there is no ledger"),
+    ],
+)
+def test_without_a_ledger_a_page_says_what_to_do(
+    vera: Person, monkeypatch: pytest.MonkeyPatch, url: str | None, words: str
+) -> None:
+    if url is None:
+        monkeypatch.delenv("SENDOFF_LEDGER_URL", raising=False)
+    else:
+        monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    answer = vera.get("")
+    assert answer.status_code == 503
+    assert words.lower() in answer.text.lower()
+    assert 'data-refresh="10"' in answer.text
+
+
+def test_pages_allow_no_script_and_no_style_but_our_own(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    for path in ("", f"launches/{keys['reported']}", f"launches/{keys['reported']}/preview", "nothing"):
+        answer = vera.get(path)
+        policy = answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert not re.search(r"\sstyle=|\son\w+=|<script(?! src=)|<style", answer.text), path
+        assert not re.search(r"(?:src|href)=\"(?:https?:)?//", answer.text), path
+
+
+def test_a_page_about_an_error_that_nobody_foresaw_has_the_same_headers(
+    server: TestClient, vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("as nobody foresaw")
+
+    monkeypatch.setattr(runs, "campaigns_with_a_dag", broken)
+    quiet = TestClient(server.app, base_url="http://airflow.example", raise_server_exceptions=False)
+    answer = quiet.get(f"{PREFIX}/campaigns", headers=vera.login)
+    assert answer.status_code == 500
+    assert "nobody foresaw" in answer.text
+    assert "as nobody" not in answer.text
+    seen = vera.get("waiting").headers
+    for name in ("Content-Security-Policy", "Cache-Control", "X-Content-Type-Options", "Referrer-Policy"):
+        assert answer.headers[name] == seen[name], name
+    assert answer.headers["Cache-Control"] == "no-store"
+    style = server.get(f"{PREFIX}/static/sendoff.css").headers
+    assert (style["Cache-Control"], style["X-Content-Type-Options"]) == ("no-cache", "nosniff")
+
+
+def test_nobody_is_led_to_the_host_of_a_request(server: TestClient, ledger: Ledger) -> None:
+    for path in ("waiting/", "campaigns/", "launches/x/", "person/", "waiting//"):
+        answer = server.get(f"{PREFIX}/{path}", headers={"Host": "elsewhere.example"})
+        assert answer.status_code in (401, 404), path
+        assert "Location" not in answer.headers, path
+
+
+def test_no_handler_holds_up_the_server() -> None:
+    for route in create_pages().routes:
+        if isinstance(route, Route):
+            assert not inspect.iscoroutinefunction(route.endpoint), route.path
+
+
+def test_previews_beyond_those_that_are_made_are_refused_at_once_and_other_pages_are_served(
+    server: TestClient, vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = freeze(ledger, "spring_sale", state="held")
+    opened, made = Event(), sendoff.preview.preview_of
+
+    def slow(*args: Any, **rest: Any) -> Any:
+        assert opened.wait(60)
+        return made(*args, **rest)
+
+    monkeypatch.setattr(sendoff.preview, "preview_of", slow)
+
+    async def ask() -> tuple[list[httpx.Response], httpx.Response, list[httpx.Response]]:
+        transport = httpx.ASGITransport(server.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow.example") as client:
+
+            async def get(path: str) -> httpx.Response:
+                return await client.get(f"{PREFIX}/{path}", headers=vera.login)
+
+            asked = [asyncio.create_task(get(f"launches/{key}/preview")) for _ in range(62)]
+            refused: list[httpx.Response] = []
+            for each in asyncio.as_completed(asked):
+                refused.append(await each)
+                if len(refused) == 60:
+                    break
+            other = await get("waiting")
+            opened.set()
+            answers = await asyncio.gather(*asked)
+            return refused, other, [each for each in answers if each.status_code == 200]
+
+    try:
+        refused, other, shown = asyncio.run(ask())
+    finally:
+        opened.set()
+    assert {each.status_code for each in refused} == {503}
+    assert {each.headers.get("Retry-After") for each in refused} == {"10"}
+    assert "try again in a few seconds" in refused[0].text
+    assert other.status_code == 200
+    assert len(shown) == 2
+    assert vera.get(f"launches/{key}/preview").status_code == 200
+
+
+def test_who_would_wait_for_many_drawings_is_asked_to_come_back(
+    vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = fill(ledger)["reported"]
+    monkeypatch.setattr(drawings, "_drawn", {})
+    with drawings._drawing:
+        for _ in range(4):
+            assert drawings._places.acquire(blocking=False)
+        answer = vera.get(f"launches/{key}")
+    drawings._places.release(4)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
+    assert vera.get(f"launches/{key}").status_code == 200
+
+
+def test_the_plugin_shows_the_pages_in_the_navigation_and_on_dags_and_runs() -> None:
+    views = {each["destination"]: each for each in SendoffPlugin.external_views}
+    assert set(views) == {"nav", "dag", "dag_run", "task_instance"}
+    assert len({each["url_route"] for each in views.values()}) == 4
+    assert all(not each["href"].startswith("/") for each in views.values())
+
+
+@pytest.fixture
+def teams(server: TestClient) -> Iterator[None]:
+    """Two teams in Airflow, crm and press, each with a bundle of DAGs; and what is left of them is removed."""
+    names = ("crm", "press")
+    with create_session() as session:
+        for name in names:
+            session.add(Team(name=name))
+            session.add(DagBundleModel(name=f"{name}-dags"))
+            session.flush()
+            session.execute(
+                sa.insert(bundles_of_teams).values(dag_bundle_name=f"{name}-dags", team_name=name)
+            )
+    yield
+    with create_session() as session:
+        session.execute(sa.delete(bundles_of_teams))
+        session.execute(sa.delete(Team))
+
+
+def test_where_airflow_has_teams_nobody_sees_or_steers_more_than_airflow_lets_them(
+    as_: Callable[..., Person], ledger: Ledger, teams: None, tmp_path: Path, server: TestClient
+) -> None:
+    where = {"of_crm": "crm-dags", "of_press": "press-dags", "of_nobody": "dags-folder"}
+    keys = {name: freeze(ledger, name) for name in (*where, "without_a_dag")}
+    runs_ = {name: Run(server, tmp_path / name, name, keys[name], bundle) for name, bundle in where.items()}
+    cora, nora, ada = as_("cora", "OP", "crm"), as_("nora", "OP"), as_("ada", "ADMIN")
+    lets = {
+        cora: {"of_crm", "of_nobody"},
+        nora: {"of_nobody"},
+        ada: set(keys),
+    }
+    for person, seen in lets.items():
+        for name in where:
+            asked = person.ask_airflow("GET", f"api/v2/dags/{name}", None).status_code
+            assert asked == (200 if name in seen else 403), name
+        front = person.get("").text
+        for name, key in keys.items():
+            may = name in seen
+            assert (f">{name}</a>" in front) is may, name
+            assert person.get(f"launches/{key}").status_code == (200 if may else 404), name
+            assert person.get(f"campaigns/{name}").status_code == (200 if may else 404), name
+            assert person.get(f"waiting?launch={key}").status_code == (200 if may else 404), name
+            answer = person.post(f"launches/{key}/release", {**WHY, "since": 2**62})
+            assert answer.status_code == (409 if may else 404), name
+        brake = person.post("brakes/pause", {**WHY, "connection": "service"})
+        assert brake.status_code == (200 if person is ada else 403)
+    # Nor may one set a brake that would hold only what they may steer, but also what another team is yet to make.
+    freeze(ledger, "of_crm", day=2, connection="of crm alone")
+    assert cora.post("brakes/pause", {**WHY, "connection": "of crm alone"}).status_code == 403
+    assert runs_["of_crm"].id in cora.get(f"launches/{keys['of_crm']}").text
+
+
+class Run:
+    """A run of a campaign's DAG in Airflow, made by its own REST API."""
+
+    def __init__(
+        self, server: TestClient, folder: Path, name: str, key: str, bundle: str = "dags-folder"
+    ) -> None:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        path = folder / "campaigns" / name
+        path.mkdir(parents=True)
+        (path / "campaign.yaml").write_text(CAMPAIGN)
+        (path / "audience.sql").write_text("SELECT device_id FROM devices")
+        (folder / "campaigns.py").write_text(DAGS)
+        bag = DagBag(dag_folder=folder)
+        assert name in bag.dags, bag.import_errors
+        sync_bag_to_db(bag, bundle, None)
+        self.person = Person(server, "ada", "ADMIN")
+        self.name, self.key = name, key
+        self.id = f"of+{key[:6]}~1"
+        body = {"dag_run_id": self.id, "logical_date": (NOW - timedelta(days=int(key[:2], 16))).isoformat()}
+        self._api("POST", f"dags/{name}/dagRuns", body)
+        runs_ = f"dags/{name}/dagRuns/{quote(self.id, safe='')}"
+        self._tasks = f"{runs_}/taskInstances"
+        self._api("POST", f"{self._tasks}/audience/xcomEntries", {"key": "launch_key", "value": key})
+
+    def _api(self, method: str, path: str, body: Any) -> Any:
+        answer = self.person.ask_airflow(method, f"api/v2/{path}", body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def end(self, task: str, state: str) -> None:
+        self._api(
+            "PATCH",
+            f"{self._tasks}/{task}/0" if task == "dispatch" else f"{self._tasks}/{task}",
+            {"new_state": state},
+        )
+
+
+def test_a_launch_and_its_run_lead_to_each_other(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "leads", people=2, state="held")
+    ledger.decisions.decide(key, "approved", "ann", None, now=NOW)
+    send(ledger, key, TIMED_OUT)
+    run = Run(server, tmp_path, "leads", key)
+    assert run.id in olga.get(f"launches/{key}").text
+    other = Run(server, tmp_path / "other", "misleads", key)  # of another DAG, and newer
+    told = f"{run._tasks}/launched/xcomEntries", {"key": "launch_key", "value": NOBODY}
+    run._api("POST", *told)  # by a task that does not make launches
+    assert "misleads" not in olga.get(f"launches/{key}").text
+    assert "has no launch yet" in olga.get(f"dag?dag_id=misleads&run_id={quote(other.id)}").text
+    led = olga.get(f"dag?dag_id=leads&run_id={quote(run.id)}")
+    assert (led.status_code, led.headers["Location"]) == (303, f"launches/{key}")
+    assert olga.get("dag?dag_id=leads").headers["Location"] == "campaigns/leads"
+    assert "has no launch yet" in olga.get("dag?dag_id=leads&run_id=another").text
+    campaign = olga.get("campaigns/leads").text
+    assert "Come and see" in campaign
+    assert "cannot read the campaign&#39;s folder" not in campaign
+
+    run.end("dispatch", "failed")
+    [doubt] = ledger.dispatches.doubts(key)
+    asked = {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
+    answer = olga.post(f"launches/{key}/doubts/resend", asked)
+    method, path, body = of_button(answer.text)
+    assert "clear it" in answer.text
+    assert body["task_ids"] == ["dispatch"]
+    assert path.startswith("api/v2/dags/leads/")
+    assert "Clear dispatch of DAG leads" in answer.text
+    cleared = olga.ask_airflow(method, path, body)
+    assert cleared.status_code == 200, cleared.text
+    assert "dispatch" in {each["task_id"] for each in cleared.json()["task_instances"]}
+    found = runs.run_of(key, "leads")
+    assert found is not None
+    assert not found.tasks["dispatch"]["failed"]
+
+
+def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = Run(server, tmp_path, "dry", NOBODY)
+    method, path, body = of_button(olga.get("campaigns/dry").text)
+    assert body == {"logical_date": "now", "conf": {"dry_run": True}}
+    answer = olga.ask_airflow(method, path, {**body, "logical_date": (NOW - timedelta(hours=1)).isoformat()})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["conf"]["dry_run"] is True
+    counts = {
+        "rows": 1_010,
+        "dropped": {"null": 10},
+        "left_out": {"holdout": 100},
+        "audience": 1_000,
+        "people": 900,
+        "requests": 9,
+        "gates": [{"name": "least", "is_open": False, "saw": "900 people", "allowed": HOSTILE}],
+    }
+    run._api("POST", f"{run._tasks}/audience/xcomEntries", {"key": "preview", "value": counts})
+    text = olga.get("campaigns/dry").text
+    assert "<img" not in text
+    flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 people" in flat
+    assert "closed" in flat

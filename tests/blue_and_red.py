@@ -1,0 +1,75 @@
+"""A campaign with two variants, a launch of it that the service accepted, and a shop in which people ordered."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sendoff.audience import Audience
+from sendoff.campaign import Edition, load_campaign
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted
+from sendoff.period import Period, launch_key
+from sendoff.segments import Segment
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+CAMPAIGN = """
+title: Spring
+warehouse: shop
+channels:
+  email: {from_address: 1, subject: Hello, text: It is spring}
+variants:
+  blue: {percent: 50}
+  red:
+    percent: 50
+    channels:
+      email: {from_address: 1, subject: Spring, text: It is spring}
+"""
+
+
+def write_campaign(folder: Path) -> Path:
+    """Write the campaign's files into a new folder, and give it."""
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(CAMPAIGN)
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    (folder / "outcome.sql").write_text("SELECT device_id FROM orders WHERE :period_start <= :sent_at")
+    return folder
+
+
+def launch(ledger: Ledger, campaign: Path, *, first: int = 1, held_out: int = 0) -> None:
+    """Send to a hundred devices, blue to the first fifty of them, and hold out those that follow."""
+    people = integers(range(first, first + 100 + held_out))
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=load_campaign(campaign).campaign.model_dump_json(),
+        audience=Audience("device_id", people, len(people), {}, {}),
+        segments=[
+            Segment(integers(range(first, first + 50)), Edition(variant="blue")),
+            Segment(integers(range(first + 50, first + 100)), Edition(variant="red")),
+        ],
+        now=NOW,
+        sends_at=NOW,
+        left_out={"holdout": integers(range(first + 100, first + 100 + held_out))} if held_out else {},
+    )
+    for _ in range(2):
+        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
+        assert claim is not None
+        ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+
+
+def open_shop(file: Path, buyers: Iterable[int]) -> str:
+    """Make a warehouse in which these devices ordered, and give its URL."""
+    with closing(sqlite3.connect(file)) as shop, shop:
+        shop.execute("CREATE TABLE orders (device_id INTEGER)")
+        shop.executemany("INSERT INTO orders VALUES (?)", [(device,) for device in buyers])
+    return f"sqlite:///{file}"

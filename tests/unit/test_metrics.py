@@ -1,0 +1,229 @@
+"""What Sendoff measures of itself: what is counted, of a ledger and as it happens, and that no text gets into it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from opentelemetry import metrics as api
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, _Gauge
+from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+
+from sendoff import metrics
+from sendoff.audience import Audience
+from sendoff.fold import fold
+from sendoff.identifiers import integers
+from sendoff.ledger import Ledger, tables
+from sendoff.ledger.silences import Source
+from sendoff.observe import observe
+from sendoff.outcome import Accepted, InDoubt
+from sendoff.period import Period, dispatch_key
+from sendoff.postbacks import PostBack
+from sendoff.reconcile import reconcile
+from sendoff.segments import Segment
+from sendoff.silence import check_silence
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(NOW - timedelta(days=1), NOW)
+LEASE = timedelta(minutes=5)
+DEFINITION = '{"title": "t", "channels": {"email": {"from_address": 1, "subject": "s", "text": "t"}}}'
+SEGMENTS = [Segment(integers([1, 2])), Segment(integers([3, 4])), Segment(integers([5]))]
+
+Points = dict[str, dict[tuple[tuple[str, object], ...], object]]
+
+
+class Collected:
+    """What the instruments hold by now: the values of each, by its attributes."""
+
+    def __init__(self, reader: InMemoryMetricReader) -> None:
+        self._reader = reader
+
+    def points(self) -> Points:
+        data = self._reader.get_metrics_data()
+        found: Points = {}
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    points = found.setdefault(metric.name, {})
+                    for point in metric.data.data_points:
+                        key = tuple(sorted((point.attributes or {}).items()))
+                        points[key] = getattr(point, "value", None) if hasattr(point, "value") else point
+        return found
+
+
+@pytest.fixture(scope="module")
+def reader() -> InMemoryMetricReader:
+    """The one meter provider of this process: OpenTelemetry sets none a second time."""
+    delta = dict.fromkeys((Counter, Histogram, _Gauge), AggregationTemporality.DELTA)
+    reader = InMemoryMetricReader(preferred_temporality=delta)
+    api.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+    return reader
+
+
+@pytest.fixture
+def collected(reader: InMemoryMetricReader) -> Collected:
+    """What is measured from now on."""
+    reader.collect()
+    reader.get_metrics_data()
+    return Collected(reader)
+
+
+def freeze(ledger: Ledger, key: str, connection: str = "service", state: str = "released") -> None:
+    people = integers(range(1, 6))
+    ledger.launches.freeze(
+        key,
+        connection=connection,
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=DEFINITION,
+        audience=Audience("device_id", people, 5, {}, {}, people.fingerprint()),
+        segments=SEGMENTS,
+        now=NOW,
+        state=state,
+        sends_at=NOW,
+    )
+
+
+def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: Collected) -> None:
+    freeze(ledger, "a" * 32)
+    freeze(ledger, "b" * 32, "other", "held")
+    for outcome in (Accepted(200, 17), InDoubt("no answer")):
+        claim = ledger.dispatches.claim("a" * 32, worker="w", now=NOW, lease=LEASE)
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, NOW)
+    observe(ledger, now=NOW)
+    points = collected.points()
+    assert points["sendoff.launches"] == {
+        (("state", "held"),): 1,
+        (("state", "released"),): 1,
+        (("state", "paused"),): 0,
+    }
+    dispatches = {
+        (of["connection"], of["state"]): count
+        for key, count in points["sendoff.dispatches"].items()
+        if (of := dict(key))
+    }
+    filled = {key: count for key, count in dispatches.items() if count}
+    assert filled == {
+        ("service", "planned"): 1,
+        ("service", "accepted"): 1,
+        ("service", "in_doubt"): 1,
+        ("other", "planned"): 3,
+    }
+    assert {state for _, state in dispatches} == set(tables.DISPATCH_STATES)
+    assert points["sendoff.doubts"] == {(("connection", "service"),): 1, (("connection", "other"),): 0}
+
+
+def test_what_is_over_is_counted_as_0_from_then_on(ledger: Ledger, collected: Collected) -> None:
+    freeze(ledger, "a" * 32)
+    assert observe(ledger, now=NOW).launches["released"] == 1
+    ledger.launches.settle("a" * 32, NOW)
+    observe(ledger, now=NOW)
+    points = collected.points()
+    assert points["sendoff.launches"][("state", "released"),] == 0
+    assert points["sendoff.dispatches"][("connection", "service"), ("state", "planned")] == 0
+
+
+def test_the_lag_is_the_age_of_the_oldest_post_back_that_waits(ledger: Ledger, collected: Collected) -> None:
+    freeze(ledger, "a" * 32)
+    key = dispatch_key("a" * 32, SEGMENTS[0].fingerprint())
+    claim = ledger.dispatches.claim("a" * 32, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+    for ages in ((50, 20), (70, 60)):  # minutes, in the order of each receiver's commits
+        receiver = ledger.post_backs.register_receiver("r", NOW)
+        events = [PostBack.received("open", key, NOW - timedelta(minutes=age), b"{}") for age in ages]
+        ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
+    observe(ledger, now=NOW)
+    assert collected.points()["sendoff.fold.lag"] == {(): 70 * 60}
+    assert fold(ledger, now=NOW) == 4
+    observe(ledger, now=NOW)
+    assert collected.points()["sendoff.fold.lag"] == {(): 0}
+
+
+def test_the_age_of_the_newest_report_is_measured(ledger: Ledger, collected: Collected) -> None:
+    freeze(ledger, "a" * 32)
+    reconcile(ledger, "a" * 32, now=NOW)
+    observe(ledger, now=NOW + timedelta(minutes=7))
+    assert collected.points()["sendoff.report.age"] == {(): 7 * 60}
+
+
+def test_an_empty_ledger_waits_for_nothing(ledger: Ledger, collected: Collected) -> None:
+    counted = observe(ledger, now=NOW)
+    assert counted.unfolded_since is None
+    assert counted.reported_at is None
+    assert "sendoff.report.age" not in collected.points()
+    assert set(counted.launches.values()) == {0}
+
+
+def test_a_state_of_silence_that_nothing_is_in_any_more_is_0(collected: Collected) -> None:
+    metrics.silences({"silent": 2})
+    metrics.silences({"as expected": 1})
+    values = {dict(key)["state"]: count for key, count in collected.points()["sendoff.silence"].items()}
+    assert values == {"as expected": 1, "thin": 0, "silent": 0}
+
+
+def test_the_states_of_silence_are_those_that_the_ledger_keeps() -> None:
+    assert metrics.SILENCE_STATES == tables.SILENCE_STATES
+
+
+def test_what_was_last_certain_of_each_source_is_measured(ledger: Ledger, collected: Collected) -> None:
+    ledger.silences.move(Source("service", "delivery"), None, "silent", "", NOW)
+    ledger.silences.move(Source("service", "open"), None, "as expected", "", NOW)
+    observe(ledger, now=NOW)
+    by_observing = collected.points()["sendoff.silence"]
+    check_silence(ledger, now=NOW)
+    assert collected.points()["sendoff.silence"] == by_observing
+    assert {dict(key)["state"]: count for key, count in by_observing.items()} == {
+        "as expected": 1,
+        "thin": 0,
+        "silent": 1,
+    }
+
+
+def test_each_instrument_measures_what_it_says_with_the_attributes_that_it_names(
+    collected: Collected,
+) -> None:
+    metrics.audience_rows(5, {"null": 1, "invalid": 2, "duplicate": 3})
+    metrics.launches({"held": 1})
+    metrics.dispatches({("service", "planned"): 1})
+    metrics.request("service", "accepted")
+    metrics.request_seconds("/api", 0.1, 200)
+    metrics.token_request("granted")
+    metrics.doubts({"service": 1})
+    metrics.commit(7, 0.01)
+    metrics.refused_post_back(503)
+    metrics.folded(3)
+    metrics.fold_lag(1)
+    metrics.report_age(1)
+    metrics.silences({})
+    points = collected.points()
+    assert set(points) == {each.name for each in metrics.INSTRUMENTS}
+    for each in metrics.INSTRUMENTS:
+        for attributes in points[each.name]:
+            assert {name for name, _ in attributes} == set(each.attributes), each.name
+
+
+def test_a_request_without_an_answer_has_no_status(collected: Collected) -> None:
+    metrics.request_seconds("/api", 60.1, None)
+    assert (("path", "/api"), ("status", "none")) in collected.points()["sendoff.request.duration"]
+
+
+@pytest.mark.parametrize(
+    ("name", "edges"),
+    [
+        ("sendoff.request.duration", (0.025, 60)),  # a time-out is 60 seconds
+        ("sendoff.commit.duration", (0.001, 10)),
+        ("sendoff.commit.size", (1, 1_000)),  # the most that share a commit
+    ],
+)
+def test_a_histogram_has_buckets_of_its_own(
+    collected: Collected, name: str, edges: tuple[float, float]
+) -> None:
+    metrics.request_seconds("/api", 0.1, 200)
+    metrics.commit(7, 0.01)
+    [point, *_] = collected.points()[name].values()
+    bounds = point.explicit_bounds  # type: ignore[attr-defined]
+    assert (bounds[0], bounds[-1]) == edges
+    assert list(bounds) == sorted(set(bounds))
