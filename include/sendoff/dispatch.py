@@ -52,6 +52,7 @@ LEASE = timedelta(minutes=5)
 _OLDEST_CLAIM = LEASE / 10  # a worker that slept longer may have lost its claim, and makes no request of it
 _LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
 _USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
+_DEAFNESS = 0.5  # seconds: the main thread handles signals, but another may take one, which wakes nobody up
 _RECORDINGS = 24  # tries to record an outcome at most, over about the lease where each fails at once
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 _TOO_OLD = NotProcessed("the claim is too old")
@@ -147,7 +148,8 @@ class _Crew:
         planned = self.ledger.dispatches.states(self.key).get("planned", 0)
         size = min(self.sender.requests_at_once, planned)
         round_ = [self.threads.submit(self._send, f"{self.name}/{place + 1}") for place in range(size)]
-        wait(round_)
+        while wait(round_, _DEAFNESS).not_done:
+            pass  # what another thread took is handled between two waits
         _raise_gravest(round_)
 
     def _send(self, worker: str) -> None:
