@@ -14,6 +14,13 @@ from sendoff.warehouse.parts import together
 
 _BYTES_A_ROW = 16  # an identifier and the frame that COPY puts around it
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+# Otherwise a query whose task was killed runs on until it has a first row to give. Servers before version 14 do not
+# know the setting, and some systems cannot tell whether a client is there.
+_END_WITH_US = """
+DO $$ BEGIN
+    PERFORM set_config('client_connection_check_interval', '5s', true);
+EXCEPTION WHEN undefined_object OR invalid_parameter_value THEN
+END $$"""
 
 
 def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
@@ -51,6 +58,7 @@ def _batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]
     def execute() -> pa.RecordBatchReader:
         cursor.execute("SET TRANSACTION READ ONLY")
         cursor.execute("SET LOCAL TIME ZONE 'UTC'")
+        cursor.execute(_END_WITH_US)
         size = str(query.batch_rows * _BYTES_A_ROW)
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
         # The parameters are written into the query: with bound ones, the driver does not use COPY and does not stream.
