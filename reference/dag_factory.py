@@ -17,10 +17,12 @@ of a campaign is described in [Airflow](../airflow.md#the-dag-of-a-campaign)."""
 
 def page() -> str:
     """Write the page."""
-    dags, assets = package()["dags"], package()["assets"]
-    parts = [_HEAD, "## Functions", *map(_function, functions(dags))]
-    parts += ["## Assets", text_of(assets), *map(_function, functions(assets))]
-    parts += ["## Constants", *map(_constant, [dags["PATIENCE"], assets["POST_BACKS"]])]
+    factory, assets = package()["dags"], package()["assets"]
+    made = [each for part in ("folder", "campaign", "own") for each in functions(factory[part])]
+    made = [each for each in made if each.name in (factory.exports or ())]
+    parts = [_HEAD, "## Functions", *(_function(each, factory) for each in made)]
+    parts += ["## Assets", text_of(assets), *(_function(each, assets) for each in functions(assets))]
+    parts += ["## Constants", *map(_constant, [package()["failures.PATIENCE"], assets["POST_BACKS"]])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -34,8 +36,8 @@ def functions(module: griffe.Object) -> Iterator[griffe.Function]:
             yield each
 
 
-def _function(each: griffe.Function) -> str:
-    head = [f"### {each.name}", f"`from {each.module.path} import {each.name}`; gives `{each.returns}`."]
+def _function(each: griffe.Function, module: griffe.Object) -> str:
+    head = [f"### {each.name}", f"`from {module.path} import {each.name}`; gives `{each.returns}`."]
     return "\n\n".join(part for part in [*head, text_of(each), parameter_table(each, meanings(each))] if part)
 
 

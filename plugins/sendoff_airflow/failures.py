@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
@@ -40,6 +40,16 @@ class PatientRetry(RetryPolicy):
             seconds = max(0.0, min(LONGEST_PATIENCE, exception.retry_after))
             return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")
         return RetryDecision.default()
+
+
+PATIENCE: dict[str, Any] = {
+    "retries": 8,
+    "retry_delay": timedelta(seconds=20),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=15),
+    "retry_policy": PatientRetry(),
+}
+"""How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
 
 
 def as_airflow_error(error: SendoffError) -> AirflowException:

@@ -1,0 +1,25 @@
+"""The DAG factory, as the files of ``dags/`` call it.
+
+.. code-block:: text
+
+    folder ....... the campaigns of a folder, and what is wrong with them
+    campaign ..... one of them
+    own .......... what all campaigns share: late post-backs, doubts, the size of the ledger
+"""
+
+from sendoff_airflow.dags.campaign import Approvers, campaign_dag
+from sendoff_airflow.dags.folder import campaign_dags, check_campaigns
+from sendoff_airflow.dags.own import OWN_DAGS, doubts_dag, maintenance_dag, reconcile_dag
+from sendoff_airflow.failures import PATIENCE
+
+__all__ = [
+    "OWN_DAGS",
+    "PATIENCE",
+    "Approvers",
+    "campaign_dag",
+    "campaign_dags",
+    "check_campaigns",
+    "doubts_dag",
+    "maintenance_dag",
+    "reconcile_dag",
+]
