@@ -99,7 +99,8 @@ class ResolveDoubtsOperator(HITLOperator):
             self.log.info("launch %s: nothing is in doubt, and nobody is asked", self.launch_key)
             return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
         self._write_question(launch, asked)
-        context["ti"].xcom_push("asked_until", asked[-1].since.isoformat())
+        # By what they are, and not by when: the clocks of those who note doubts differ.
+        context["ti"].xcom_push("asked", [[each.segment, each.attempt] for each in asked])
         context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
         super().execute(context)
         raise AssertionError("the question was not asked")
@@ -116,9 +117,9 @@ class ResolveDoubtsOperator(HITLOperator):
         self.validate_chosen_options([answer])
         user = event["responded_by_user"]
         who = user["name"] if user else None
-        until = datetime.fromisoformat(context["ti"].xcom_pull(key="asked_until"))
+        asked = {tuple(each) for each in context["ti"].xcom_pull(key="asked") or ()}
         with closing(ledger(self.ledger_conn_id)) as book:
-            known = [each for each in doubts(book, self.launch_key) if each.since <= until]
+            known = [each for each in doubts(book, self.launch_key) if (each.segment, each.attempt) in asked]
             resolved = 0
             if who and answer != self.LEAVE:
                 why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"

@@ -26,6 +26,8 @@ from sendoff_airflow.dags import doubts_dag
 from sendoff_airflow.doubts import ResolveDoubtsOperator
 from sendoff_airflow.stores import warehouse
 
+from .patience import PATIENCE
+
 SEND_AGAIN, WRITE_OFF, LEAVE = "Send again", "Write off", "Leave in doubt"
 NOBODYS = "no answer"
 
@@ -39,9 +41,9 @@ def people(airflow_database: None, people: Any) -> Any:
 @contextmanager
 def fault(house: Any, **what: Any) -> Iterator[None]:
     address = f"{house.service}/admin/faults"
-    assert requests.post(address, json={"at": ["create"], **what}, timeout=10).ok
+    assert requests.post(address, json={"at": ["create"], **what}, timeout=PATIENCE).ok
     yield
-    assert requests.delete(address, timeout=10).ok
+    assert requests.delete(address, timeout=PATIENCE).ok
 
 
 @pytest.fixture
@@ -56,9 +58,9 @@ def nothing_in_doubt(house: Any) -> Iterator[None]:
 pytestmark = pytest.mark.usefixtures("nothing_in_doubt")
 
 
-def in_doubt(house: Any, name: str, connection: str = "service") -> str:
-    """Freeze a launch of one request, take it, and do not learn what became of it; gives its key."""
-    house.campaign(name, query=house.few, connection=connection)
+def in_doubt(house: Any, name: str, query: str | None = None) -> str:
+    """Freeze a launch, take its first request, and do not learn what became of that; gives its key."""
+    house.campaign(name, query=query or house.few)
     day = Period(house.day - timedelta(days=1), house.day)
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / name)
@@ -66,7 +68,7 @@ def in_doubt(house: Any, name: str, connection: str = "service") -> str:
         now = datetime.now(UTC)
         claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
         ledger.dispatches.record(claim, InDoubt(NOBODYS), now)
-    assert house.states(key) == {"in_doubt": 1}
+    assert house.states(key)["in_doubt"] == 1
     return key
 
 
@@ -159,6 +161,25 @@ def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": "ann"}
     assert house.xcoms(run)["ask", "return_value", 0] == answer
     assert [each[:2] for each in decisions(house, key)] == [("resend_dispatch", "carol")]
+
+
+def test_an_answer_is_for_no_other_request_also_where_a_workers_clock_is_behind(
+    house: Any, run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    key = in_doubt(house, "clock_behind", query=house.few.replace("LIMIT 60", "LIMIT 120"))
+    with house.ledger() as ledger:
+        now = datetime.now(UTC)
+        claim = ledger.dispatches.claim(key, worker="late", now=now, lease=timedelta(hours=1))
+
+    def lose_another() -> None:
+        with house.ledger() as ledger:
+            ledger.dispatches.record(claim, InDoubt(NOBODYS), now - timedelta(minutes=1))
+
+    people.will("doubts_behind", ("ann", SEND_AGAIN), first=lose_another)
+    run = run_dag(doubts_dag(dag_id="doubts_behind"), logical_date=house.day)
+    answer = {"launch_key": key, "resolved": 1, "in_doubt": 1, "who": "ann"}
+    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.states(key) == {"planned": 1, "in_doubt": 1}
 
 
 def test_a_launch_that_is_over_is_not_offered_to_be_sent_again(
