@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +23,8 @@ import requests
 
 from sendoff.ledger import Ledger
 
+from .patience import PATIENCE, answers, reserved_port, until
+
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
@@ -40,13 +41,15 @@ for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOF
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
     "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",  # by the clock, and what is imported takes the processor
     "AIRFLOW__CORE__DAGS_FOLDER": str(EMPTY),
     "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parents[2] / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:op,bob:op,eve:op",
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}",
+    # Who answers a question writes beside what runs the DAG; SQLite gives up after 5 seconds by itself.
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}?timeout=120",
     "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
 }
 (HOME / "passwords.json").write_text(json.dumps({"ann": "ann", "bob": "bob", "eve": "eve"}))
@@ -142,6 +145,7 @@ class House:
     def campaign(
         self, name: str, query: str = QUERY, connection: str = "service", more: str = "", **choices: Any
     ) -> DAG:
+        """Make the DAG of a campaign; where ``quiet_for`` is not given, its report comes after the last post-back."""
         from sendoff.campaign import load_campaign
         from sendoff_airflow.dags import campaign_dag
 
@@ -150,8 +154,17 @@ class House:
         text = CAMPAIGN.format(title=f"The campaign {name}", connection=connection, segment_size=SEGMENT_SIZE)
         (folder / "campaign.yaml").write_text(text + more)
         (folder / "audience.sql").write_text(query)
-        usual = {"quiet_for": timedelta(seconds=3), "default_args": {"retries": 0}}
-        return campaign_dag(load_campaign(folder), **{**usual, **choices})
+        usual = {"quiet_for": timedelta(seconds=1), "default_args": {"retries": 0}}
+        dag = campaign_dag(load_campaign(folder), **{**usual, **choices})
+        if "quiet_for" not in choices:
+            self.quieten(dag)
+        return dag
+
+    def quieten(self, dag: DAG) -> None:
+        """Have a DAG look for silence once the service has nothing more to send: no clock knows when that is."""
+        for task in dag.tasks:
+            if task.task_type == "PostBacksQuietSensor":
+                task.on_execute_callback = [lambda _: self.wait_until_quiet()]
 
     def truths(self, name: str) -> list[dict[str, Any]]:
         campaigns = self.admin("campaigns?count=1000")["campaigns"]
@@ -159,13 +172,10 @@ class House:
         return [self.admin(f"campaigns/{each['id']}/truth") for each in mine]
 
     def wait_until_quiet(self) -> None:
-        deadline = time.monotonic() + 60
-        while not self.admin("progress")["quiet"]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: self.admin("progress")["quiet"])
 
     def admin(self, path: str) -> dict[str, Any]:
-        answer = requests.get(f"{self.service}/admin/{path}", timeout=10)
+        answer = requests.get(f"{self.service}/admin/{path}", timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -213,13 +223,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     app = _service_command("apps", "add", "--name", "shop", "--database", database)
     client = _service_command("client-ids", "add", "--name", "us", "--type", "secret", "--database", database)
     _service_command("devices", "import", str(folder / "devices.csv"), "--database", database)
-    quick = ("--delay-from", "0", "--delay-to", "0.3", "--first-pause", "0.1")
+    quick = ("--delay-from", "0", "--delay-to", "0.3", "--first-pause", "0.1", "--longest-pause", "1")
+    quick += ("--attempts", "100")  # nothing is lost because the receiver could not answer for a while
     serve = subprocess.Popen(
         [BIN / "messaging-service", "serve", "--port", "0", "--database", database, *quick],
         stdout=subprocess.PIPE,
     )
-    with pytest.MonkeyPatch.context() as patch:
-        receive, public_url = _start_receiver(ledger_url)
+    with pytest.MonkeyPatch.context() as patch, reserved_port() as port:
+        receive, public_url = _start_receiver(ledger_url, port)
         try:
             assert serve.stdout is not None
             service = json.loads(serve.stdout.readline())["listening"]
@@ -253,14 +264,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             for process in (serve, receive):
                 process.terminate()
             for process in (serve, receive):
-                process.wait(10)
+                process.wait(PATIENCE)
             assert serve.stdout is not None
             serve.stdout.close()
 
 
-def _start_receiver(ledger_url: str) -> tuple[subprocess.Popen[bytes], str]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+def _start_receiver(ledger_url: str, port: int) -> tuple[subprocess.Popen[bytes], str]:
     public_url = f"http://127.0.0.1:{port}"
     settings = {
         "SENDOFF_LEDGER_URL": ledger_url,
@@ -268,16 +277,9 @@ def _start_receiver(ledger_url: str) -> tuple[subprocess.Popen[bytes], str]:
         "SENDOFF_POST_BACK_SECRETS": POST_BACK_SECRET,
     }
     process = subprocess.Popen([BIN / "sendoff", "receiver", "--port", str(port)], env=os.environ | settings)
-    deadline = time.monotonic() + 30
-    while True:
-        assert process.poll() is None, "the receiver ended"
-        assert time.monotonic() < deadline
-        try:
-            requests.get(f"{public_url}/healthz", timeout=1).raise_for_status()
-        except requests.RequestException:
-            time.sleep(0.05)
-        else:
-            return process, public_url
+    until(lambda: process.poll() is not None or answers(f"{public_url}/readyz"))
+    assert process.poll() is None, "the receiver ended"
+    return process, public_url
 
 
 def _make_warehouse(folder: Path) -> None:
@@ -293,7 +295,7 @@ def _make_warehouse(folder: Path) -> None:
 
 def _service_command(*arguments: str) -> dict[str, Any]:
     line = [BIN / "messaging-service", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -362,7 +364,7 @@ class People:
 
     def close(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(3 * PATIENCE)  # it gives up by itself before that
             assert not thread.is_alive()
         for problem in self._problems:
             raise problem
@@ -385,11 +387,29 @@ def _instance(dag: str, task: str) -> TaskInstance | None:
 
 
 def _waiting(dag: str, task: str) -> TaskInstance:
-    deadline = time.monotonic() + 60
-    while (instance := _instance(dag, task)) is None or instance.state != "awaiting_input":
-        assert time.monotonic() < deadline, "nobody is asked"
-        time.sleep(0.1)
+    """Wait until a task asks, and until what runs the DAG has looked at it since.
+
+    DAG.test() notes once more that the task asks when the task is out of its hands: over an answer that came before.
+    """
+    until(lambda: (found := _instance(dag, task)) is not None and found.state == "awaiting_input")
+    asks = datetime.now(UTC)
+    instance = _instance(dag, task)
+    assert instance is not None
+    until(lambda: (_looked_at(dag, instance.run_id) or asks) > asks)
     return instance
+
+
+def _looked_at(dag: str, run: str) -> datetime | None:
+    """Say when it was last decided what a run does next."""
+    from airflow.models.dagrun import DagRun
+
+    from airflow import settings
+
+    with closing(settings.Session()) as session:
+        found: datetime | None = (
+            session.query(DagRun.last_scheduling_decision).filter_by(dag_id=dag, run_id=run).scalar()
+        )
+        return found
 
 
 def _end(dag: str, task: str) -> None:

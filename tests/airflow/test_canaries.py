@@ -13,7 +13,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-import time
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -34,6 +33,8 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hook import SendoffHook
+
+from .patience import PATIENCE, answers, reserved_port, until
 
 BIN = Path(sys.executable).parent
 KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"
@@ -123,7 +124,14 @@ class Planted:
 
 @pytest.fixture
 def planted(
-    house: Any, postgres_url: str, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+    house: Any, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Planted]:
+    with reserved_port() as port:
+        yield from _plant(house, postgres_url, tmp_path, monkeypatch, port)
+
+
+def _plant(
+    house: Any, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
 ) -> Iterator[Planted]:
     people = [d for d in house.devices if house.platforms[d % len(house.platforms)] == "chrome"][:20]
     mails = {device: f"planted-{device}@example.com" for device in people}
@@ -143,7 +151,7 @@ def planted(
     host, conn = house.service, {"conn_type": "sendoff"}
     secret = {"login": by_secret["client_id"], "password": by_secret["client_secret"]}
     ledger_url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    public_url = f"http://127.0.0.1:{free_port}"
+    public_url = f"http://127.0.0.1:{port}"
     connections = {
         "by_key": {**conn, "host": host, "login": by_key["client_id"], "extra": extra},
         "by_secret": {**conn, "host": host, **secret},
@@ -179,7 +187,7 @@ def planted(
     }
     template = _make_template(house.service, by_secret)
     output = tmp_path / "receiver.log"
-    with _receiver(ledger_url, public_url, free_port, output) as receiver:
+    with _receiver(ledger_url, public_url, port, output) as receiver:
         yield Planted(tmp_path, ledger_url, receiver, output, public_url, template, canaries)
 
 
@@ -220,7 +228,7 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     monkeypatch.setenv("SENDOFF_LEDGER_URL", planted.ledger_url)
     house.wait_until_quiet()
     planted.receiver.terminate()
-    planted.receiver.wait(30)  # it says what it did
+    planted.receiver.wait(PATIENCE)  # it says what it did
 
     printed = "".join(capfd.readouterr())
     for said in ("refuses the client ID", "no connection to 127.0.0.1:9", "the warehouse said", "refused 2"):
@@ -284,7 +292,7 @@ def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str
 
 def _assert_jinja_was_not_rendered(house: Any) -> None:
     """The title and the words reach the service as the file has them."""
-    campaigns = requests.get(f"{house.service}/admin/campaigns?count=1000", timeout=10).json()["campaigns"]
+    campaigns = house.admin("campaigns?count=1000")["campaigns"]
     titles = [each["title"] for each in campaigns if each["title"].startswith("Spring ")]
     assert len(titles) == 2
     assert all(title.startswith("Spring {{ 7*7 }} {{ macros.uuid }} [") for title in titles)
@@ -320,15 +328,15 @@ def _signatures(planted: Planted) -> list[str]:
 
 def _post_unreadable(planted: Planted) -> None:
     address = Addresses(planted.public_url, [POST_BACK_SECRET]).sign("open", "0123456789abcdef" * 2)
-    assert requests.post(address, data=UNREADABLE, timeout=10).ok
+    assert requests.post(address, data=UNREADABLE, timeout=PATIENCE).ok
     forged = f"{address[:-4]}0000"
-    assert requests.post(forged, data=UNREADABLE, timeout=10).status_code == 404
+    assert requests.post(forged, data=UNREADABLE, timeout=PATIENCE).status_code == 404
 
 
 def _make_template(service: str, client: Mapping[str, str]) -> int:
     form = {name: client[name] for name in ("client_id", "client_secret")}
     answer = requests.post(
-        f"{service}/api/oauth/token", data={"grant_type": "client_credentials", **form}, timeout=10
+        f"{service}/api/oauth/token", data={"grant_type": "client_credentials", **form}, timeout=PATIENCE
     )
     made = requests.post(
         f"{service}/api/external/create/campaign",
@@ -340,7 +348,7 @@ def _make_template(service: str, client: Mapping[str, str]) -> int:
             "web_push_chrome": 1,
         },
         headers={"Authorization": f"Bearer {answer.json()['access_token']}"},
-        timeout=10,
+        timeout=PATIENCE,
     )
     assert made.status_code == 200, made.text
     number: int = made.json()["model"]["id"]
@@ -350,7 +358,7 @@ def _make_template(service: str, client: Mapping[str, str]) -> int:
 def _command(*words: str) -> Callable[..., dict[str, Any]]:
     def run(*more: str) -> dict[str, Any]:
         line = [BIN / "messaging-service", *words, *more]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0, done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
@@ -373,22 +381,12 @@ def _receiver(ledger_url: str, public_url: str, port: int, output: Path) -> Iter
             stderr=written,
         )
     try:
-        deadline = time.monotonic() + 30
-        while not _answers(f"{public_url}/readyz"):
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: process.poll() is not None or answers(f"{public_url}/readyz"))
+        assert process.poll() is None, output.read_text()
         yield process
     finally:
         process.terminate()
-        process.wait(30)
-
-
-def _answers(address: str) -> bool:
-    try:
-        return requests.get(address, timeout=1).ok
-    except requests.RequestException:
-        return False
+        process.wait(PATIENCE)
 
 
 def _make_warehouse(file: Path, mails: Mapping[int, str]) -> None:

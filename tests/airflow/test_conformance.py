@@ -36,7 +36,7 @@ def conformance() -> ModuleType:
 
 def test_the_page_is_up_to_date_and_no_row_is_empty() -> None:
     done = subprocess.run(
-        [sys.executable, "-P", SCRIPT, "--check"], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-P", SCRIPT, "--check"], check=False, capture_output=True, text=True, timeout=600
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -80,7 +80,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
         """
     )
     line = [sys.executable, "-c", script, str(DAGS)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {"dags": len(CAMPAIGNS) + 3, "done": [], "large": []}

@@ -49,7 +49,8 @@ def examples(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     for dag in bag.dags.values():
         for task in dag.tasks:
             if task.task_type == "PostBacksQuietSensor":
-                task.quiet_for, task.poke_interval = timedelta(seconds=2), 0.5
+                task.quiet_for, task.poke_interval = timedelta(seconds=1), 0.5
+        house.quieten(dag)
     return bag.dags
 
 

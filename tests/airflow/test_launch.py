@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from sendoff_airflow.dags import reconcile_dag
 from sendoff_airflow.hook import SendoffHook
 from sendoff_airflow.operators import BuildAudienceOperator
 from sendoff_airflow.stores import ReceiverHook
+
+from .patience import PATIENCE
 
 
 @pytest.mark.promise("honest/truth")
@@ -184,18 +186,31 @@ def test_a_query_that_gives_no_audience_fails_at_once_and_says_why(
     assert house.truths(name) == []
 
 
+@contextmanager
+def post_backs_held_back(house: Any) -> Iterator[None]:
+    """Have post-backs wait for an hour of the service's clock, which is over at the end."""
+    faults, clock = f"{house.service}/admin/faults", f"{house.service}/admin/clock/advance"
+    fault = {"kind": "delay", "seconds": 3_600, "probability": 1}
+    assert requests.post(faults, json=fault, timeout=PATIENCE).ok
+    yield
+    assert requests.delete(faults, timeout=PATIENCE).ok
+    assert requests.post(clock, json={"by": "2h"}, timeout=PATIENCE).ok
+
+
 def test_a_launch_whose_post_backs_came_late_is_reconciled_again(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
-    run = run_dag(house.campaign("late", query=house.few, quiet_for=timedelta()), logical_date=house.day)
-    key = house.launch_key(run)
+    with post_backs_held_back(house):
+        run = run_dag(house.campaign("late", query=house.few, quiet_for=timedelta()), logical_date=house.day)
+        key = house.launch_key(run)
+        assert house.verdicts(key)["engaged"] == set()
     house.wait_until_quiet()
     [truth] = house.truths("late")
     assert truth["post_backs"]["open"]
     with house.ledger() as ledger:
         [dispatch] = ledger.dispatches.of_launch(key)
     address = ReceiverHook().get_conn().sign("open", dispatch.dispatch_key)
-    assert requests.post(address, data=b"one more, after the report", timeout=10).status_code < 300
+    assert requests.post(address, data=b"one more, after the report", timeout=PATIENCE).status_code < 300
     run = run_dag(reconcile_dag("0 0 * * *"), logical_date=house.day)
     assert run.state == "success"
     assert house.xcoms(run)["reconcile", "return_value", -1]["reconciled"] >= 1

@@ -46,6 +46,7 @@ def _run(house: Any, name: str, tmp_path: Path) -> list[dict[str, Any]]:
     told.touch()
     transport = {"type": "file", "log_file_path": str(told), "append": True}
     settings = {
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",  # an event that took longer is not told of
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
     }
@@ -55,7 +56,7 @@ def _run(house: Any, name: str, tmp_path: Path) -> list[dict[str, Any]]:
         env=os.environ | settings,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

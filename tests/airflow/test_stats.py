@@ -87,7 +87,7 @@ def run_task(tmp_path: Path) -> Task:
         own = {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=120",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
             "SENDOFF_LEDGER_URL": ledger,
         }
@@ -98,7 +98,7 @@ def run_task(tmp_path: Path) -> Task:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert "ended: 0 success" in ended.stdout, ended.stdout
         return ended.stdout
@@ -128,7 +128,6 @@ def test_opentelemetry_gets_what_a_task_measured_when_it_ends(run_task: Task, co
 def test_statsd_gets_what_a_task_measured_as_it_comes(run_task: Task, style: str, expected: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as agent:
         agent.bind(("127.0.0.1", 0))
-        agent.settimeout(0.5)
         agent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         run_task(
             AIRFLOW__METRICS__STATSD_ON="True",
@@ -142,9 +141,11 @@ def test_statsd_gets_what_a_task_measured_as_it_comes(run_task: Task, style: str
 
 
 def _received(agent: socket.socket) -> list[str]:
+    """Give what was sent to a socket by now: on one machine all of it is there."""
     told: list[str] = []
+    agent.setblocking(False)
     while True:
         try:
             told.append(agent.recv(65_536).decode())
-        except TimeoutError:
+        except BlockingIOError:
             return told

@@ -33,6 +33,8 @@ from sendoff.segments import Segment
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
+from .patience import PATIENCE
+
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -102,7 +104,7 @@ def test_the_trigger_fires_when_the_launch_falls_silent(ledger: Ledger) -> None:
         await asyncio.sleep(0.3)
         assert not firing.done()
         await asyncio.to_thread(send, ledger)
-        return await asyncio.wait_for(firing, 10)
+        return await asyncio.wait_for(firing, PATIENCE)
 
     event = asyncio.run(wait())
     assert event.payload == {"launch_key": KEY}
@@ -136,7 +138,7 @@ def test_the_trigger_leaves_the_event_loop_to_other_triggers(ledger: Ledger) -> 
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
