@@ -157,7 +157,7 @@ def serve(
     """
     Addresses.from_settings(settings)
     settings.ledger()
-    Server(
+    server = Server(
         "sendoff receiver",
         address=_listenable(host, port),
         port=port,
@@ -172,7 +172,12 @@ def serve(
         log_dictconfig=logs.of_receiver(),
         respawn_failed_workers=True,
         workers_kill_timeout=_STOP_SECONDS,
-    ).serve(target_loader=partial(_in_worker, make_app, settings), wrap_loader=False)
+    )
+    try:
+        server.serve(target_loader=partial(_in_worker, make_app, settings), wrap_loader=False)
+    except SystemExit:  # a worker that was told as well, and stopped before its parent heard of it, counts as failed
+        if not server.interrupt_signal:
+            raise
 
 
 def _listenable(host: str, port: int) -> str:

@@ -79,11 +79,24 @@ def test_signals_that_are_repeated_stop_a_receiver_as_one_does(sqlite_url: str, 
     assert sorted(device for _, _, device in receiver.stored()) == sorted(answered)
 
 
+def test_workers_that_stop_before_their_parent_hears_of_it_have_not_failed(
+    sqlite_url: str, receiving: Receiving
+) -> None:
+    with receiving(sqlite_url, workers=2) as receiver:
+        workers = receiver.workers()
+        receiver.process.send_signal(signal.SIGSTOP)  # as on a machine that has no time for it
+        receiver.tell(signal.SIGTERM)
+        receiver.until(lambda: all(worker.status() == psutil.STATUS_ZOMBIE for worker in workers))
+        receiver.process.send_signal(signal.SIGCONT)
+        assert receiver.process.wait(120) == 0
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_receiver_can_be_stopped_while_it_waits_for_its_ledger(
     receiving: Receiving, how: signal.Signals
 ) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        silent.settimeout(120)
         url = f"postgresql+psycopg://nobody@127.0.0.1:{silent.getsockname()[1]}/ledger?connect_timeout=2"
         with receiving(url, workers=2, wait=False) as receiver:
             receiver.until(lambda: len(receiver.workers()) == 2)
@@ -114,7 +127,7 @@ def test_workers_end_when_their_parent_is_killed(sqlite_url: str, receiving: Rec
         workers = receiver.workers()
         assert len(workers) == 2
         receiver.process.kill()
-        _, left = psutil.wait_procs(workers, timeout=20)
+        _, left = psutil.wait_procs(workers, timeout=120)
         assert left == []
 
 
