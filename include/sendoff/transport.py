@@ -214,9 +214,9 @@ class _Cuttable:
         return line
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        """Send a request, on a new connection or on one that is open from the request before."""
-        if self.sock is not None and (end := _deadline.get()):
-            end.watch(self.sock)
+        """Send a request, on a new connection or on one that is open from the request before, unless it is too late."""
+        if self.sock is not None and (end := _deadline.get()) and not end.watch(self.sock):
+            raise ConnectTimeoutError(self, "the deadline was over before a connection was free")
         super().request(*args, **kwargs)  # type: ignore[misc]
 
 

@@ -108,7 +108,7 @@ class Script:
 
     def wait_for(self, count: int) -> None:
         """Wait until so many requests were read."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(self.requests) < count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -116,14 +116,15 @@ class Script:
     def silence(self, connection: socket.socket, read: Callable[[], None]) -> None:
         """Read the request and say nothing until the test is over."""
         read()
-        self.patience.wait(30)
+        self.patience.wait()
 
-    def after(self, seconds: float, step: Step) -> Step:
-        """Take a step a while after the request was read."""
+    def once(self, is_so: Callable[[], bool], step: Step) -> Step:
+        """Read the request, and take a step once something is so, or the test is over."""
 
         def late(connection: socket.socket, read: Callable[[], None]) -> None:
             read()
-            self.patience.wait(seconds)
+            while not is_so() and not self.patience.wait(0.01):
+                pass
             step(connection, lambda: None)
 
         return late
@@ -136,7 +137,7 @@ class Script:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments)
@@ -162,7 +163,7 @@ class Script:
             pass  # the client went away, as some tests want it to
 
     def _take_step(self, connection: socket.socket) -> None:
-        connection.settimeout(10)
+        connection.settimeout(60)
         with self._lock:
             step = self.steps.popleft() if self.steps else answer(599, b"the script is over")
         step(connection, lambda: self._keep(connection))

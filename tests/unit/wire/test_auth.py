@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,10 @@ class Clock:
     """A clock that moves when it is told to."""
 
     now: datetime = NOON
+    asked: list[None] = field(default_factory=list)
 
     def __call__(self) -> datetime:
+        self.asked.append(None)
         return self.now
 
     def pass_by(self, **time: float) -> None:
@@ -56,7 +58,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def source(script: Any, session: requests.Session, clock: Clock) -> TokenSource:
-    return TokenSource(ClientSecret("client-1", SECRET), script.url, session, clock=clock, timeout=(1, 1))
+    return source_of(script, session, clock)
+
+
+def source_of(script: Any, session: requests.Session, clock: Clock, *, silence: float = 60.0) -> TokenSource:
+    """A source that takes so many seconds without an answer for silence."""
+    credentials = ClientSecret("client-1", SECRET)
+    return TokenSource(credentials, script.url, session, clock=clock, timeout=(60.0, silence))
 
 
 def private_pem(key: SigningKey) -> str:
@@ -320,24 +328,28 @@ def test_patience_is_as_long_as_the_service_says(
     assert error.value.retry_after == seconds
 
 
-def test_what_was_not_sent_is_unreachable(session: requests.Session, free_port: int) -> None:
+def test_what_was_not_sent_is_unreachable(session: requests.Session, deaf_port: int) -> None:
     credentials = ClientSecret("client-1", SECRET)
     with pytest.raises(UnreachableError, match=r"no connection to 127.0.0.1:\d+ was accepted"):
-        TokenSource(credentials, f"http://127.0.0.1:{free_port}", session).token()
+        TokenSource(credentials, f"http://127.0.0.1:{deaf_port}", session).token()
     with pytest.raises(UnreachableError, match=r"the host nowhere.invalid is not known"):
         TokenSource(credentials, "http://nowhere.invalid", session).token()
 
 
-def test_silence_and_a_broken_connection_may_be_tried_again(script: Any, source: TokenSource) -> None:
+def test_silence_and_a_broken_connection_may_be_tried_again(
+    script: Any, session: requests.Session, source: TokenSource, clock: Clock
+) -> None:
     script.tell(
         script.close_at_once,
         script.reset,
-        script.silence,
         script.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"),
+        script.silence,
     )
-    for sentence in ("broke before an answer", "broke before an answer", "within 1 seconds", "was cut off"):
+    for sentence in ("broke before an answer", "broke before an answer", "was cut off"):
         with pytest.raises(RetryableError, match=sentence):
             source.token()
+    with pytest.raises(RetryableError, match=r"within 0\.3 seconds"):
+        source_of(script, session, clock, silence=0.3).token()
 
 
 # One token for all
@@ -383,13 +395,15 @@ def test_the_old_token_serves_until_it_ends_where_a_new_one_cannot_be_had(
 def test_while_one_thread_replaces_a_token_the_others_go_on_with_the_old_one(
     script: Any, source: TokenSource, clock: Clock
 ) -> None:
-    script.tell(script.token("one", 3600), script.after(0.5, script.token("two")))
+    was_served = threading.Event()
+    script.tell(script.token("one", 3600), script.once(was_served.is_set, script.token("two")))
     source.token()
     clock.pass_by(minutes=56)
     with ThreadPoolExecutor(1) as pool:
         replacing = pool.submit(source.token)
         script.wait_for(2)
         assert source.token() == "one"
+        was_served.set()
         assert replacing.result() == "two"
     assert source.token() == "two"
 
@@ -409,14 +423,22 @@ def at_once(count: int, call: Callable[[], str]) -> list[str | SendoffError]:
         return list(pool.map(wait_and_call, range(count)))
 
 
-def test_a_token_is_fetched_once_however_many_threads_ask(script: Any, source: TokenSource) -> None:
-    script.tell(script.after(0.3, script.token("one")))
+def all_ask(clock: Clock, count: int) -> Callable[[], bool]:
+    """Says whether so many threads look for a token: each reads the clock, and who makes the request once more."""
+    return lambda: len(clock.asked) > count
+
+
+def test_a_token_is_fetched_once_however_many_threads_ask(
+    script: Any, source: TokenSource, clock: Clock
+) -> None:
+    script.tell(script.once(all_ask(clock, 16), script.token("one")))
     assert at_once(16, source.token) == ["one"] * 16
     assert len(script.requests) == 1
 
 
-def test_threads_that_waited_for_a_failure_share_it(script: Any, source: TokenSource) -> None:
-    script.tell(script.after(0.3, script.answer(429, b"", Retry_After="9")), script.token("two"))
+def test_threads_that_waited_for_a_failure_share_it(script: Any, source: TokenSource, clock: Clock) -> None:
+    failure = script.answer(429, b"", Retry_After="9")
+    script.tell(script.once(all_ask(clock, 16), failure), script.token("two"))
     failures = at_once(16, source.token)
     assert [type(each) for each in failures] == [RateLimitedError] * 16
     assert {each.retry_after for each in failures if isinstance(each, RateLimitedError)} == {9.0}
@@ -427,9 +449,15 @@ def test_threads_that_waited_for_a_failure_share_it(script: Any, source: TokenSo
 def test_a_rejected_token_is_renewed_once_however_many_threads_were_rejected(
     script: Any, source: TokenSource
 ) -> None:
-    script.tell(script.token("one"), script.after(0.3, script.token("two")))
+    asked: list[None] = []
+
+    def renew() -> str:
+        asked.append(None)
+        return source.renew(rejected)
+
+    script.tell(script.token("one"), script.once(lambda: len(asked) == 16, script.token("two")))
     rejected = source.token()
-    assert at_once(16, lambda: source.renew(rejected)) == ["two"] * 16
+    assert at_once(16, renew) == ["two"] * 16
     assert source.renew(rejected) == "two"
     assert source.token() == "two"
     assert len(script.requests) == 2
@@ -502,7 +530,8 @@ def test_no_secret_is_in_a_failure_or_a_log(
     caplog.set_level(logging.DEBUG)
     pem = private_pem(keys["ES256"])
     credentials = ClientSecret("client-1", SECRET) if grant == "secret" else JwtBearer("client-1", pem)
-    source = TokenSource(credentials, script.url, session, timeout=(1, 0.3))
+    source = TokenSource(credentials, script.url, session, timeout=(60, 60))
+    impatient = TokenSource(credentials, script.url, session, timeout=(60, 0.3))
     sent: list[str] = []
 
     def repeat(status: int, **headers: str) -> Any:
@@ -528,9 +557,9 @@ def test_no_secret_is_in_a_failure_or_a_log(
         script.silence,
     )
     told = []
-    for _ in range(14):
+    for each in [source] * 13 + [impatient]:
         with pytest.raises(SendoffError) as error:
-            source.token()
+            each.token()
         told.append("".join(traceback.format_exception(error.value)))
     assert len(sent) == 10
     for secret in (*sent, SECRET, pem.splitlines()[1]):

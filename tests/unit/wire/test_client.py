@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +31,8 @@ BODY = b'{"title": "A campaign", "device_ids": [1, 2, 3]}'
 YES = {"success": True, "code": 200, "model": {"id": 701}}
 CREDENTIALS = ClientSecret("client-1", "a-client-secret")
 PATIENCE = NotProcessed("the service asks for patience (429)", asks_patience=True)
-SILENCE = 0.3  # seconds that the client waits for an answer
+SILENCE = 0.3  # seconds that an impatient client waits
+PATIENT = (60.0, 60.0)
 
 
 @pytest.fixture
@@ -37,9 +40,15 @@ def client(script: Any, session: requests.Session) -> Client:
     return client_at(script.url, session)
 
 
-def client_at(url: str, session: requests.Session, tokens_at: str | None = None) -> Client:
+def client_at(
+    url: str,
+    session: requests.Session,
+    tokens_at: str | None = None,
+    *,
+    timeout: tuple[float, float] = PATIENT,
+) -> Client:
     tokens = TokenSource(CREDENTIALS, tokens_at or url, session, clock=lambda: NOON)
-    return Client(url, session, tokens, timeout=(SILENCE, SILENCE), clock=lambda: NOON)
+    return Client(url, session, tokens, timeout=timeout, clock=lambda: NOON)
 
 
 def outcome(script: Any, client: Client, *steps: Any) -> Outcome:
@@ -239,10 +248,10 @@ def test_threads_that_are_all_answered_with_401_share_one_new_token(script: Any,
 
 
 def test_a_refused_connection_is_not_processed(
-    script: Any, session: requests.Session, free_port: int
+    script: Any, session: requests.Session, deaf_port: int
 ) -> None:
-    client = client_at(f"http://127.0.0.1:{free_port}", session, tokens_at=script.url)
-    assert outcome(script, client) == NotProcessed(f"no connection to 127.0.0.1:{free_port} was accepted")
+    client = client_at(f"http://127.0.0.1:{deaf_port}", session, tokens_at=script.url)
+    assert outcome(script, client) == NotProcessed(f"no connection to 127.0.0.1:{deaf_port} was accepted")
 
 
 def test_an_unknown_host_is_not_processed(script: Any, session: requests.Session) -> None:
@@ -260,6 +269,7 @@ def full_listener() -> Iterator[int]:
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(listener.getsockname())
+        assert select.select([], waiting, [], 60)[1]  # one is connected: there is room for no other
         try:
             yield listener.getsockname()[1]
         finally:
@@ -269,7 +279,8 @@ def full_listener() -> Iterator[int]:
 
 def test_a_connection_that_is_never_opened_is_not_processed(script: Any, session: requests.Session) -> None:
     with full_listener() as port:
-        client = client_at(f"http://127.0.0.1:{port}", session, tokens_at=script.url)
+        url = f"http://127.0.0.1:{port}"
+        client = client_at(url, session, tokens_at=script.url, timeout=(SILENCE, 60.0))
         told = outcome(script, client)
     assert told == NotProcessed(f"no connection to 127.0.0.1:{port} was accepted within 0.3 seconds")
 
@@ -285,12 +296,12 @@ def test_an_untrusted_certificate_is_not_processed(
 
 
 def test_a_proxy_that_is_not_there_is_not_processed(
-    script: Any, session: requests.Session, free_port: int
+    script: Any, session: requests.Session, deaf_port: int
 ) -> None:
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     with requests.Session() as proxied:
         proxied.trust_env = False
-        proxied.proxies = {"http": f"http://127.0.0.1:{free_port}"}
+        proxied.proxies = {"http": f"http://127.0.0.1:{deaf_port}"}
         client = Client("http://api.example.com", proxied, tokens)
         assert outcome(script, client) == NotProcessed("no connection to api.example.com was accepted")
 
@@ -309,7 +320,8 @@ def test_a_proxy_that_breaks_off_is_in_doubt(script: Any, session: requests.Sess
     assert script.bodies()[1] == BODY
 
 
-def test_silence_is_in_doubt(script: Any, client: Client) -> None:
+def test_silence_is_in_doubt(script: Any, session: requests.Session) -> None:
+    client = client_at(script.url, session, timeout=(60.0, SILENCE))
     told = outcome(script, client, script.silence)
     assert isinstance(told, InDoubt)
     assert told.reason.endswith("within 0.3 seconds")
@@ -377,15 +389,17 @@ def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -
 
 
 DEADLINE = 1.0  # seconds, long before anything else would end a request here
-PATIENT = (30.0, 30.0)
 
 
-def dribbling(beginning: bytes, more: bytes) -> Callable[[socket.socket, Callable[[], None]], None]:
-    """Read the request, begin an answer, and say a little more every now and then."""
+def dribbling(
+    beginning: bytes, more: bytes, then: Callable[[], None] = lambda: None
+) -> Callable[[socket.socket, Callable[[], None]], None]:
+    """Read the request, begin an answer, let something happen, and say a little more every now and then."""
 
     def step(connection: socket.socket, read: Callable[[], None]) -> None:
         read()
-        connection.sendall(beginning)
+        connection.sendall(beginning + more)
+        then()
         for _ in range(200):
             connection.sendall(more)
             time.sleep(0.05)
@@ -394,19 +408,40 @@ def dribbling(beginning: bytes, more: bytes) -> Callable[[socket.socket, Callabl
 
 
 ENDLESS = {
-    "the lines of the head": dribbling(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
-    "a line of the head": dribbling(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
-    "100 Continue": dribbling(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-    "the body": dribbling(b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"success": true', b" "),
-    "a body that looks whole": dribbling(b'HTTP/1.1 200 OK\r\n\r\n{"success": true}', b" "),
+    "the lines of the head": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+    "a line of the head": (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+    "100 Continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "the body": (b'HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{"success": true', b" "),
+    "a body that looks whole": (b'HTTP/1.1 200 OK\r\n\r\n{"success": true}', b" "),
 }
+
+
+@pytest.fixture
+def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Ends the time of every exchange that is under way when it is called; no clock does."""
+    under_way: list[threading.Timer] = []
+
+    class Told(threading.Timer):
+        def start(self) -> None:
+            under_way.append(self)
+
+        def cancel(self) -> None:
+            under_way.remove(self)
+
+    def end() -> None:
+        for each in tuple(under_way):  # while others end by themselves
+            each.function()
+
+    monkeypatch.setattr(threading, "Timer", Told)
+    return end
 
 
 @pytest.mark.parametrize("answer", ENDLESS)
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
-    script: Any, session: requests.Session, answer: str, is_kept: bool
+    script: Any, session: requests.Session, time_is_up: Callable[[], None], answer: str, is_kept: bool
 ) -> None:
+    endless = dribbling(*ENDLESS[answer], time_is_up)
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON)
 
@@ -414,12 +449,12 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
         """Answer one request, and dribble as the answer to the next, which comes over the same connection."""
         read()
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        ENDLESS[answer](connection, read)
+        endless(connection, read)
 
     if is_kept:
         assert outcome(script, client, twice) == Refused(404, "")
     else:
-        script.tell(script.token("token-one"), ENDLESS[answer])
+        script.tell(script.token("token-one"), endless)
     told = client.create_campaign(BODY)
     assert isinstance(told, InDoubt)
     assert told.reason in {
@@ -429,12 +464,13 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
 
 
 def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
-    script: Any, session: requests.Session
+    script: Any, session: requests.Session, time_is_up: Callable[[], None]
 ) -> None:
     """A handshake is also read in pieces; the first bytes say that a long message follows."""
 
     def handshake(connection: socket.socket, _: Callable[[], None]) -> None:
-        dribbling(b"\x16\x03\x03\x3f\xff", b"\x02")(connection, lambda: None)
+        endless = dribbling(b"\x16\x03\x03\x3f\xff", b"\x02", time_is_up)
+        endless(connection, lambda: connection.recv(2**16) and None)
 
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     url = script.url.replace("http:", "https:")
@@ -449,16 +485,42 @@ def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
         CREDENTIALS, script.url, session, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON
     )
     client = Client(script.url, session, tokens)
-    script.tell(*[ENDLESS["a line of the head"]] * 4)
+    script.tell(*[dribbling(*ENDLESS["a line of the head"])] * 4)
     with ThreadPoolExecutor(4) as pool:
         outcomes = list(pool.map(lambda _: client.create_campaign(BODY), range(4)))
     assert {type(each) for each in outcomes} == {NotProcessed}
 
 
-def test_the_next_request_after_a_deadline_is_as_good_as_any(script: Any, session: requests.Session) -> None:
+def test_a_request_whose_time_was_over_before_it_was_sent_is_not_sent(
+    script: Any, session: requests.Session, time_is_up: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a connection is open from the request before; it may have waited long for that one."""
+
+    def keep(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        read()
+
+    client = client_at(script.url, session)
+    assert outcome(script, client, keep) == Refused(404, "")
+    get_adapter = session.get_adapter
+
+    def too_late(url: str) -> Any:
+        time_is_up()
+        return get_adapter(url)
+
+    monkeypatch.setattr(session, "get_adapter", too_late)
+    assert isinstance(client.create_campaign(BODY), NotProcessed)
+    assert len(script.requests) == 2  # the token, and the one before
+
+
+def test_the_next_request_after_a_deadline_is_as_good_as_any(
+    script: Any, session: requests.Session, time_is_up: Callable[[], None]
+) -> None:
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE)
-    assert isinstance(outcome(script, client, ENDLESS["100 Continue"]), InDoubt)
+    endless = dribbling(*ENDLESS["100 Continue"], time_is_up)
+    assert isinstance(outcome(script, client, endless), InDoubt)
     script.tell(script.answer(200, YES))
     assert client.create_campaign(BODY) == Accepted(200, 701)
 
