@@ -1,16 +1,35 @@
-"""A migrated ledger on each database that the tests can reach."""
+"""A migrated ledger on each database that the tests can reach; examples that are the same in every run."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
 
 from sendoff.ledger import Ledger
 from sendoff.ledger.tables import metadata
+
+# Neither the speed of the machine nor chance decides a test. New examples are looked for with
+# HYPOTHESIS_PROFILE=search.
+settings.register_profile(
+    "same", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("search", settings.get_profile("same"), derandomize=False, max_examples=1_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture
+def deaf_port() -> Iterator[int]:
+    """A port that refuses whoever connects: it is held by a socket that does not listen."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

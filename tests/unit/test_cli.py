@@ -220,9 +220,10 @@ def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
     folder, url = campaign
     with (Path(folder) / "campaign.yaml").open("a") as file:
         file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
+    before = datetime.now(UTC)
     done = sendoff("preview", folder, "--warehouse", url, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sending"]["first_at"] > datetime.now(UTC).isoformat()
+    assert datetime.fromisoformat(json.loads(done.stdout)["sending"]["first_at"]) > before
 
 
 def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(

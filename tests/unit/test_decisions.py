@@ -129,7 +129,7 @@ def test_of_many_verdicts_and_a_person_the_person_has_the_last_word(
     with ThreadPoolExecutor(8) as pool:
         released = pool.submit(release)
         assert sum(pool.map(judge, range(20))) == 1
-        released.result(60)
+        released.result(120)
     assert ledger.launches.get(KEY).state == "released"
 
 

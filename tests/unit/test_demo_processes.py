@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ if os.fork() == 0:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
-time.sleep(60)
+time.sleep(600)
 """
 OWNER = """
 import sys, time
@@ -30,7 +31,7 @@ from pathlib import Path
 from sendoff.demo.processes import Supervisor
 with Supervisor(Path(sys.argv[1]), grace=1) as supervisor:
     supervisor.start("stubborn", [sys.executable, "-c", sys.argv[3], sys.argv[2]], {})
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -47,7 +48,7 @@ def test_nothing_is_left_when_the_owner_is_ended(tmp_path: Path, how: signal.Sig
     owner = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     pids = _pids(tmp_path)
     owner.send_signal(how)
-    owner.wait(60)
+    owner.wait(120)
     assert _soon(lambda: not any(_runs(pid) for pid in pids))
 
 
@@ -69,13 +70,13 @@ def test_a_child_that_dies_ends_the_waiting(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor:
         supervisor.start("service", ["/bin/sh", "-c", "echo address in use; exit 3"], {})
         with pytest.raises(DemoError, match=r"(?s)service ended with exit code 3.*address in use"):
-            supervisor.wait_until(lambda: None, "the service answers", wait=10)
+            supervisor.wait_until(lambda: None, "the service answers", wait=120)
 
 
 def test_a_child_that_was_expected_to_end_does_not_end_the_waiting(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor:
         migration = supervisor.start("migrate", ["/bin/echo", "done"], {}, stays=False)
-        migration.process.wait(60)
+        migration.process.wait(120)
         supervisor.check()
         supervisor.finish(migration)
         failing = supervisor.start("migrate", ["/bin/sh", "-c", "echo no disk; exit 1"], {}, stays=False)
@@ -94,7 +95,7 @@ def test_a_missing_command_is_a_failure_like_any_other(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_named_with_who_needs_it_and_the_option_for_another() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with _unasked_for() as server:
         number = server.getsockname()[1]
         with pytest.raises(DemoError, match=f"{number} is needed by the receiver.*--receiver-port"):
             require_free([Port(number, "the receiver", "--receiver-port")])
@@ -103,6 +104,14 @@ def test_a_taken_port_is_named_with_who_needs_it_and_the_option_for_another() ->
 
 def test_a_session_that_is_over_is_forgotten() -> None:
     assert watchdog.watch([b"7\n", b"8\n", b"-7\n"]) == {8}
+
+
+def _unasked_for() -> socket.socket:
+    """Listen on a port that the system gives to nobody of itself, so that it is free again afterwards."""
+    for number in range(20_000, 32_000):
+        with suppress(OSError):
+            return socket.create_server(("127.0.0.1", number))
+    raise AssertionError("no port is free")
 
 
 def _stubborn(folder: Path) -> list[str]:
@@ -120,15 +129,16 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return (
-        Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-        if Path("/proc/self").exists()
-        else True
-    )
+    if not Path("/proc/self").exists():
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:  # it ended in between
+        return False
 
 
 def _soon(true) -> bool:  # type: ignore[no-untyped-def]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not (found := true()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found

@@ -275,7 +275,7 @@ def breaking_off(ledger: Ledger, statement: int) -> Iterator[list[int]]:
         pid = cursor.connection.info.backend_pid
         admin = sa.create_engine(engine.url, poolclass=sa.NullPool)
         with admin.connect() as other:
-            other.execute(sa.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+            other.execute(sa.text("SELECT pg_terminate_backend(:pid, 120000)"), {"pid": pid})
 
     sa.event.listen(engine, "before_cursor_execute", break_off)
     try:

@@ -225,11 +225,11 @@ def test_the_verdicts_of_another_launch_stay(ledger: Ledger) -> None:
 def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(ledger: Ledger) -> None:
     key = freeze(ledger, integers([1]))
     found = [{"missing": integers(range(start, start + 9))} for start in (1, 101)]
-    barrier = Barrier(2)
+    barrier = Barrier(2, timeout=120)
 
     def store(sets: dict[str, IntegerIdentifiers]) -> None:
         for _ in range(20):
-            barrier.wait(20)
+            barrier.wait()
             Verdicts(ledger._database, largest_part=1).store(figures(key), sets)
 
     with ThreadPoolExecutor(2) as threads:

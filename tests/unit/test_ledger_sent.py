@@ -186,7 +186,7 @@ class Slow(list[Segment]):
 
     def __iter__(self) -> Iterator[Segment]:
         self.is_stored.set()
-        assert self.go_on.wait(60)
+        assert self.go_on.wait(600)
         return super().__iter__()
 
 
@@ -201,22 +201,22 @@ def test_a_launch_that_is_being_stored_is_waited_for_by_others_of_its_connection
     slow = Slow(Segment(integers([1, 2])))
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(freeze, ledger, "first", segments=slow, seen=1)
-        assert slow.is_stored.wait(60)
+        assert slow.is_stored.wait(120)
         second = threads.submit(freeze, ledger, "second", seen=1)
         try:
-            deadline = monotonic() + 60
+            deadline = monotonic() + 120
             while not _somebody_waits(engine):
                 assert monotonic() < deadline, "it did not wait"
                 sleep(0.01)
             stop = partial(ledger.decisions.decide, running, "stopped", "ann", "over", now=NOW)
-            assert threads.submit(stop).result(timeout=30)
+            assert threads.submit(stop).result(timeout=120)
             elsewhere = threads.submit(freeze, ledger, "elsewhere", connection="other", seen=0)
-            assert elsewhere.result(timeout=30).campaign == "elsewhere"
+            assert elsewhere.result(timeout=120).campaign == "elsewhere"
         finally:
             slow.go_on.set()
-        assert first.result(timeout=60).campaign == "first"
+        assert first.result(timeout=120).campaign == "first"
         with pytest.raises(OvertakenError):
-            second.result(timeout=60)
+            second.result(timeout=120)
 
 
 def _somebody_waits(engine: sa.Engine) -> bool:

@@ -83,7 +83,7 @@ def test_the_same_batch_stored_by_several_at_once_is_there_once(ledger: Ledger) 
     together = threading.Barrier(4)
 
     def store(first: int) -> None:
-        together.wait(30)
+        together.wait(120)
         ledger.post_backs.store(1, numbered(*range(first, first + 200)))
 
     with ThreadPoolExecutor(4) as pool:
@@ -132,7 +132,7 @@ def test_a_connection_that_is_lost_while_it_stores_is_told_and_replaced(
         storing = pool.submit(ledger.post_backs.store, 1, numbered(1, 2))
         assert until(lambda: end_whoever_waits(engine)) == 1
         with pytest.raises(LedgerUnavailableError, match="did not answer"):
-            storing.result(30)
+            storing.result(120)
     ledger.post_backs.store(1, numbered(1, 2, 3))
     assert kept(ledger, "number") == [(1,), (2,), (3,)]
     assert caplog.text == ""  # the pool does not complain of a connection that it should not have got back
@@ -152,11 +152,11 @@ def end_whoever_waits(engine: sa.Engine) -> int:
 
 
 def until(check: Callable[[], int]) -> int:
-    for _ in range(600):
-        if found := check():
-            return found
+    deadline = time.monotonic() + 120
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it never came about"
         time.sleep(0.05)
-    pytest.fail("it never came about")
+    return found
 
 
 LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")

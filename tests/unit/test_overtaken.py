@@ -180,7 +180,7 @@ def test_of_launches_that_are_made_at_once_nobody_gets_two_messages(
     ledger: Ledger, elsewhere: Ledger, prepare: Callable[..., Launch], warehouse: str
 ) -> None:
     """Whoever of the two comes first, the other one looks again: everybody is in exactly one."""
-    both_ask = Barrier(2, timeout=60)
+    both_ask = Barrier(2, timeout=120)
 
     def asking(_name: str) -> str:
         both_ask.wait()
@@ -191,6 +191,6 @@ def test_of_launches_that_are_made_at_once_nobody_gets_two_messages(
             threads.submit(prepare, ledger, "left", 1, 8, warehouses=asking),
             threads.submit(prepare, elsewhere, "right", 3, 10, warehouses=asking),
         ]
-        left, right = (ledger.launches.sent(task.result(timeout=120).launch_key) for task in tasks)
+        left, right = (ledger.launches.sent(task.result(timeout=240).launch_key) for task in tasks)
     assert len(left & right) == 0
     assert left | right == integers(range(1, 11))

@@ -149,7 +149,7 @@ def test_an_error_of_the_reader_ends_all_parts(devices: str) -> None:
 
 
 class locked:  # noqa: N801  # reads as what it does
-    """Hold the lock until the block is left; freed after a minute, so that a test fails and does not hang."""
+    """Hold the lock until the block is left; freed after two minutes, so that a test fails and does not hang."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, poolclass=NullPool)
@@ -158,7 +158,7 @@ class locked:  # noqa: N801  # reads as what it does
         self._connection = self._engine.connect()
         self._connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({LOCK})"))
         self._freed = threading.Event()
-        self._watchdog = threading.Timer(60, self._free)
+        self._watchdog = threading.Timer(120, self._free)
         self._watchdog.start()
 
     def __exit__(self, *error: object) -> None:
@@ -173,9 +173,9 @@ class locked:  # noqa: N801  # reads as what it does
         self._connection.rollback()
 
 
-def test_where_nothing_answers_it_may_be_tried_again(free_port: int) -> None:
+def test_where_nothing_answers_it_may_be_tried_again(deaf_port: int) -> None:
     with pytest.raises(WarehouseUnavailableError):
-        audience(f"postgresql://ann@127.0.0.1:{free_port}/none", NUMBERS, 2)
+        audience(f"postgresql://ann@127.0.0.1:{deaf_port}/none", NUMBERS, 2)
 
 
 def test_without_a_shared_snapshot_all_is_read_as_one_part(devices: str, tmp_path: Path) -> None:
