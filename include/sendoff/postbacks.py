@@ -120,7 +120,7 @@ class PostBack:
     """Hold one post-back as it arrived: what its address says, when, and its body, read as far as it goes."""
 
     kind: str  # one of KINDS
-    dispatch_key: str
+    dispatch_key: str = field(repr=False)
     received_at: datetime
     body: bytes = field(repr=False)  # as it came; it names a person's device
     fields: PostBackBody | None = field(repr=False)  # None: the body is unreadable

@@ -1,11 +1,13 @@
-"""Run ``sendoff receiver`` with every log that it could write, and with times short enough to be waited for.
+"""Run ``sendoff receiver`` with every log that it could write, and with as much patience as a test has.
 
-The command line is that of ``sendoff receiver``. With BROKEN_CLOCK in the environment, no request can be stored: the
-exception shows what a traceback tells. QUEUE_LIMIT is how many post-backs may wait.
+The command line is that of ``sendoff receiver``. In the environment, CLIENT_SECONDS and LEDGER_SECONDS are its patience
+with slow clients and with its ledger, where a test waits for the end of that. With BROKEN_CLOCK, no request can be
+stored: the exception shows what a traceback tells. QUEUE_LIMIT is how many post-backs may wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from datetime import datetime
@@ -13,12 +15,22 @@ from functools import partial
 from typing import Any
 
 from granian.log import LogLevels
+from starlette.applications import Starlette
 
 from sendoff import cli, logs, receiver
 
 
 def broken_clock() -> datetime:
     raise RuntimeError("the clock stopped")
+
+
+make_app = receiver.create_app
+
+
+def create_app(*args: Any, **options: Any) -> Starlette:
+    """Have asyncio, where it is to tell all, tell of each call what it tells of the slow ones on a busy machine."""
+    asyncio.get_event_loop_policy().get_event_loop().slow_callback_duration = 0
+    return make_app(*args, **options)
 
 
 def everything(configuration: dict[str, Any]) -> dict[str, Any]:
@@ -36,10 +48,16 @@ if __name__ == "__main__":
     logging.basicConfig(level=1)
     quiet = logs.of_receiver()
     logs.of_receiver = lambda: everything(quiet)
-    receiver._HEADER_MILLISECONDS = 1_000
+    with_clients = float(os.environ.get("CLIENT_SECONDS", "120"))
+    receiver._HEADER_MILLISECONDS = int(with_clients * 1_000)
     receiver.Server = partial(receiver.Server, log_level=LogLevels.debug)  # type: ignore[misc,assignment]
-    odd: dict[str, Any] = {"clock": broken_clock} if "BROKEN_CLOCK" in os.environ else {}
+    odd: dict[str, Any] = {
+        "body_timeout": with_clients,
+        "answer_timeout": float(os.environ.get("LEDGER_SECONDS", "120")),
+    }
+    if "BROKEN_CLOCK" in os.environ:
+        odd["clock"] = broken_clock
     if "QUEUE_LIMIT" in os.environ:
         odd["queue_limit"] = int(os.environ["QUEUE_LIMIT"])
-    receiver.create_app = partial(receiver.create_app, body_timeout=1, answer_timeout=1, log_every=0.5, **odd)
+    receiver.create_app = partial(create_app, log_every=0.5, **odd)
     cli.main()
