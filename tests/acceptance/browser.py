@@ -13,6 +13,7 @@ import pytest
 CHROMIUM_VARIABLE = "SENDOFF_TEST_CHROMIUM"
 PICTURE_VARIABLE = "SENDOFF_WRITE_PICTURES"
 PICTURES = Path(__file__).parents[2] / "docs/pictures"
+PATIENCE = 120_000  # milliseconds, for whatever must happen some time
 QUIET = (
     "--disable-gpu",
     "--disable-quic",
@@ -62,6 +63,17 @@ def browser() -> Iterator[Any]:
         started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET)
         yield started
         started.close()
+
+
+def new_window(browser: Any, **how: Any) -> Any:
+    """A window of its own, which waits long for what must happen, and notes in ``complaints`` what it did not like."""
+    context = browser.new_context(**how)
+    context.set_default_timeout(PATIENCE)
+    window = context.new_page()
+    window.complaints = []
+    window.on("console", lambda message: window.complaints.append(message.text))
+    window.on("pageerror", lambda error: window.complaints.append(str(error)))
+    return window
 
 
 def picture_folder(otherwise: Path) -> Path:

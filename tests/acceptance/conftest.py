@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,13 +25,15 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.tables import post_backs
 from sendoff.postbacks import Addresses
 
+from ..ports import is_free  # noqa: TID252  # pytest gives tests no other name
 from .browser import browser  # noqa: F401  # a fixture of every module here
 
 SECRET = "planted-secret-" + "s" * 32
 KEY = "0123456789abcdef" * 2
 ADDRESSES = Addresses("https://events.example.com", [SECRET])
-SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
-WAIT_SECONDS = 60
+RECEIVER = (sys.executable, str(Path(__file__).with_name("patient_receiver.py")), "receiver")
+AVAILABLE = re.compile(r"Receiver (\d+): the ledger is available")
+WAIT_SECONDS = 120
 
 
 @dataclass
@@ -81,7 +84,7 @@ class Receiver:
         self, path: str, method: str = "POST", body: object = None
     ) -> tuple[int, dict[str, str]] | None:
         """The status and the headers of an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         with closing(connection), suppress(OSError, http.client.HTTPException):
             connection.request(method, path, body)  # type: ignore[arg-type]
             answer = connection.getresponse()
@@ -99,7 +102,7 @@ class Receiver:
             return everything(client)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_SECONDS)
 
     def stored(self) -> list[tuple[int, int, int]]:
         return stored_in(self.url)
@@ -117,11 +120,14 @@ class Receiver:
         ]
         for sender in senders:
             sender.start()
-        yield senders
-        for sender in senders:
-            sender.stop.set()
+        try:
+            yield senders
+        finally:
+            for sender in senders:
+                sender.stop.set()
         for sender in senders:
             sender.join(WAIT_SECONDS)
+        assert not any(sender.is_alive() for sender in senders)
 
 
 @dataclass(eq=False)
@@ -139,7 +145,7 @@ class Sender(threading.Thread):
         super().__init__(daemon=True)
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.receiver.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.receiver.port, timeout=WAIT_SECONDS)
         for device in self.devices:
             if self.stop.is_set():
                 break
@@ -224,7 +230,7 @@ def receiving(free_port: int, tmp_path: Path) -> Receiving:
     def receiving(
         url: str,
         *,
-        command: Sequence[str] = (*SENDOFF, "receiver"),
+        command: Sequence[str] = RECEIVER,
         port: int = free_port,
         workers: int = 1,
         wait: bool = True,
@@ -232,6 +238,8 @@ def receiving(free_port: int, tmp_path: Path) -> Receiving:
         environment: dict[str, str] | None = None,
         without: str = "",
     ) -> Iterator[Receiver]:
+        if wait:
+            _until_free(port)
         output = tmp_path / f"receiver-{time.monotonic_ns()}.log"
         settings = {
             "SENDOFF_LEDGER_URL": url,
@@ -250,10 +258,18 @@ def receiving(free_port: int, tmp_path: Path) -> Receiving:
         receiver = Receiver(process, port, url, output)
         try:
             if wait:
-                receiver.until(lambda: receiver.log().count("the ledger is available") == workers)
+                receiver.until(lambda: len(set(AVAILABLE.findall(receiver.log()))) >= workers)
                 receiver.until(lambda: receiver.status("/readyz", "GET") == 200)
             yield receiver
         finally:
             receiver.end(signal.SIGKILL)
 
     return receiving
+
+
+def _until_free(port: int) -> None:
+    """Wait until the workers of a receiver that was killed are gone as well, and hold its port no more."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not is_free(port):
+        assert time.monotonic() < deadline, f"somebody else listens on port {port}"
+        time.sleep(0.01)

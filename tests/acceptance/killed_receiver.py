@@ -57,11 +57,12 @@ steps = mmap.mmap(-1, 8)  # shared with the processes that are forked
 
 class HastyEndpoint(PostBackEndpoint):
     async def _store(self, post_back: PostBack) -> int:
-        asyncio.get_running_loop().call_later(0.05, self._commit.submit, post_back)
+        asyncio.get_running_loop().call_later(0.25, self._commit.submit, post_back)
         return 200
 
 
 def main(port: str, variant: str = "") -> None:
+    sendoff.receiver.create_app = partial(sendoff.receiver.create_app, answer_timeout=120)  # a disk may stall
     if variant == "hasty":
         sendoff.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]
     Ledger(load_settings().ledger()).close()  # what is imported here need not be by each receiver

@@ -6,7 +6,6 @@ The service's own record decides: nobody gets two messages, and what nobody know
 from __future__ import annotations
 
 import shutil
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,29 +31,34 @@ from sendoff.demo.workspace import Workspace
 from sendoff.ledger import Ledger
 from sendoff.ledger.tables import attempts, dispatches
 
+from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 NAME = "one_period"
 BY_HAND = "by_hand"
 CAMPAIGN = """
 title: One period, many ways
-schedule: "0 0 * * *"
+schedule: "0 {hour} * * *"
 start: 2026-01-05
-message: {title: Hello, text: Once}
+message: {{title: Hello, text: Once}}
 channels:
   android_push:
   ios_push:
   web_push:
     browsers: [chrome, firefox, safari]
-post_backs: {kinds: []}  # no evidence: what is in doubt stays so
-segment_size: 8
+post_backs: {{kinds: []}}  # no evidence: what is in doubt stays so
+segment_size: {segment}
 parallelism: 2
 """
+SEGMENT = 1  # so many requests that they last, while the service is slow, until all four workers are there
 QUERY = "SELECT device_id, platform FROM devices WHERE platform <> 'email'"
 QUICK = f"""{POLICY}
         task.quiet_for = timedelta(seconds=1)
     task.retry_delay = task.max_retry_delay = timedelta(seconds=2)
+    if task.task_id == "launched":  # it waits for the dead worker's lease, which this test ends in its own time
+        task.retries = 100
 """
-PATIENCE = 180  # seconds for one step, on a machine that does other things as well
+PATIENCE = 300  # seconds for one step, on a machine that does other things as well
 
 
 class Stage(House):
@@ -139,6 +143,7 @@ class Histories:
             process.suspend()
             if key := self._in_flight(task):
                 process.kill()
+                self._lease(timedelta(days=1))  # until end_leases, however long the rest takes
                 return key
             process.resume()
             time.sleep(0.1)
@@ -161,9 +166,12 @@ class Histories:
 
     def end_leases(self) -> None:
         """Let the five minutes pass after which a worker that says nothing is dead."""
-        dead = sa.update(dispatches).where(dispatches.c.state == "in_flight")
+        self._lease(timedelta(0))
+
+    def _lease(self, longer: timedelta) -> None:
+        under_way = sa.update(dispatches).where(dispatches.c.state == "in_flight")
         with self._database() as link:
-            link.execute(dead.values(lease_until=datetime.now(UTC)))
+            link.execute(under_way.values(lease_until=datetime.now(UTC) + longer))
 
     @contextmanager
     def _database(self) -> Iterator[sa.Connection]:
@@ -192,14 +200,6 @@ class Histories:
             time.sleep(0.2)
 
 
-def free_ports() -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    numbers = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return numbers
-
-
 @pytest.fixture
 def histories(tmp_path: Path) -> Iterator[Histories]:
     dags = tmp_path / "dags"
@@ -207,9 +207,10 @@ def histories(tmp_path: Path) -> Iterator[Histories]:
     folder.mkdir(parents=True)
     for name in ("approvers.py", "campaigns.py"):
         shutil.copy(DAGS / name, dags)
-    (folder / "campaign.yaml").write_text(CAMPAIGN)
+    hour = (datetime.now(UTC).hour + 12) % 24  # no period ends while this runs
+    (folder / "campaign.yaml").write_text(CAMPAIGN.format(hour=hour, segment=SEGMENT))
     (folder / "audience.sql").write_text(QUERY)
-    airflow, receiver, service = free_ports()
+    airflow, receiver, service = reserve_ports(3)
     options = Options(
         customers=300,
         airflow_port=airflow,
@@ -231,7 +232,7 @@ def histories(tmp_path: Path) -> Iterator[Histories]:
 def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: Histories) -> None:
     slow = {"kind": "slow", "at": ["create"], "probability": 1, "seconds": 3}  # processed, answered later
     faults = f"{histories.stage.service.address}/admin/faults"
-    assert requests.post(faults, json=slow, timeout=10).ok
+    assert requests.post(faults, json=slow, timeout=60).ok
     histories.start()
     histories.until(lambda: histories.ledger.launches.search(campaign=NAME))
     histories.until(lambda: histories.states()["accepted"] >= 4)
@@ -242,8 +243,8 @@ def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: H
     histories.clear(BY_HAND, "dispatch")
     killed = histories.kill_in_the_middle()
     assert histories.states()["planned"] > 0
+    assert requests.delete(faults, timeout=60).ok
     histories.until(lambda: histories.states()["planned"] == 0)
-    assert requests.delete(faults, timeout=10).ok
     for run in (BY_HAND, histories.scheduled):
         histories.until(lambda run=run: {t["state"] for t in histories.dispatching(run)} == {"success"})
 
@@ -269,4 +270,4 @@ def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: H
     assert set(people.values()) == {1}
     audience = set(map(int, histories.ledger.launches.audience(histories.key)))
     assert people.keys() <= audience
-    assert len(people) > len(audience) - 8 * len(in_doubt) - 1
+    assert len(people) >= len(audience) - SEGMENT * len(in_doubt)

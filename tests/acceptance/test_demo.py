@@ -16,8 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+
 ROOT = Path(__file__).resolve().parents[2]
 SENDOFF = str(Path(sys.executable).with_name("sendoff"))
+LONGEST = 900  # seconds of a whole demo, on a machine that does other things as well
+PATIENCE = 120  # seconds, for whatever must happen some time
 VERDICTS = ("delivered", "engaged", "missing", "unknowable", "in_doubt", "not_sent")
 
 
@@ -44,7 +48,7 @@ class Demo:
         return self.output.read_text().splitlines()
 
     def wait_for(self, beginning: str) -> None:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + LONGEST
         while not any(line.startswith(beginning) for line in self.lines()):
             assert self.process.poll() is None, self.output.read_text()
             assert time.monotonic() < deadline, self.output.read_text()
@@ -66,12 +70,12 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     yield demo
     if demo.process.poll() is None:
         demo.process.send_signal(signal.SIGINT)
-        demo.process.wait(60)
+        demo.process.wait(PATIENCE)
 
 
 @pytest.mark.promise("honest/truth")
 def test_it_ends_with_figures_that_equal_the_truth_and_leaves_no_process(demo: Demo) -> None:
-    code = demo.process.wait(400)
+    code = demo.process.wait(LONGEST)
     assert code == 0, demo.output.read_text()
     figures = json.loads(demo.lines()[-1])
     assert figures["equals_truth"] is True
@@ -96,8 +100,8 @@ def test_ended_at_any_moment_it_leaves_no_process(demo: Demo, moment: str, how: 
     time.sleep(0.5)
     assert demo.left_over()
     demo.process.send_signal(how)
-    demo.process.wait(60)
-    deadline = time.monotonic() + 30  # after kill -9 the watchdog may still be at it
+    demo.process.wait(PATIENCE)
+    deadline = time.monotonic() + PATIENCE  # after kill -9 the watchdog may still be at it
     while demo.left_over() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert demo.left_over() == []
@@ -108,7 +112,7 @@ def test_a_task_that_fails_is_shown_with_the_end_of_its_log(tmp_path: Path) -> N
     query = tmp_path / "dags/campaigns/lapsed_buyers/audience.sql"
     query.write_text("SELECT device_id FROM divices WHERE :period_end > 0")
     demo = Demo(tmp_path, directory=tmp_path)
-    assert demo.process.wait(400) == 1
+    assert demo.process.wait(LONGEST) == 1
     text = demo.output.read_text()
     assert "the task audience of the DAG lapsed_buyers failed; the end of its log:" in text
     assert "divices" in text
@@ -134,13 +138,8 @@ def test_a_folder_with_a_persons_files_is_left_alone(tmp_path: Path) -> None:
 
 def free_ports() -> list[str]:
     options = ("--airflow-port", "--receiver-port", "--service-port")
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in options]
-    words = [
-        w for option, each in zip(options, sockets, strict=True) for w in (option, str(each.getsockname()[1]))
-    ]
-    for each in sockets:
-        each.close()
-    return words
+    ports = reserve_ports(len(options))
+    return [word for option, port in zip(options, ports, strict=True) for word in (option, str(port))]
 
 
 def _fails(folder: Path, *options: str) -> str:

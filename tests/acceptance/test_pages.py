@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from sendoff.control import reject
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
 
-from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send  # noqa: TID252  # pytest gives tests no other name
-from .browser import FAINT_TEXT, UNLABELLED_FIELDS, picture_folder
+from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send  # noqa: TID252
+from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
 
 PATH = "/air"
 PEOPLE = {"olga": "op", "vera": "viewer"}
@@ -67,7 +68,7 @@ class Airflow:
     def __init__(self, folder: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}{PATH}"
         self.ledger_url = f"sqlite:///{folder / 'ledger.db'}"
-        self._folder = folder
+        self._minutes = count()
         self._environment = {
             **{
                 name: value
@@ -119,37 +120,39 @@ class Airflow:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3_000:]
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             assert self.process.poll() is None, self.output.read_text()[-3_000:]
             assert time.monotonic() < deadline, self.output.read_text()[-3_000:]
             try:
-                requests.get(f"{self.url}/api/v2/monitor/health", timeout=5).raise_for_status()
+                requests.get(f"{self.url}/api/v2/monitor/health", timeout=60).raise_for_status()
             except requests.RequestException:
                 time.sleep(0.2)
             else:
                 return
 
     def token(self, who: str) -> str:
-        answer = requests.post(f"{self.url}/auth/token", json={"username": who, "password": who}, timeout=30)
+        answer = requests.post(f"{self.url}/auth/token", json={"username": who, "password": who}, timeout=120)
         assert answer.status_code == 201, answer.text
         return answer.json()["access_token"]
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token('olga')}"}
-        answer = requests.request(method, f"{self.url}/api/v2/{path}", json=body, headers=headers, timeout=30)
+        answer = requests.request(
+            method, f"{self.url}/api/v2/{path}", json=body, headers=headers, timeout=120
+        )
         assert answer.status_code < 300, answer.text
         return answer.json()
 
     def run_of(self, key: str) -> str:
         """Make a run of the campaign's DAG that worked on a launch."""
-        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=int(key[:4], 16))
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(self._minutes))
         body = {"logical_date": at.isoformat(), "dag_run_id": f"run-of-{key[:8]}"}
         run = self.api("POST", "dags/spring_sale/dagRuns", body)["dag_run_id"]
         path = f"dags/spring_sale/dagRuns/{run}/taskInstances"
@@ -172,14 +175,12 @@ class Airflow:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait()
 
 
 @pytest.fixture(scope="module")
 def airflow(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    started = Airflow(tmp_path_factory.mktemp("airflow"), port)
+    started = Airflow(tmp_path_factory.mktemp("airflow"), *reserve_ports())
     yield started
     started.close()
 
@@ -187,25 +188,22 @@ def airflow(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture
 def visit(browser: Any, airflow: Airflow) -> Iterator[Any]:
     """Opens pages as somebody, in windows of their own, which note what they ask for and complain of."""
-    contexts = []
+    windows = []
 
     def open_page(path: str, who: str = "olga", width: int = 1280, height: int = 900, **how: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height}, **how)
-        contexts.append(context)
-        context.add_cookies(
+        window = new_window(browser, viewport={"width": width, "height": height}, **how)
+        windows.append(window)
+        window.context.add_cookies(
             [{"name": "_token", "value": airflow.token(who), "url": airflow.url, "httpOnly": True}]
         )
-        window = context.new_page()
-        window.complaints, window.asked_for = [], []
-        window.on("console", lambda message: window.complaints.append(message.text))
-        window.on("pageerror", lambda error: window.complaints.append(str(error)))
+        window.asked_for = []
         window.on("request", lambda sent: window.asked_for.append(sent.url))
         window.goto(f"{airflow.url}/{path}")
         return window
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for window in windows:
+        window.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -278,8 +276,8 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     link = frame.get_by_role("link", name=f"Run {run}")
     link.click()
     window.wait_for_url(f"**{PATH}/dags/spring_sale/runs/{run}**")
-    # ... and on the page of the run there is a tab with the launch.
-    window.get_by_role("link", name="Sendoff").last.click()
+    # ... and on the page of the run there is a tab with the launch, beside the link of every page.
+    window.locator("a[href$='/plugin/sendoff-launch']").click()
     window.wait_for_url("**/plugin/sendoff-launch")
     window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
     assert airflow.outside(window) == []
@@ -293,7 +291,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         assert window.evaluate("document.activeElement.textContent") == "Skip to the content"
         window.locator("summary", has_text="Release").focus()
         window.keyboard.press("Enter")
-        assert window.get_by_text("may be sent").is_visible()
+        window.get_by_text("may be sent").wait_for()
         window.keyboard.press("Tab")
         window.keyboard.type("the numbers are right")
         window.keyboard.press("Tab")
@@ -301,13 +299,13 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         assert window.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         window.keyboard.press("Enter")
         window.get_by_text("Released: what is planned may be sent.").wait_for()
-        assert window.evaluate("document.activeElement.id") == "said"
+        window.wait_for_function("document.activeElement.id === 'said'")
         window.locator("h1 .badge", has_text="released").wait_for()
         decision = ledger.decisions.of_launch(key)[-1]
         assert (decision.kind, decision.who, decision.why) == ("released", "olga", "the numbers are right")
         window.locator("summary", has_text="Stop for good").click()
         window.get_by_role("button", name="Stop for good").click()  # without a reason
-        assert window.evaluate("document.activeElement.name") == "reason"
+        window.wait_for_function("document.activeElement.name === 'reason'")
         assert ledger.launches.get(key).state == "released"
         assert airflow.outside(window) == []
         assert window.complaints == []
@@ -335,7 +333,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
         card = window.locator(f"#doubt-{key}")
         card.get_by_role("checkbox").first.uncheck()
         card.locator("summary").click()
-        assert card.get_by_text("twice").is_visible()
+        card.get_by_text("twice").wait_for()
         card.get_by_label("Why?").fill("nobody got it")
         card.get_by_role("button", name="Resend").click()
         window.get_by_text("1 request planned again.").wait_for()

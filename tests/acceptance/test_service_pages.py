@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import pytest
 import requests
 
-from .browser import FAINT_TEXT, UNLABELLED_FIELDS, picture_folder
+from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
 
 COMMAND = Path(sys.executable).with_name("messaging-service")
 API = "/settings/integrations/api"
@@ -97,7 +97,7 @@ class Service:
 
     def command(self, *arguments: str) -> dict:
         done = subprocess.run(
-            [COMMAND, *arguments, *self.database], check=True, capture_output=True, timeout=60
+            [COMMAND, *arguments, *self.database], check=True, capture_output=True, timeout=120
         )
         return json.loads(done.stdout)
 
@@ -105,13 +105,13 @@ class Service:
         """Create a campaign, wait until it is through, and give the address of its first message."""
         posted = {"webhook_delivery": self.endpoint.url, "webhook_open": self.endpoint.url}
         body = {"apptoken": self.app_token, "title": "A campaign", **posted, **fields}
-        answer = requests.post(f"{self.url}/api/external/create/campaign", json=body, timeout=10)
+        answer = requests.post(f"{self.url}/api/external/create/campaign", json=body, timeout=120)
         assert answer.status_code == 200, answer.text
-        deadline = time.monotonic() + 20
-        while not requests.get(f"{self.url}/admin/progress", timeout=10).json()["quiet"]:
+        deadline = time.monotonic() + 120
+        while not requests.get(f"{self.url}/admin/progress", timeout=120).json()["quiet"]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        with closing(sqlite3.connect(self.file)) as connection:
+        with closing(sqlite3.connect(self.file, timeout=120)) as connection:
             query = "SELECT min(id) FROM sends WHERE campaign_id = ?"
             (send,) = connection.execute(query, (answer.json()["model"]["id"],)).fetchone()
         return f"/messages/{send}"
@@ -123,7 +123,7 @@ class Service:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(120)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.endpoint.close()
@@ -139,21 +139,18 @@ def service(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servi
 @pytest.fixture
 def visit(browser, service):
     """Opens pages in windows of their own, which note in ``complaints`` what they did not like."""
-    contexts = []
+    windows = []
 
     def open_page(path, width=1280, height=840, **how):
-        contexts.append(browser.new_context(viewport={"width": width, "height": height}, **how))
-        window = contexts[-1].new_page()
-        window.complaints = []
-        window.on("console", lambda message: window.complaints.append(message.text))
-        window.on("pageerror", lambda error: window.complaints.append(str(error)))
+        window = new_window(browser, viewport={"width": width, "height": height}, **how)
+        windows.append(window)
         window.on("dialog", lambda dialog: (window.complaints.append("dialog"), dialog.dismiss()))
         window.goto(service.url + path)
         return window
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for window in windows:
+        window.context.close()
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +215,10 @@ def test_a_client_id_is_added_by_keyboard_and_its_secret_seen_once(visit):
     window.get_by_label("Name", exact=True).focus()
     window.keyboard.type("nightly")
     window.keyboard.press("Tab")
-    assert window.get_by_label("Add Key").is_visible()
+    window.get_by_label("Add Key").wait_for()
     window.keyboard.press("ArrowDown")
     assert window.get_by_role("radio", name="Secret").is_checked()
-    assert not window.get_by_label("Add Key").is_visible()
+    window.get_by_label("Add Key").wait_for(state="hidden")
     outline = window.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline not in ("none", "")
     window.keyboard.press("Enter")
@@ -242,8 +239,8 @@ def test_a_hostile_email_does_nothing(visit, service):
     message = service.send(title="<script>alert(1)</script>", email=1, messages=messages, device_ids=[1])
     window = visit(f"{message}?pictures=load")
     email = window.frame_locator("iframe[title='The email']")
-    assert email.get_by_role("heading", name="Bulbs").is_visible()
-    assert window.get_by_role("heading", name="<b>Bulbs</b>").is_visible()
+    email.get_by_role("heading", name="Bulbs").wait_for()
+    window.get_by_role("heading", name="<b>Bulbs</b>").wait_for()
     for link in ("#link", "#top", "#send"):
         email.locator(link).click()
     window.wait_for_timeout(300)
@@ -278,7 +275,7 @@ def test_the_picture_of_a_message_is_taken(visit, service, tmp_path):
     )
     number = message.removeprefix("/messages/")
     evening = datetime(2026, 9, 18, 18, 30, 4, tzinfo=ZoneInfo("Europe/Dublin")).timestamp()
-    with closing(sqlite3.connect(service.file, timeout=20)) as connection, connection:
+    with closing(sqlite3.connect(service.file, timeout=120)) as connection, connection:
         times = "sent_at = :at, delivered_at = :at + 1.2, opened_at = :at + 49"
         connection.execute(f"UPDATE sends SET {times} WHERE id = :id", {"at": evening, "id": number})
     window = visit("/campaigns", device_scale_factor=1.5, height=850, color_scheme="light", locale="en-IE")
@@ -288,8 +285,8 @@ def test_the_picture_of_a_message_is_taken(visit, service, tmp_path):
     )
     window.goto(f"{service.url}{message}?pictures=load")
     picture = window.get_by_alt_text("Picture of the message")
-    assert picture.evaluate("image => image.complete && image.naturalWidth") == 600
-    assert window.get_by_text("Hi Aoife, everything for the garden").is_visible()
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") == 600
+    window.get_by_text("Hi Aoife, everything for the garden").wait_for()
     target = picture_folder(tmp_path) / "message.png"
     window.screenshot(path=target)
     assert len(window.screenshot()) > 50_000

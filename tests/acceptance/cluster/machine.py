@@ -133,7 +133,7 @@ class Containers(Supervisor):
         """Kill all of a container at once."""
         assert container.child is not None
         container.first.kill()
-        container.child.process.wait(30)
+        container.child.process.wait(120)
         self._children.remove(container.child)  # else it would be missed
         container.child = None
 
@@ -167,15 +167,29 @@ class Container:
     @property
     def first(self) -> psutil.Process:
         """Its first process, with whose end all of it ends."""
-        assert self.child is not None
-        [first] = psutil.Process(self.child.process.pid).children()
+        first = self._find_first()
+        assert first is not None, f"{self.name} does not run"
         return first
 
-    def send(self, number: signal.Signals) -> None:
-        """Signal all of its processes."""
-        for each in [self.first, *self.first.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):  # some end by themselves
-                each.send_signal(number)
+    def _find_first(self) -> psutil.Process | None:
+        """Give its first process, or None before it was made and after its end."""
+        if self.child is None or self.child.process.poll() is not None:
+            return None
+        with suppress(psutil.NoSuchProcess):
+            return next(iter(psutil.Process(self.child.process.pid).children()), None)
+        return None
+
+    def stop(self) -> None:
+        """Stop all of its processes where they are, and those that they start meanwhile."""
+        while running := [each for each in self._processes() if not _is_stopped(each)]:
+            _send(running, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let all of its processes go on."""
+        _send(self._processes(), signal.SIGCONT)
+
+    def _processes(self) -> list[psutil.Process]:
+        return [self.first, *self.first.children(recursive=True)]
 
     def ended_well(self) -> bool:
         """Whether its command has ended, with success."""
@@ -183,7 +197,9 @@ class Container:
 
     def is_healthy(self) -> bool:
         """Run its health check, as the file has it; one without a check is well while it runs."""
-        return not self.service.health or self.run(self.service.health).returncode == 0
+        if not self.service.health:
+            return True
+        return self._find_first() is not None and self.run(self.service.health).returncode == 0
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """Run a command inside, as the container's user and with its environment."""
@@ -195,7 +211,7 @@ class Container:
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     @property
@@ -280,6 +296,19 @@ class Container:
 
 _INSIDE = Path(__file__).with_name("inside.py")
 _POSTGRES = Path(__file__).with_name("postgres-image")
+
+
+def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):  # some end by themselves
+            each.send_signal(number)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    """Say whether a process does nothing, now or any more."""
+    with suppress(psutil.NoSuchProcess):
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    return True
 
 
 def _place(target: str) -> str:

@@ -1,0 +1,14 @@
+"""Run ``sendoff receiver`` with all the patience that a test has: no disk is so slow that a test fails of it.
+
+The command line is that of ``sendoff receiver``, which gives up on a commit after ten seconds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sendoff import cli, receiver
+
+if __name__ == "__main__":
+    receiver.create_app = partial(receiver.create_app, answer_timeout=120)
+    cli.main()
