@@ -52,8 +52,8 @@ def _post_back(kind: str, **how: Any) -> dict[str, Any]:
     return {"kind": kind, "probability": 0.3, **how}
 
 
-def _fault(name: str, what: str, *faults: Mapping[str, Any], waits: bool = False, short: int = 1) -> History:
-    return History(name, what, plays.with_faults(*faults, waits=waits), short=short)
+def _fault(name: str, what: str, *faults: Mapping[str, Any], waits: bool = False, **changes: Any) -> History:
+    return History(name, what, plays.with_faults(*faults, waits=waits, **changes))
 
 
 def _lie(kind: str) -> History:
@@ -128,6 +128,7 @@ HISTORIES: tuple[History, ...] = (
         "time-out",
         "the request is processed, and the answer comes after the worker has given up",
         _request("slow", times=2, seconds=1),
+        answer_within=0.5,
     ),
     _fault("500 before", "500, nothing is processed", _request("500")),
     _fault("500 after", "the request is processed, then 500", _request("500", after=True)),
@@ -202,7 +203,7 @@ HISTORIES: tuple[History, ...] = (
     History(
         "intent written after the request",
         "each worker marks a dispatch after it has sent it; some are killed in between",
-        partial(plays.killed_between_lines, short=2, long=8, broken="intent after request"),
+        partial(plays.killed_between_lines, short=8, long=8, broken="intent after request"),
         long=1,
         on="sqlite apart",
         expected="some",

@@ -23,13 +23,16 @@ def undisturbed(stage: Stage) -> None:
     stage.run(job, job)
 
 
-def with_faults(*faults: Mapping[str, Any], waits: bool = False) -> Callable[[Stage], None]:
-    """Two workers, and a service in which some things go wrong; ``waits``: also with what it posts back."""
+def with_faults(*faults: Mapping[str, Any], waits: bool = False, **changes: Any) -> Callable[[Stage], None]:
+    """Two workers, and a service in which some things go wrong; ``waits``: also with what it posts back.
+
+    ``changes`` are of the workers' job.
+    """
 
     def play(stage: Stage) -> None:
         for fault in faults:
             stage.service.fault(**fault)
-        job = stage.job()
+        job = stage.job(**changes)
         workers = stage.start(job, job)
         stage.join(workers)
         stage.carry_on(job)

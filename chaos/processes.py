@@ -29,8 +29,9 @@ import sqlalchemy as sa
 
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 SECRET = "secret-of-the-crash-proof-" + "s" * 32
+_held: list[socket.socket] = []
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 _QUICK = [
     "--delay-from",
     "0",
@@ -120,9 +121,12 @@ def wait_until(look: Callable[[], bool], what: str, seconds: float = _PATIENCE) 
 
 
 def free_port() -> int:
-    """Give a port of the loopback address that nobody listened on a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Give a port of the loopback address, held as long as this process runs: for servers that are told it alone."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
+    holder.bind(("127.0.0.1", 0))
+    _held.append(holder)
+    return int(holder.getsockname()[1])
 
 
 def _answers(address: str) -> bool:
@@ -186,7 +190,7 @@ class Service:
 
     def wait_until_quiet(self) -> None:
         """Wait until it has nothing more to send or to post back."""
-        wait_until(lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 120)
+        wait_until(lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 300)
 
     def campaigns(self) -> Iterator[tuple[int, str]]:
         """Yield number and title of every campaign that it accepted."""

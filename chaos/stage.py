@@ -24,7 +24,7 @@ from sendoff.postbacks import Addresses
 DEVICES = 400
 ONE_BY_ONE = 1  # request at a time: then a line is the same in every run
 _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
-_LONGEST_HISTORY = 60.0  # seconds
+_LONGEST_HISTORY = 300.0  # seconds
 _WELL = (0, AGAIN)
 _KILLED = -9
 

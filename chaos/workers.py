@@ -97,7 +97,6 @@ LINES: dict[Step, tuple[Any, ...]] = {
 """The modules whose lines are counted in each step."""
 
 AGAIN = 75  # the exit code of a worker that has to come again
-_ANSWER_WITHIN = 0.5  # seconds; a service that is slower has the worker in doubt
 _LONGEST_SLEEP = 0.1  # seconds: what the service asks for is granted, in a shorter measure
 
 _processes = multiprocessing.get_context("forkserver")
@@ -123,6 +122,7 @@ class Job:
     dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
     lines_to: str | None = None
     broken: str | None = None
+    answer_within: float = 60.0  # seconds; a service that is slower has the worker in doubt
 
     def folder(self) -> CampaignFolder:
         """Give the campaign; its query names other people each time."""
@@ -169,7 +169,7 @@ def _send(job: Job) -> None:
     broken.apply(job.broken)
     session = requests.Session()
     tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
-    client = Client(job.service, session, tokens, timeout=(5.0, _ANSWER_WITHIN))
+    client = Client(job.service, session, tokens, timeout=(60.0, job.answer_within))
     sender = Sender(client, Addresses(job.receiver, [SECRET]), requests_at_once=job.requests_at_once)
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
