@@ -86,19 +86,22 @@ def sendoff() -> Command:
 
 
 @pytest.fixture
-def free_port() -> int:
-    """A port of the loopback address that nobody listened on a moment ago."""
-    return free_ports(1)[0]
+def free_port() -> Iterator[int]:
+    """A port of the loopback address that is this test's alone: what it starts may listen there, or nobody does."""
+    with reserved_port() as port:
+        yield port
 
 
-def free_ports(count: int) -> list[int]:
-    """So many different ports of the loopback address that nobody listened on a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Hold a port of the loopback address, so that the system gives it to nobody; a server that is told it may listen.
+
+    Until one does, connections are refused.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -194,7 +197,7 @@ def collector() -> Iterator[Collector]:
 
 @contextmanager
 def _engine(url: str) -> Iterator[Engine]:
-    engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
+    engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 60})
     try:
         yield engine
     finally:
