@@ -22,10 +22,11 @@ from typer.testing import CliRunner
 
 from messaging_service.cli import main
 
+from .patience import PATIENCE
+
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 QUICK = ("--delay-from", "0", "--delay-to", "0.05", "--first-pause", "0.05")
-PATIENCE = 60  # seconds that nothing takes, on however busy a machine
 
 
 @dataclass
@@ -73,10 +74,10 @@ class LocalService:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def wait_until_quiet(self, seconds: float = PATIENCE) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
+    def wait_until_quiet(self) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE
         while not (progress := self.admin("progress"))["quiet"]:
-            assert time.monotonic() < deadline, f"not quiet after {seconds} s: {progress}"
+            assert time.monotonic() < deadline, f"not quiet after {PATIENCE:g} s: {progress}"
             time.sleep(0.05)
         return progress
 
@@ -93,26 +94,35 @@ class LocalService:
 
 
 class _Server(ThreadingHTTPServer):
+    """Keeps its connections, so that it can be closed whether or not the thread of one has begun."""
+
     # A full queue would make a burst of new connections wait for a second.
     request_queue_size = 128
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.connections: list[socket.socket] = []
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections.append(request)
+        super().process_request(request, client_address)
 
 
 class Listener:
     """A real endpoint that takes post-backs: ``received`` holds (path, body); ``statuses`` are answered first.
 
-    ``unreadable`` holds the bodies that are no post-backs, which ``refuses`` answers 400; ``moments`` when each came.
+    ``unreadable`` holds the bodies that are no post-backs, which ``refuses`` answers 400.
     """
 
     def __init__(self) -> None:
         self.unreadable: list[bytes] = []
-        self.moments: list[float] = []
         self.refuses = False
         self.received: list[tuple[str, dict[str, Any]]] = []
         self.statuses: list[int] = []
-        self._connections: list[socket.socket] = []
-        self._server = _Server(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = False
-        self._server.block_on_close = True
+        self._taking = threading.Lock()
+        self._server = _Server(self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -123,17 +133,10 @@ class Listener:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def setup(self) -> None:
-                super().setup()
-                listener._connections.append(self.connection)
-
             def do_POST(self) -> None:
                 assert self.headers["Content-Type"] == "application/json"
                 content = self.rfile.read(int(self.headers["Content-Length"]))
-                listener.moments.append(time.monotonic())
-                good = listener.take(self.path, content)
-                usual = 204 if good or not listener.refuses else 400
-                self.send_response(listener.statuses.pop(0) if listener.statuses else usual)
+                self.send_response(listener.take(self.path, content))
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -142,7 +145,14 @@ class Listener:
 
         return Handler
 
-    def take(self, path: str, content: bytes) -> bool:
+    def take(self, path: str, content: bytes) -> int:
+        """Keep a post-back and give the status that answers it; the threads of several come here at once."""
+        with self._taking:
+            good = self._keep(path, content)
+            usual = 204 if good or not self.refuses else 400
+            return self.statuses.pop(0) if self.statuses else usual
+
+    def _keep(self, path: str, content: bytes) -> bool:
         try:
             body = json.loads(content)
             assert body["device"]["id"]
@@ -158,7 +168,7 @@ class Listener:
     def close(self) -> None:
         self._server.shutdown()
         self._thread.join()
-        for connection in self._connections:
+        for connection in self._server.connections:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
@@ -179,7 +189,9 @@ def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
 
 def run_process(*arguments: str, expect: int = 0) -> dict[str, Any]:
     """Run a command of the service in a process of its own, and give the JSON it printed."""
-    done = subprocess.run([COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == expect, done.stderr
     return json.loads(done.stdout if expect == 0 else done.stderr)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,9 @@ from sendoff.client import Client
 from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 from sendoff.sender import Sender
+
+from ..conftest import reserved_port  # noqa: TID252  # pytest gives tests no other name
+from .patience import PATIENCE, until
 
 SECRET = "s" * 32
 SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]
@@ -42,15 +44,22 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 @pytest.fixture(scope="module")
 def addresses(ledger_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """The addresses of a real receiver, which stores in the ledger."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with (
+        reserved_port() as port,
+        _receiver(port, ledger_url, tmp_path_factory.mktemp("receiver")) as address,
+    ):
+        yield Addresses(address, [SECRET])
+
+
+@contextmanager
+def _receiver(port: int, ledger_url: str, folder: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     environment = os.environ | {
         "SENDOFF_LEDGER_URL": ledger_url,
         "SENDOFF_PUBLIC_URL": address,
         "SENDOFF_POST_BACK_SECRETS": SECRET,
     }
-    output = tmp_path_factory.mktemp("receiver") / "receiver.log"
+    output = folder / "receiver.log"
     with output.open("wb") as written:
         process = subprocess.Popen(
             [*SENDOFF, "receiver", "--port", str(port)],
@@ -60,22 +69,19 @@ def addresses(ledger_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + 60
-        while not _is_ready(f"{address}/readyz"):
-            assert process.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.1)
-        yield Addresses(address, [SECRET])
+        until(lambda: process.poll() is not None or _is_ready(f"{address}/readyz"))
+        assert process.poll() is None, output.read_text()
+        yield address
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def _is_ready(address: str) -> bool:
     try:
-        return requests.get(address, timeout=10).status_code == 200
-    except requests.ConnectionError:
+        return requests.get(address, timeout=PATIENCE).status_code == 200
+    except requests.RequestException:
         return False
 
 

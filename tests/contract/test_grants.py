@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -34,6 +33,8 @@ from sendoff.postbacks import Addresses
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 from sendoff.sender import Sender
+
+from .patience import PATIENCE, until
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"
@@ -105,20 +106,17 @@ def receiver(urls: Urls, free_port: int, tmp_path: Path) -> Iterator[str]:
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + 30
-        while not _is_ready(public_url):
-            assert process.poll() is None, (tmp_path / "receiver.log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "receiver.log").read_text()
-            time.sleep(0.05)
+        until(lambda: process.poll() is not None or _is_ready(public_url))
+        assert process.poll() is None, (tmp_path / "receiver.log").read_text()
         yield public_url
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
 def _is_ready(public_url: str) -> bool:
     try:
-        return requests.get(f"{public_url}/readyz", timeout=5).ok
+        return requests.get(f"{public_url}/readyz", timeout=PATIENCE).ok
     except requests.RequestException:
         return False
 

@@ -26,6 +26,8 @@ from sendoff.postbacks import Addresses
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 
+from .patience import PATIENCE
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -137,7 +139,7 @@ def test_a_service_that_does_not_answer_settles_nothing(
     service: Any, doubtful: Ledger, sender: Sender
 ) -> None:
     service.process.terminate()
-    service.process.wait(20)
+    service.process.wait(PATIENCE)
     with pytest.raises(RetryableError):
         resolve_by_reading(doubtful, KEY, sender, now=NOW)
     assert doubtful.dispatches.states(KEY) == {"in_doubt": 2}

@@ -6,11 +6,13 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, text
 
 from messaging_service.campaigns import add_run
 from messaging_service.profiles import create_missing_profiles
 from messaging_service.store import Store, campaigns, devices, runs
+
+from .patience import PATIENCE, until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TEMPLATE = {"title": "t", "trigger": 3, "send_type": 2, "content": b"{}", "warnings": [], "created_at": 0.0}
@@ -24,7 +26,7 @@ def store(postgres_url):
 
 
 def do_at_once(store, first, second):
-    """Do ``second`` while the transaction of ``first`` is still open, and wait for both."""
+    """Do ``second`` while the transaction of ``first`` is still open, until it is done or waits for that one."""
     failures = []
 
     def other():
@@ -38,10 +40,16 @@ def do_at_once(store, first, second):
     with store.write() as connection:
         first(connection)
         thread.start()
-        thread.join(0.5)
-    thread.join(20)
+        until(lambda: not thread.is_alive() or waits_for_a_lock(store))
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert failures == []
+
+
+def waits_for_a_lock(store):
+    here = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with store.read() as connection:
+        return connection.execute(text(here)).scalar_one() > 0
 
 
 def test_two_executions_at_once_are_runs_of_their_own(store):

@@ -11,13 +11,19 @@ from pathlib import Path
 import pytest
 import requests
 
+from .patience import PATIENCE
+
 CREATE = "/api/external/create/campaign"
 EXECUTE = "/api/external/execute/campaign"
 LIST = "/api/external/list/campaign"
 TOKEN = "/api/oauth/token"
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 # Rules that bind several fields cannot be described, so a body that fits the description may be answered 400.
-CONFIGURATION = """
+# How long data takes to make and an answer to come is no matter of the description.
+CONFIGURATION = f"""
+request-timeout = {PATIENCE}
+suppress-health-check = ["too_slow"]
+
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 400, 401, 403, 404]
 
@@ -29,7 +35,7 @@ phases.coverage.enabled = false
 
 
 def described(service):
-    return requests.get(f"{service.base_url}/openapi.json", timeout=10).json()
+    return requests.get(f"{service.base_url}/openapi.json", timeout=PATIENCE).json()
 
 
 def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, tmp_path):
@@ -54,7 +60,7 @@ def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, t
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=300,
+        timeout=10 * PATIENCE,
     )
     assert done.returncode == 0, done.stdout.partition("FAILURES")[2][:5_000]
     tested = re.search(r"Tested: (\d+)", done.stdout)
@@ -91,5 +97,5 @@ def test_both_content_types_of_the_token_endpoint_are_described(service_process)
     [("/admin/faults", "DELETE, GET, POST"), ("/admin/segments", "GET, POST"), (CREATE, "POST")],
 )
 def test_a_wrong_method_is_answered_with_all_that_are_allowed(service_process, path, methods):
-    answer = requests.put(service_process.base_url + path, timeout=5)
+    answer = requests.put(service_process.base_url + path, timeout=PATIENCE)
     assert (answer.status_code, answer.headers["Allow"]) == (405, methods)

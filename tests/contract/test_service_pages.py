@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import sqlite3
-import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +18,8 @@ from fastapi import HTTPException, Request
 from markupsafe import escape
 
 from messaging_service.visitors import only_own_forms, only_this_machine
+
+from .patience import PATIENCE, until
 
 API = "/settings/integrations/api"
 ADD = f"{API}/add-client-id"
@@ -35,7 +36,7 @@ EMAIL = {
 
 
 def get(service, path, **how):
-    return requests.get(service.base_url + path, timeout=10, **how)
+    return requests.get(service.base_url + path, timeout=PATIENCE, **how)
 
 
 def page(service, path):
@@ -236,7 +237,7 @@ def test_another_site_changes_nothing_by_admin(service_process, headers):
         ("DELETE", "faults"),
     ):
         address = f"{service_process.base_url}/admin/{path}"
-        answer = requests.request(method, address, headers=headers, timeout=10, json={"by": "1s"})
+        answer = requests.request(method, address, headers=headers, timeout=PATIENCE, json={"by": "1s"})
         assert answer.status_code == 403
     assert service_process.execute(id=campaign, target_by="id", target=[1]).status_code == 200
     assert get(service_process, "/admin/progress", headers=headers).status_code == 200
@@ -416,10 +417,7 @@ def test_messages_are_filtered_by_state_and_counted_alike(service_process):
         "delivered": decided["delivered"] - decided["opened"],
         "failed": decided["sent"] - decided["delivered"],
     }
-    deadline = time.monotonic() + 10
-    while (told := states_told(service_process, campaign)) != expected:
-        assert time.monotonic() < deadline, f"{told}, not {expected}"
-        time.sleep(0.05)
+    until(lambda: states_told(service_process, campaign) == expected)
     for state, count in expected.items():
         shown = page(service_process, f"/campaigns/{campaign}?state={state}&page=1")
         assert len(re.findall(r'href="/messages/\d+"', shown)) == min(count, 50)
