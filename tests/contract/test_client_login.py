@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -124,17 +125,24 @@ def test_the_key_of_another_client_id_is_told(
         source(service_process, mixed, session).token()
 
 
+def end(service: Any, client_id: str, certificate: str) -> None:
+    """Have the service hold a certificate of yesterday of the same key, as if a day had passed."""
+    row = (certificate, (datetime.now(UTC) - timedelta(days=1)).timestamp(), client_id)
+    with closing(sqlite3.connect(service.database.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE client_ids SET key = ?, expires_at = ? WHERE client_id = ?", row)
+
+
 @pytest.mark.rule("3/certificate_expiry", "5.1/x509_request", "7/certificate", side="client")
 def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
     service_start: Any, session: requests.Session, tmp_path: Path
 ) -> None:
     service = service_start()
-    held = certificate_pem("ec-256", datetime.now(UTC) + timedelta(seconds=3))
+    held = certificate_pem("ec-256", datetime.now(UTC) + timedelta(days=1))
     credentials = client_of(service, tmp_path, held=held)
     tokens = source(service, credentials, session)
     client = Client(service.base_url, session, tokens)
     assert isinstance(client.create_campaign(BODY), Accepted)
-    time.sleep(3.2)
+    end(service, credentials.client_id, certificate_pem("ec-256", datetime.now(UTC) - timedelta(days=1)))
     outcome = client.create_campaign(BODY)  # the token is refused, and so is the login for another
     assert isinstance(outcome, NotProcessed)
     assert outcome.permanent
