@@ -59,7 +59,7 @@ def record(service: Any, outcome: Outcome) -> Any:
     assert isinstance(outcome, Accepted), outcome
     (found,) = [
         each
-        for each in service.admin("campaigns?limit=500")["campaigns"]
+        for each in service.admin("campaigns?count=500")["campaigns"]
         if each["id"] == outcome.campaign_id
     ]
     assert not found["warnings"]

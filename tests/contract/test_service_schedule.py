@@ -22,6 +22,7 @@ def people(service_process, tmp_path_factory):
     file = tmp_path_factory.mktemp("people") / "people.csv"
     file.write_text("\n".join([HEADER, *PEOPLE]) + "\n")
     service_process.command("devices", "import", str(file))
+    go_to(service_process, tomorrow(service_process))  # so that no time of day is just now
     return service_process
 
 
