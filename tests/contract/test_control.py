@@ -23,6 +23,7 @@ from sendoff.segments import Segment
 from sendoff.sender import Sender
 
 from . import spring
+from .patience import PATIENCE
 from .spring import KEY, NOW, fault, sent_to, work_at
 
 ledger, service, sender = spring.ledger, spring.service, spring.sender  # fixtures
@@ -35,18 +36,19 @@ def freeze(ledger: Ledger, *, people: int = 60, **fields: Any) -> None:
 
 
 class Announcing:
-    """A client that says when it has made so many requests."""
+    """A client that says when it has made so many requests, and makes the next ones when it is told to go on."""
 
     def __init__(self, client: Client, after: int) -> None:
         self._client = client
         self._left = threading.Semaphore(after)
         self.reached = threading.Event()
+        self.goes_on = threading.Event()
 
     def create_campaign(self, body: bytes) -> Any:
-        outcome = self._client.create_campaign(body)
         if not self._left.acquire(blocking=False):
             self.reached.set()
-        return outcome
+            assert self.goes_on.wait(PATIENCE)
+        return self._client.create_campaign(body)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +87,12 @@ def test_after_a_pause_nothing_more_is_asked_of_the_service_and_it_goes_on_where
 
     with ThreadPoolExecutor(2) as pool:
         working = [pool.submit(worker) for _ in range(2)]
-        assert announcing.reached.wait(60)
+        assert announcing.reached.wait(PATIENCE)
         halt(ledger)
         accepted = service.admin("campaigns")["total"]
+        announcing.goes_on.set()
         for each in working:
-            each.result(60)
+            each.result(PATIENCE)
     asked = service.admin("campaigns")["total"]
     assert asked <= accepted + 2, "beyond what each of two workers was asking at that moment"
     assert ledger.dispatches.states(KEY) == {"accepted": asked, "planned": 60 - asked}
@@ -235,7 +238,7 @@ def test_the_rate_is_that_of_all_workers_together(service: Any, ledger: Ledger, 
     slow = replace(sender, rate=4.0)
     with ThreadPoolExecutor(4) as pool:
         tallies = [pool.submit(work, ledger, KEY, slow, now=now, sleep=sleep) for _ in range(4)]
-        assert sum(each.result(60).accepted for each in tallies) == 12
+        assert sum(each.result(PATIENCE).accepted for each in tallies) == 12
     made.sort()
     assert min(later - earlier for earlier, later in pairwise(made)) >= timedelta(seconds=0.25)
     assert sent_to(service) == EVERYBODY[:12]

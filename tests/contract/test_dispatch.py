@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ from sendoff.postbacks import Addresses
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 from sendoff.wire import FieldNames
+
+from .patience import PATIENCE
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -174,8 +177,10 @@ class LostResponses:
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
-        request = connection.recv(65_536)
-        if b"/oauth/token" not in request:
+        with connection.makefile("rb") as request:
+            line = request.readline()
+            request.read(int(parse_headers(request)["Content-Length"]))
+        if b"/oauth/token" not in line:
             self.requests += 1
             return
         body = self._tokens.encode()
@@ -457,7 +462,7 @@ class Together:
 
     def __init__(self, client: Client, size: int = AT_ONCE) -> None:
         self._client = client
-        self._all_there = threading.Barrier(size, timeout=30)
+        self._all_there = threading.Barrier(size, timeout=PATIENCE)
         self.requests = 0
         self._lock = threading.Lock()
 
@@ -538,7 +543,7 @@ def tokens_of(service: Any) -> int:
         engine.dispose()
 
 
-PATIENCE = NotProcessed("patience", retry_after=3600.0, asks_patience=True)
+LATER = NotProcessed("patience", retry_after=3600.0, asks_patience=True)
 UNREACHABLE = NotProcessed("no connection")
 WRONG = NotProcessed("the token is refused", permanent=True)
 
@@ -547,9 +552,9 @@ WRONG = NotProcessed("the token is refused", permanent=True)
     ("ends", "error", "message"),
     [
         # what a person must see comes first, then what may work later, then what is only too early
-        ((PATIENCE, UNREACHABLE, WRONG), PermanentError, "the token is refused"),
-        ((PATIENCE, UNREACHABLE), RetryableError, "no connection"),
-        ((PATIENCE,), NotYetError, "patience"),
+        ((LATER, UNREACHABLE, WRONG), PermanentError, "the token is refused"),
+        ((LATER, UNREACHABLE), RetryableError, "no connection"),
+        ((LATER,), NotYetError, "patience"),
     ],
 )
 def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_done(
@@ -563,15 +568,23 @@ def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_do
     freeze(ledger, count=40, size=2)
 
     class Failing(Together):
+        """Makes the others wait until the first that fails has told all threads to end."""
+
         def answer(self, number: int, body: bytes) -> Outcome:
-            return ends[number - 1] if number <= len(ends) else super().answer(number, body)
+            if number <= len(ends):
+                return ends[number - 1]
+            assert crew.end.wait(PATIENCE)
+            return super().answer(number, body)
 
     client = Failing(sender.client)
-    with pytest.raises(error, match=message):
-        work(ledger, KEY, at_once(sender, client), now=lambda: NOW, sleep=nobody_waits)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        clearance = Clearance(ledger, KEY)
+        crew = _Crew(ledger, at_once(sender, client), clearance, "w", lambda: NOW, nobody_waits, threads)
+        with pytest.raises(error, match=message):
+            crew.work()
     states = ledger.dispatches.states(KEY)
-    assert states.keys() == {"accepted", "planned"}
-    assert states["accepted"] == client.requests - len(ends)
+    assert client.requests == AT_ONCE
+    assert states == {"accepted": AT_ONCE - len(ends), "planned": 20 - AT_ONCE + len(ends)}
     assert len(targeted(service_process, ledger)) == 2 * states["accepted"]
 
 
