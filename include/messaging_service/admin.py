@@ -92,11 +92,13 @@ def progress(store: Store, now: float) -> dict[str, Any]:
     """Give how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
     waiting, unsent = runs.c.state == "waiting", post_backs.c.state.in_(("due", "taken"))
     with store.read() as connection:
+        # In the order in which one leads to the other: on PostgreSQL each count sees what is committed by then.
         its_runs = {
             "scheduled": _count(connection, waiting, runs.c.due_at > now),
             "due": _count(connection, waiting, runs.c.due_at <= now),
             "done": _count(connection, runs.c.state == "done"),
         }
+        calls = _count(connection, webhook_calls.c.state.in_(("due", "taken")))
         its_post_backs = {
             "due": _count(connection, unsent, post_backs.c.due_at <= now),
             "later": _count(connection, unsent, post_backs.c.due_at > now),
@@ -104,7 +106,6 @@ def progress(store: Store, now: float) -> dict[str, Any]:
             "failed": _count(connection, post_backs.c.state == "failed"),
             "lost": _count(connection, post_backs.c.state == "lost"),
         }
-        calls = _count(connection, webhook_calls.c.state.in_(("due", "taken")))
     quiet = not (calls or its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
     return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs, "webhook_calls": {"due": calls}}
 

@@ -21,6 +21,9 @@ from messaging_service.external import Service
 from messaging_service.names import Names
 from messaging_service.store import Store
 
+# A request that is not read yet when its connection is closed for idleness is lost: only the client may end that.
+_IDLE_SECONDS = 3_600
+
 
 class Protocol(HttpToolsProtocol):
     """Speaks HTTP, and gives the application the connection under a request, so that it can break it."""
@@ -71,6 +74,7 @@ def configure(
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=2,
+        timeout_keep_alive=_IDLE_SECONDS,
     )
 
 

@@ -6,11 +6,12 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import insert, select, text
+from sqlalchemy import event, insert, select, text, update
 
+from messaging_service.admin import progress
 from messaging_service.campaigns import add_run
 from messaging_service.profiles import create_missing_profiles
-from messaging_service.store import Store, campaigns, devices, runs
+from messaging_service.store import Store, campaigns, devices, post_backs, runs, webhook_calls
 
 from .patience import PATIENCE, until
 
@@ -50,6 +51,31 @@ def waits_for_a_lock(store):
     here = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     with store.read() as connection:
         return connection.execute(text(here)).scalar_one() > 0
+
+
+def test_quiet_is_not_said_while_a_webhook_that_was_called_leaves_a_post_back(store):
+    run = {"number": 1, "due_at": 0.0, "state": "done"}
+    call = {"send_id": 1, "request": {}, "state": "taken", "due_at": 0.0}
+    post_back = {"send_id": 1, "kind": "delivery", "body": b"{}", "state": "due", "due_at": 0.0}
+    with store.write() as connection:
+        campaign = connection.execute(
+            insert(campaigns).values(TEMPLATE).returning(campaigns.c.id)
+        ).scalar_one()
+        added = insert(runs).values(**run, campaign_id=campaign).returning(runs.c.id)
+        run_id = connection.execute(added).scalar_one()
+        connection.execute(insert(webhook_calls).values(**call, run_id=run_id))
+    waiting = [True]
+
+    def note(_connection, _cursor, statement, *_):
+        if "webhook_calls" in statement and waiting:  # just before the calls are counted, this one is noted
+            waiting.clear()
+            with store.write() as connection:
+                connection.execute(update(webhook_calls).values(state="done"))
+                connection.execute(insert(post_backs).values(**post_back, run_id=run_id))
+
+    event.listen(store.engine, "before_cursor_execute", note)
+    assert not progress(store, NOW.timestamp())["quiet"]
+    assert not waiting
 
 
 def test_two_executions_at_once_are_runs_of_their_own(store):

@@ -6,6 +6,8 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -210,6 +212,22 @@ def test_an_unknown_name_is_refused_with_the_list(service_command, tmp_path):
 
 def test_the_service_says_that_it_is_well(service_process):
     assert requests.get(f"{service_process.base_url}/healthz", timeout=PATIENCE).json() == {"status": "ok"}
+
+
+def test_a_request_over_a_connection_that_was_idle_is_answered_however_late_it_is_seen(service_start):
+    service = service_start()
+    process = psutil.Process(service.process.pid)
+    with requests.Session() as session, ThreadPoolExecutor(1) as threads:
+        assert session.get(f"{service.base_url}/healthz", timeout=PATIENCE).status_code == 200
+        process.suspend()
+        try:
+            asked = threads.submit(session.get, f"{service.base_url}/healthz", timeout=PATIENCE)
+            time.sleep(
+                6
+            )  # a second longer than the server keeps an idle connection unless it is told otherwise
+        finally:
+            process.resume()
+        assert asked.result().status_code == 200
 
 
 def test_the_command_is_installed_and_helps():
