@@ -34,7 +34,7 @@ from sendoff.postbacks import Addresses
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hook import SendoffHook
 
-from .patience import PATIENCE, answers, reserved_port, until
+from .patience import PATIENCE, answers, until
 
 BIN = Path(sys.executable).parent
 KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"
@@ -124,14 +124,7 @@ class Planted:
 
 @pytest.fixture
 def planted(
-    house: Any, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Planted]:
-    with reserved_port() as port:
-        yield from _plant(house, postgres_url, tmp_path, monkeypatch, port)
-
-
-def _plant(
-    house: Any, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: int
+    house: Any, postgres_url: str, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Planted]:
     people = [d for d in house.devices if house.platforms[d % len(house.platforms)] == "chrome"][:20]
     mails = {device: f"planted-{device}@example.com" for device in people}
@@ -151,7 +144,7 @@ def _plant(
     host, conn = house.service, {"conn_type": "sendoff"}
     secret = {"login": by_secret["client_id"], "password": by_secret["client_secret"]}
     ledger_url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    public_url = f"http://127.0.0.1:{port}"
+    public_url = f"http://127.0.0.1:{free_port}"
     connections = {
         "by_key": {**conn, "host": host, "login": by_key["client_id"], "extra": extra},
         "by_secret": {**conn, "host": host, **secret},
@@ -187,7 +180,7 @@ def _plant(
     }
     template = _make_template(house.service, by_secret)
     output = tmp_path / "receiver.log"
-    with _receiver(ledger_url, public_url, port, output) as receiver:
+    with _receiver(ledger_url, public_url, free_port, output) as receiver:
         yield Planted(tmp_path, ledger_url, receiver, output, public_url, template, canaries)
 
 

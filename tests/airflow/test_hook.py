@@ -22,7 +22,7 @@ from sendoff.postbacks import Addresses
 from sendoff_airflow.failures import TryAgainError
 from sendoff_airflow.hook import SendoffHook, rate_of
 
-from .patience import PATIENCE, reserved_port, until
+from .patience import PATIENCE, until
 
 SECRET = "open-sesame-client-secret"
 APP_TOKEN = "open-sesame-app-token"
@@ -386,11 +386,10 @@ def test_a_port_and_a_missing_scheme_are_understood(connect: Callable[..., Sendo
     assert connect(host="https://api.example.com/eu/").fields.base_url == "https://api.example.com/eu"
 
 
-def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffHook]) -> None:
-    with reserved_port() as port:
-        works, message = connect(host=f"http://127.0.0.1:{port}").test_connection()
+def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffHook], free_port: int) -> None:
+    works, message = connect(host=f"http://127.0.0.1:{free_port}").test_connection()
     assert works is False
-    assert f"127.0.0.1:{port}" in message
+    assert f"127.0.0.1:{free_port}" in message
     assert "check the base URL, the proxy and the CA bundle" in message
 
 
