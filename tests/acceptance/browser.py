@@ -60,7 +60,9 @@ def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
     with playwright.sync_playwright() as driver:
         # Without its sandbox where it would not start in one; it sees nothing but servers of this machine.
-        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET)
+        started = driver.chromium.launch(
+            executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET, timeout=PATIENCE
+        )
         yield started
         started.close()
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,9 +20,11 @@ import pytest
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.ledger import Ledger
 
+from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-LONGEST = 180  # seconds, of one command
+LONGEST = 600  # seconds, of one command
 PORTS = ("8025", "8080", "8090")  # those that the pages name
 
 
@@ -39,7 +40,11 @@ class Terminal:
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=folder,
-            env={**environment(folder), **settings},
+            env={
+                **environment(folder),
+                **{f"PORT_{name}": port for name, port in self._ports.items()},
+                **settings,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -120,9 +125,14 @@ SHIM = """#!/bin/bash
 case "$*" in
   "metrics --every"*) timeout 5 {program} "$@" || [ $? = 124 ];;
   serve*|receiver*)
+    case "$*" in  # a port that is not named is the one of the pages
+      *--port*) ;;
+      serve*) set -- "$@" --port "$PORT_8025";;
+      *) set -- "$@" --port "$PORT_8090";;
+    esac
     log=$(mktemp "$(dirname "$0")/log.XXXXXX")
     {program} "$@" > "$log" 2>&1 &
-    for _ in $(seq 150); do
+    for _ in $(seq 1200); do
         if grep -qiE '"listening"|is available' "$log"; then head -1 "$log"; exit 0; fi
         if ! kill -0 $! 2> /dev/null; then cat "$log"; exit 1; fi
         sleep 0.1
@@ -177,16 +187,8 @@ def terminal(clone: Path, tmp_path: Path) -> Iterator[Callable[[dict[str, str]],
         def give(settings: dict[str, str]) -> Terminal:
             if not opened:
                 folder = shutil.copytree(clone, tmp_path / "sendoff", symlinks=True)
-                opened.append(stack.enter_context(Terminal(folder, _free_ports(), settings)))
+                ports = dict(zip(PORTS, reserve_ports(len(PORTS)), strict=True))
+                opened.append(stack.enter_context(Terminal(folder, ports, settings)))
             return opened[0]
 
         yield give
-
-
-def _free_ports() -> dict[str, int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
-    try:
-        return {name: each.getsockname()[1] for name, each in zip(PORTS, sockets, strict=True)}
-    finally:
-        for each in sockets:
-            each.close()
