@@ -42,9 +42,13 @@ def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_progress_in_a_file_is_a_line_now_and_then_and_not_one_for_each_step() -> None:
-    written = StringIO()
-    with Screen(Console(file=written)) as screen:
+    written, seconds = StringIO(), 0.0
+    with Screen(Console(file=written), clock=lambda: seconds) as screen:
         for step in range(50):
             screen.doing(f"step {step}")
+            seconds += 0.125
         screen.done("steps", "fifty")
-    assert written.getvalue() == "  ... step 0\nsteps      fifty\n"
+        screen.done("rest", "nothing")
+    assert (
+        written.getvalue() == "  ... step 0\n  ... step 40\nsteps      fifty  [6.2 s]\nrest       nothing\n"
+    )

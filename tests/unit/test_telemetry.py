@@ -20,6 +20,7 @@ SDK = (
 
 def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    surroundings |= {"OTEL_EXPORTER_OTLP_TIMEOUT": "120"}  # seconds
     line = [sys.executable, "-c", code]
     ended = subprocess.run(line, env=surroundings | variables, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

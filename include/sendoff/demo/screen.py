@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,11 +17,12 @@ _WORTH_TELLING = 0.1  # seconds
 class Screen:
     """Standard output: a terminal, where progress is one moving line, or a file, where it is a line now and then."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(highlight=False)
+        self._clock = clock
         self._status: Status | None = None
-        self._began = time.monotonic()
-        self._said = ("", 0.0)
+        self._began = clock()
+        self._said = ("", float("-inf"))
 
     def __enter__(self) -> Self:
         return self
@@ -36,14 +38,15 @@ class Screen:
             self._status = self._status or self._console.status("")
             self._status.update(text)
             self._status.start()
-        elif text != self._said[0] and time.monotonic() - self._said[1] >= _EVERY:
-            self._said = (text, time.monotonic())
+        elif text != self._said[0] and self._clock() - self._said[1] >= _EVERY:
+            self._said = (text, self._clock())
             self._line(f"  ... {text}")
 
     def done(self, title: str, text: str) -> None:
         """Say what came of it, and how long it took since the last line of this kind."""
         self._still()
-        took, self._began = time.monotonic() - self._began, time.monotonic()
+        now = self._clock()
+        took, self._began = now - self._began, now
         self._line(f"{title:<10} {text}  [{took:.1f} s]" if took >= _WORTH_TELLING else f"{title:<10} {text}")
 
     def say(self, text: str) -> None:
