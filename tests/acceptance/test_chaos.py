@@ -66,7 +66,8 @@ def test_the_same_counting_finds_a_protocol_that_is_wrong(protocol: str, shows: 
 
 def test_a_wrong_protocol_makes_the_command_fail() -> None:
     line = [sys.executable, "-c", _WRONG]
-    assert subprocess.run(line, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=1200, check=False).returncode == 1
+    done = subprocess.run(line, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=1200, check=False)
+    assert done.returncode == 1
 
 
 _WRONG = """
