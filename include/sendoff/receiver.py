@@ -175,8 +175,8 @@ def serve(
     )
     try:
         server.serve(target_loader=partial(_in_worker, make_app, settings), wrap_loader=False)
-    except SystemExit:  # a worker that was told as well, and stopped before its parent heard of it, counts as failed
-        if not server.interrupt_signal:
+    except SystemExit:
+        if not server.interrupt_signal:  # else a worker was only faster than its parent
             raise
 
 
