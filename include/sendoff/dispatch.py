@@ -107,8 +107,8 @@ def work(
         try:
             return crew.work()
         except BaseException:  # also a signal: this thread makes no request, so none is cut off by it
-            crew.end.set()
-            raise  # when the threads are done
+            crew.finish()
+            raise
 
 
 @dataclass(slots=True)
@@ -125,6 +125,8 @@ class _Crew:
     _done: Counter[str] = field(default_factory=Counter)
     _counting: threading.Lock = field(default_factory=threading.Lock)
     end: threading.Event = field(default_factory=threading.Event)
+    _at_work: int = 0
+    _leaving: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def key(self) -> str:
@@ -143,6 +145,16 @@ class _Crew:
                 waited += self._wait_for_slot(early, waited)
         return Tally(**self._done)
 
+    def finish(self) -> None:
+        """Begin no further request, and wait until those under way are recorded.
+
+        An executor joins the threads that it has noted, and it notes one after its start: an interruption may come in
+        between, when that thread works already.
+        """
+        self.end.set()
+        with self._leaving:
+            self._leaving.wait_for(lambda: self._at_work == 0)
+
     def _round(self) -> None:
         """Let threads send until none of them can claim anything."""
         planned = self.ledger.dispatches.states(self.key).get("planned", 0)
@@ -154,6 +166,8 @@ class _Crew:
 
     def _send(self, worker: str) -> None:
         """Send one dispatch after the other, as long as there is one to claim and nobody says to end."""
+        with self._leaving:  # before it is looked whether it is time to end
+            self._at_work += 1
         try:
             claim = self._claim(worker)
             while claim is not None:
@@ -161,6 +175,10 @@ class _Crew:
         except BaseException:
             self.end.set()
             raise
+        finally:
+            with self._leaving:
+                self._at_work -= 1
+                self._leaving.notify_all()
 
     def _claim(self, worker: str) -> Claim | None:
         waited, is_second = 0.0, False
