@@ -6,7 +6,6 @@ import gzip
 import io
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -22,6 +21,8 @@ import pytest
 import yaml
 from sqlalchemy import Engine, create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
+
+from .ports import reserved_port
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in its background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -90,18 +91,6 @@ def free_port() -> Iterator[int]:
     """A port of the loopback address that is this test's alone: what it starts may listen there, or nobody does."""
     with reserved_port() as port:
         yield port
-
-
-@contextmanager
-def reserved_port() -> Iterator[int]:
-    """Hold a port of the loopback address, so that the system gives it to nobody; a server that is told it may listen.
-
-    Until one does, connections are refused.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

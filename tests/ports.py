@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-_RANGE = range(
-    20_000, 32_000
-)  # below those from which the system serves connections, and whoever asks for any port
+_RANGE = range(20_000, 32_000)  # the system gives none of these to whoever asks for any port
 _marks: list[socket.socket] = []
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Hold a port of the loopback address: the system gives it to nobody, and a server that is told of it may listen.
+
+    Until one does, connections are refused.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
 
 
 def reserve_ports(count: int = 1) -> list[int]:

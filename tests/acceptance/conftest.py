@@ -25,7 +25,7 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.tables import post_backs
 from sendoff.postbacks import Addresses
 
-from ..ports import is_free  # noqa: TID252  # pytest gives tests no other name
+from ..ports import is_free
 from .browser import browser  # noqa: F401  # a fixture of every module here
 
 SECRET = "planted-secret-" + "s" * 32

@@ -31,7 +31,7 @@ from sendoff.demo.workspace import Workspace
 from sendoff.ledger import Ledger
 from sendoff.ledger.tables import attempts, dispatches
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..ports import reserve_ports
 
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 NAME = "one_period"

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SENDOFF = str(Path(sys.executable).with_name("sendoff"))

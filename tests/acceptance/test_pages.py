@@ -21,8 +21,8 @@ from sendoff.control import reject
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
-from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send  # noqa: TID252
+from ..ports import reserve_ports
+from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send
 from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
 
 PATH = "/air"

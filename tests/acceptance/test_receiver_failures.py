@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..ports import reserve_ports
 
 Receiving = Callable[..., AbstractContextManager[Any]]
 Stored = Callable[[str], list[tuple[int, int, int]]]

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..ports import reserve_ports
 
 Receiving = Callable[..., AbstractContextManager[Any]]
 STORED = re.compile(r"^sendoff_post_backs_total(?:{[^}]*})? ([\d.e+]+)$", re.MULTILINE)

@@ -23,7 +23,8 @@ import requests
 
 from sendoff.ledger import Ledger
 
-from .patience import PATIENCE, answers, reserved_port, until
+from ..patience import PATIENCE, answers, until
+from ..ports import reserved_port
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

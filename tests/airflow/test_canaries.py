@@ -34,7 +34,7 @@ from sendoff.postbacks import Addresses
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hook import SendoffHook
 
-from .patience import PATIENCE, answers, until
+from ..patience import PATIENCE, answers, until
 
 BIN = Path(sys.executable).parent
 KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"

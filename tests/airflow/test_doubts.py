@@ -26,7 +26,7 @@ from sendoff_airflow.dags import doubts_dag
 from sendoff_airflow.doubts import ResolveDoubtsOperator
 from sendoff_airflow.stores import warehouse
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 SEND_AGAIN, WRITE_OFF, LEAVE = "Send again", "Write off", "Leave in doubt"
 NOBODYS = "no answer"

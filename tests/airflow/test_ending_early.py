@@ -17,7 +17,7 @@ from sendoff_airflow.failures import TryAgainError
 from sendoff_airflow.operators import CreateCampaignOperator
 from sendoff_airflow.stores import warehouse
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 SECONDS = 3.0  # for which the service thinks about each request
 

@@ -22,7 +22,7 @@ from sendoff.postbacks import Addresses
 from sendoff_airflow.failures import TryAgainError
 from sendoff_airflow.hook import SendoffHook, rate_of
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 SECRET = "open-sesame-client-secret"
 APP_TOKEN = "open-sesame-app-token"

@@ -25,7 +25,7 @@ from sendoff_airflow.hook import SendoffHook
 from sendoff_airflow.operators import BuildAudienceOperator
 from sendoff_airflow.stores import ReceiverHook
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 
 @pytest.mark.promise("honest/truth")

@@ -17,7 +17,7 @@ from sendoff.ledger import Ledger
 from sendoff.reconcile import reconcile
 from sendoff_airflow.reports import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
-from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign  # noqa: TID252  # tests have no other name
+from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign
 
 FIRST = 7_340_000_001
 

@@ -15,7 +15,7 @@ from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff_airflow.dags import reconcile_dag
 
-from ..scene import sent  # noqa: TID252  # tests have no other name
+from ..scene import sent
 
 KEY = "0123456789abcdef" * 2
 DAY = datetime(2026, 3, 2, tzinfo=UTC)

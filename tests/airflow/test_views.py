@@ -47,8 +47,8 @@ from sendoff_airflow.views.flow import Line, Sum
 from sendoff_airflow.views.launches import LAUNCHES_AT_ONCE
 from sendoff_airflow.views.waiting import DOUBTS_AT_FIRST, DOUBTS_AT_ONCE
 
-from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send  # noqa: TID252  # pytest gives tests no other name
-from .patience import PATIENCE
+from ..patience import PATIENCE
+from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"

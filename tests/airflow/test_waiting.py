@@ -33,7 +33,7 @@ from sendoff.segments import Segment
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)

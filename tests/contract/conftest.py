@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from messaging_service.cli import main
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")

@@ -20,8 +20,8 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 from sendoff.sender import Sender
 
-from ..conftest import reserved_port  # noqa: TID252  # pytest gives tests no other name
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
+from ..ports import reserved_port
 
 SECRET = "s" * 32
 SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]

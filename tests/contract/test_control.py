@@ -22,8 +22,8 @@ from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 
+from ..patience import PATIENCE
 from . import spring
-from .patience import PATIENCE
 from .spring import KEY, NOW, fault, sent_to, work_at
 
 ledger, service, sender = spring.ledger, spring.service, spring.sender  # fixtures

@@ -47,7 +47,7 @@ from sendoff.segments import Segment
 from sendoff.sender import Sender
 from sendoff.wire import FieldNames
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

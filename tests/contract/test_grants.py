@@ -34,7 +34,7 @@ from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 from sendoff.sender import Sender
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"

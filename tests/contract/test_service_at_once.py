@@ -13,7 +13,7 @@ from messaging_service.campaigns import add_run
 from messaging_service.profiles import create_missing_profiles
 from messaging_service.store import Store, campaigns, devices, post_backs, runs, webhook_calls
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TEMPLATE = {"title": "t", "trigger": 3, "send_type": 2, "content": b"{}", "warnings": [], "created_at": 0.0}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import requests
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 CREATE = "/api/external/create/campaign"
 PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}

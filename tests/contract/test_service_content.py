@@ -10,7 +10,7 @@ import pytest
 
 from messaging_service.webhooks import NOT_CALLED
 
-from .patience import until
+from ..patience import until
 
 PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}
 EMAIL = {

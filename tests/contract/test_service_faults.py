@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 import requests
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 CREATE = "/api/external/create/campaign"
 TOKEN = "/api/oauth/token"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 CREATE = "/api/external/create/campaign"
 EXECUTE = "/api/external/execute/campaign"

@@ -19,7 +19,7 @@ from markupsafe import escape
 
 from messaging_service.visitors import only_own_forms, only_this_machine
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 API = "/settings/integrations/api"
 ADD = f"{API}/add-client-id"

@@ -24,7 +24,7 @@ from messaging_service.clock import Clock
 from messaging_service.postbacks import NOT_SENT, Retry, Sender
 from messaging_service.store import Store, campaigns, post_backs, runs
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 main_command = get_command(main)
 INBOX = 6

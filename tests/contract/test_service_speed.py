@@ -12,7 +12,7 @@ import psutil
 import pytest
 import requests
 
-from .patience import PATIENCE
+from ..patience import PATIENCE
 
 CREATE = "/api/external/create/campaign"
 BODY = {"title": "t", "push_text": "x", "web_push": 1}

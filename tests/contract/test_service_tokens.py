@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from jwt.utils import base64url_encode, der_to_raw_signature
 
+from ..patience import PATIENCE
 from .algorithms import KEYS, SHORTEST
-from .patience import PATIENCE
 
 PATH = "/api/oauth/token"
 CREATE = "/api/external/create/campaign"

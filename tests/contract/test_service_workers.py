@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from .patience import PATIENCE, until
+from ..patience import PATIENCE, until
 
 CREATE = "/api/external/create/campaign"
 TOKEN = "/api/oauth/token"

@@ -20,7 +20,7 @@ import pytest
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.ledger import Ledger
 
-from ..ports import reserve_ports  # noqa: TID252  # pytest gives tests no other name
+from ..ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

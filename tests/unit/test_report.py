@@ -15,7 +15,7 @@ from sendoff.figures import VERDICTS, Figures, share
 from sendoff.picture import points_of
 from sendoff.report import as_json, as_picture, as_table, as_text
 
-from ..sample_report import START, WHOLE  # noqa: TID252  # tests have no other name
+from ..sample_report import START, WHOLE
 
 
 def figures(**changes: Any) -> Figures:

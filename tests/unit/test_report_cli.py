@@ -17,7 +17,7 @@ from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
 from sendoff.ledger import Ledger
 
-from ..blue_and_red import KEY, launch, open_shop, write_campaign  # noqa: TID252  # tests have no other name
+from ..blue_and_red import KEY, launch, open_shop, write_campaign
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

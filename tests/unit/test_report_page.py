@@ -21,8 +21,8 @@ from sendoff.errors import SettingsError
 from sendoff.figures import VERDICTS, Figures
 from sendoff.report_page import MEANINGS, as_html, write_html
 
-from ..sample_report import START  # noqa: TID252  # tests have no other name
-from ..sample_report import WHOLE as SAMPLE  # noqa: TID252
+from ..sample_report import START
+from ..sample_report import WHOLE as SAMPLE
 
 WHOLE = replace(
     SAMPLE,

@@ -20,7 +20,7 @@ from sendoff.postbacks import PostBack
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 
-from ..scene import sent  # noqa: TID252  # tests have no other name
+from ..scene import sent
 
 if TYPE_CHECKING:
     from tests.conftest import Command

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import requests
+
 PATIENCE = 180.0
 """Seconds for what must happen some time, far beyond what it takes; no test passes because they are over."""
 
@@ -15,3 +17,11 @@ def until(is_so: Callable[[], object]) -> None:
     while not is_so():
         assert time.monotonic() < deadline, f"not so after {PATIENCE:g} seconds"
         time.sleep(0.02)
+
+
+def answers(address: str) -> bool:
+    """Say whether something answers well at an address."""
+    try:
+        return requests.get(address, timeout=PATIENCE).ok
+    except requests.RequestException:
+        return False
