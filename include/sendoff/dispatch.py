@@ -122,11 +122,10 @@ class _Crew:
     now: Callable[[], datetime]
     sleep: Callable[[float], None] | None
     threads: ThreadPoolExecutor
-    _done: Counter[str] = field(default_factory=Counter)
-    _counting: threading.Lock = field(default_factory=threading.Lock)
     end: threading.Event = field(default_factory=threading.Event)
+    _done: Counter[str] = field(default_factory=Counter)
     _at_work: int = 0
-    _leaving: threading.Condition = field(default_factory=threading.Condition)
+    _counting: threading.Condition = field(default_factory=threading.Condition)
 
     @property
     def key(self) -> str:
@@ -152,8 +151,8 @@ class _Crew:
         between, when that thread works already.
         """
         self.end.set()
-        with self._leaving:
-            self._leaving.wait_for(lambda: self._at_work == 0)
+        with self._counting:
+            self._counting.wait_for(lambda: self._at_work == 0)
 
     def _round(self) -> None:
         """Let threads send until none of them can claim anything."""
@@ -166,7 +165,7 @@ class _Crew:
 
     def _send(self, worker: str) -> None:
         """Send one dispatch after the other, as long as there is one to claim and nobody says to end."""
-        with self._leaving:  # before it is looked whether it is time to end
+        with self._counting:  # before it is looked whether it is time to end
             self._at_work += 1
         try:
             claim = self._claim(worker)
@@ -176,9 +175,9 @@ class _Crew:
             self.end.set()
             raise
         finally:
-            with self._leaving:
+            with self._counting:
                 self._at_work -= 1
-                self._leaving.notify_all()
+                self._counting.notify_all()
 
     def _claim(self, worker: str) -> Claim | None:
         waited, is_second = 0.0, False
