@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # the tests use every core by themselves
-.PHONY: help setup demo test check lint types unit contract airflow acceptance docs reference conformance audit chaos bench soak simulate clean
+.PHONY: help setup demo test check lint types quick unit contract airflow acceptance docs reference conformance audit chaos bench soak simulate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,9 +24,9 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: check contract airflow docs acceptance audit ## Everything that must pass
+test: lint types unit contract airflow docs acceptance audit ## Everything that must pass
 
-check: lint types unit ## What a developer runs all day
+check: lint types quick ## What a developer runs all day
 
 lint: $(READY) ## Style
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -37,6 +37,10 @@ types: $(READY) ## Types, strictly
 unit contract airflow acceptance: $(READY)
 	@echo "== tests/$@"
 	@$(BIN)/pytest -q -n auto --dist loadfile tests/$@
+
+quick: $(READY) ## The tests of tests/unit that need no PostgreSQL
+	@echo "== tests/unit, without PostgreSQL"
+	@$(BIN)/pytest -q -n auto --dist loadfile -k "not postgres" tests/unit
 
 unit:       ## Tests that need no other process
 contract:   ## Tests against the local service
