@@ -101,7 +101,7 @@ def test_constraints_hold_names_and_versions_only() -> None:
     ("rule", "line"),
     [
         (ONE_MACHINE, 'open("/home/ann/data.csv")'),
-        (ONE_MACHINE, "see /work/notes.md"),
+        (ONE_MACHINE, "see /Users/ann/notes.md"),
         (REGISTRY, "--extra-index-url https://example.com/simple"),
         (SQL, "SELECT device_id\nFROM devices"),
     ],

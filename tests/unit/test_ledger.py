@@ -385,9 +385,9 @@ def test_a_ledger_without_tables_says_how_to_make_them(tmp_path: Path) -> None:
         Ledger(f"sqlite:///{tmp_path / 'new.db'}").launches.find(KEY)
 
 
-def test_an_unreachable_ledger_is_retryable(deaf_port: int) -> None:
+def test_an_unreachable_ledger_is_retryable(free_port: int) -> None:
     with pytest.raises(LedgerUnavailableError):
-        Ledger(f"postgresql+psycopg://nobody@127.0.0.1:{deaf_port}/none").ping()
+        Ledger(f"postgresql+psycopg://nobody@127.0.0.1:{free_port}/none").ping()
 
 
 @pytest.mark.parametrize("url", ["nonsense", "oracle+nothing://x"])

@@ -351,11 +351,11 @@ def test_a_warehouse_that_cannot_be_reached_is_told_without_the_password(url: st
 
 @pytest.mark.parametrize("through", ["adbc", "sqlalchemy"])
 def test_where_nothing_answers_it_may_be_tried_again(
-    through: str, deaf_port: int, monkeypatch: pytest.MonkeyPatch
+    through: str, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if through == "sqlalchemy":
         monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
-    url = f"postgresql://ann:pa55word@127.0.0.1:{deaf_port}/none"
+    url = f"postgresql://ann:pa55word@127.0.0.1:{free_port}/none"
     with pytest.raises(WarehouseUnavailableError, match="Connection refused") as caught:
         rows(url, "SELECT 1 AS n")
     assert "pa55word" not in "".join(traceback.format_exception(caught.value))

@@ -173,9 +173,9 @@ class locked:  # noqa: N801  # reads as what it does
         self._connection.rollback()
 
 
-def test_where_nothing_answers_it_may_be_tried_again(deaf_port: int) -> None:
+def test_where_nothing_answers_it_may_be_tried_again(free_port: int) -> None:
     with pytest.raises(WarehouseUnavailableError):
-        audience(f"postgresql://ann@127.0.0.1:{deaf_port}/none", NUMBERS, 2)
+        audience(f"postgresql://ann@127.0.0.1:{free_port}/none", NUMBERS, 2)
 
 
 def test_without_a_shared_snapshot_all_is_read_as_one_part(devices: str, tmp_path: Path) -> None:

@@ -328,10 +328,10 @@ def test_patience_is_as_long_as_the_service_says(
     assert error.value.retry_after == seconds
 
 
-def test_what_was_not_sent_is_unreachable(session: requests.Session, deaf_port: int) -> None:
+def test_what_was_not_sent_is_unreachable(session: requests.Session, free_port: int) -> None:
     credentials = ClientSecret("client-1", SECRET)
     with pytest.raises(UnreachableError, match=r"no connection to 127.0.0.1:\d+ was accepted"):
-        TokenSource(credentials, f"http://127.0.0.1:{deaf_port}", session).token()
+        TokenSource(credentials, f"http://127.0.0.1:{free_port}", session).token()
     with pytest.raises(UnreachableError, match=r"the host nowhere.invalid is not known"):
         TokenSource(credentials, "http://nowhere.invalid", session).token()
 

@@ -248,10 +248,10 @@ def test_threads_that_are_all_answered_with_401_share_one_new_token(script: Any,
 
 
 def test_a_refused_connection_is_not_processed(
-    script: Any, session: requests.Session, deaf_port: int
+    script: Any, session: requests.Session, free_port: int
 ) -> None:
-    client = client_at(f"http://127.0.0.1:{deaf_port}", session, tokens_at=script.url)
-    assert outcome(script, client) == NotProcessed(f"no connection to 127.0.0.1:{deaf_port} was accepted")
+    client = client_at(f"http://127.0.0.1:{free_port}", session, tokens_at=script.url)
+    assert outcome(script, client) == NotProcessed(f"no connection to 127.0.0.1:{free_port} was accepted")
 
 
 def test_an_unknown_host_is_not_processed(script: Any, session: requests.Session) -> None:
@@ -296,12 +296,12 @@ def test_an_untrusted_certificate_is_not_processed(
 
 
 def test_a_proxy_that_is_not_there_is_not_processed(
-    script: Any, session: requests.Session, deaf_port: int
+    script: Any, session: requests.Session, free_port: int
 ) -> None:
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     with requests.Session() as proxied:
         proxied.trust_env = False
-        proxied.proxies = {"http": f"http://127.0.0.1:{deaf_port}"}
+        proxied.proxies = {"http": f"http://127.0.0.1:{free_port}"}
         client = Client("http://api.example.com", proxied, tokens)
         assert outcome(script, client) == NotProcessed("no connection to api.example.com was accepted")
 
