@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ..patience import PATIENCE
 from ..ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SENDOFF = str(Path(sys.executable).with_name("sendoff"))
 LONGEST = 900  # seconds of a whole demo, on a machine that does other things as well
-PATIENCE = 120  # seconds, for whatever must happen some time
 VERDICTS = ("delivered", "engaged", "missing", "unknowable", "in_doubt", "not_sent")
 
 

@@ -31,13 +31,13 @@ import sqlalchemy as sa
 from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 
+from ..patience import PATIENCE
 from ..ports import reserve_ports
 
 Receiving = Callable[..., AbstractContextManager[Any]]
 Stored = Callable[[str], list[tuple[int, int, int]]]
 
 HERE = Path(__file__).parent
-PATIENCE = 120  # seconds, for whatever must happen some time
 LOUD = (sys.executable, str(HERE / "loud_receiver.py"), "receiver")
 URL = "https://events.example.com"
 OLD, NEW = "planted-secret-" + "o" * 32, "planted-secret-" + "n" * 32

@@ -41,6 +41,8 @@ from sendoff.cli import app
 from sendoff.errors import SendoffError
 from sendoff.query import Query
 
+from ..patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 # Pages that go on where the first of them ends: they are one session.
 TUTORIAL = [
@@ -60,7 +62,6 @@ PAGES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("doc
 PAGES = [path for path in PAGES if "reference" not in path.parts]
 CAMPAIGN = {"title": "A title", "message": {"text": "Hello"}, "channels": {"android_push": None}}
 PERIOD = {"period_start": datetime(2026, 3, 1, tzinfo=UTC), "period_end": datetime(2026, 3, 2, tzinfo=UTC)}
-PATIENCE = 180.0  # seconds, for what is true after a while
 MOST_NOT_RUN = 12  # blocks, of all pages
 PROGRAMS = {
     "sendoff": typer.main.get_command(app),

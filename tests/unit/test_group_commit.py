@@ -20,9 +20,10 @@ from sendoff.ledger.tables import post_backs, receivers
 from sendoff.postbacks import PostBack
 from sendoff.wire import PostBackBody
 
+from ..patience import PATIENCE
+
 KEY = "0123456789abcdef" * 2
 NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
-PATIENCE = 60.0  # seconds for what must only happen some time
 
 
 def post_back(device: int, user_id: str | None = None) -> PostBack:

@@ -20,6 +20,8 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
 from sendoff.receiver import create_app
 
+from ..patience import PATIENCE
+
 URL = "https://events.example.com"
 SECRET = "n" * 32
 KEY = "0123456789abcdef" * 2
@@ -28,7 +30,6 @@ PATH = ADDRESSES.sign("delivery", KEY).removeprefix(URL)
 BODY = b'{"time": 1772355600, "device": {"id": 5}, "campaign": {"id": 7}}'
 LATER = b'{"time": 1772355660, "device": {"id": 6}, "campaign": {"id": 7}}'
 NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
-PATIENCE = 60.0  # seconds for what must only happen some time
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import psycopg
 import sqlalchemy as sa
+
+from ..patience import until
 
 ASK = """
 import sys
@@ -24,15 +25,14 @@ def test_a_query_ends_with_the_process_that_asked_it(postgres_url: str) -> None:
     with psycopg.connect(uri, autocommit=True) as watcher:
         asking = subprocess.Popen([sys.executable, "-c", ASK, postgres_url, QUERY])
         try:
-            _wait_for(watcher, 1)
+            until(lambda: running(watcher) == 1)
         finally:
             asking.kill()
             asking.wait()
-        _wait_for(watcher, 0)
+        until(lambda: running(watcher) == 0)
 
 
-def _wait_for(watcher: psycopg.Connection[tuple[int]], running: int) -> None:
-    until = time.monotonic() + 60
-    while (row := watcher.execute(RUNNING).fetchone()) != (running,):
-        assert time.monotonic() < until, f"{row} queries are running"
-        time.sleep(0.1)
+def running(watcher: psycopg.Connection[tuple[int]]) -> int:
+    row = watcher.execute(RUNNING).fetchone()
+    assert row is not None
+    return row[0]
