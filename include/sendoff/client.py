@@ -171,7 +171,7 @@ def _judged_by_reply(answer: Answer) -> Outcome:
     if reply.success:
         return Accepted(answer.status, reply.campaign_id)
     if reply.code < 400:
-        return Refused(answer.status, _message(reply))
+        return Refused(answer.status, _redacted(reply))
     return _judged_by_status(reply.code, answer)
 
 
@@ -186,8 +186,13 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
         return InDoubt(f"HTTP {status}")
     if answer.location:
         return Refused(status, f"the service has moved to {answer.location}; correct the base URL")
+    return Refused(status, message_of(answer))
+
+
+def message_of(answer: Answer) -> str:
+    """Return the service's own message in an answer, redacted; an empty text if the answer cannot be read."""
     reply = _reply(answer)
-    return Refused(status, _message(reply) if reply else "")
+    return _redacted(reply) if reply else ""
 
 
 def _reply(answer: Answer) -> Reply | None:
@@ -197,5 +202,5 @@ def _reply(answer: Answer) -> Reply | None:
         return None
 
 
-def _message(reply: Reply) -> str:
+def _redacted(reply: Reply) -> str:
     return excerpt("; ".join(filter(None, (reply.message, *reply.errors))))

@@ -11,7 +11,7 @@ from airflow.providers.http.hooks.http import HttpHook
 from requests.adapters import HTTPAdapter
 
 from sendoff.auth import TokenSource, token_source_for
-from sendoff.client import Client
+from sendoff.client import Client, message_of
 from sendoff.errors import (
     AmbiguousError,
     RateLimitedError,
@@ -23,7 +23,7 @@ from sendoff.errors import (
 )
 from sendoff.postbacks import Addresses
 from sendoff.sender import MOST_AT_ONCE, Sender
-from sendoff.transport import Bearer, patience
+from sendoff.transport import Answer, Bearer, patience
 from sendoff_airflow import SERVICE
 from sendoff_airflow.failures import explained
 from sendoff_airflow.fields import ServiceFields
@@ -34,8 +34,9 @@ class SendoffHook(HttpHook):
     """Give a client of the messaging service, made from a connection of type ``sendoff``.
 
     Unlike HttpHook it never turns an extra into a request header, nor login and password into basic authentication;
-    it always has a time-out, follows no redirect, repeats no request, and keeps the bodies of errors out of the
-    log. The connection is looked up once, and one session serves all requests of the hook.
+    it always has a time-out, follows no redirect, and repeats no request but one that was answered with a 401. Of the
+    body of an error it shows only the service's message, redacted. The connection is looked up once, and one session
+    serves all requests of the hook.
     """
 
     conn_name_attr = "sendoff_conn_id"
@@ -111,38 +112,50 @@ class SendoffHook(HttpHook):
         data: dict[str, Any] | str | bytes | None = None,
         headers: dict[str, Any] | None = None,
         extra_options: dict[str, Any] | None = None,  # noqa: ARG002  # nothing of the transport is the caller's
+        *,
+        json: Any = None,
         **request_kwargs: Any,
     ) -> requests.Response:
-        """Make one request of your own, with a token, and give its answer; :meth:`client` is for campaigns.
+        """Make one request of your own with a token, and return its answer; use :meth:`client` for campaigns.
 
-        It is sent once. What the service refused, or may have done without saying so, fails the task at once;
-        only what certainly was not sent may be retried.
+        Pass the body as ``json``: the External API takes JSON only (sections 4.2 and 4.3). It is sent with the
+        content type ``application/json``. ``data`` is sent as it is, and a mapping in ``data`` as a form.
+
+        A 401 is answered with one new token and one retry (section 5.3), because it precedes any processing. What the
+        service refused, or may have processed without an answer, fails the task at once. Airflow's retries repeat only
+        what was certainly not processed, such as a request that was answered with a 429. The error shows the service's
+        message, redacted.
         """
         url = f"{self.fields.base_url}/{(endpoint or '').lstrip('/')}"
-        transport = {
-            "auth": Bearer(self.tokens().token()),
-            "timeout": self.fields.timeout,
-            "allow_redirects": False,
-        }
+        request = {**request_kwargs, "data": data, "json": json, "headers": headers}
+        tokens = self.tokens()
+        token = tokens.token()
+        response = self._send(url, token, request)
+        if response.status_code == requests.codes.unauthorized:
+            response = self._send(url, tokens.renew(token), request)
+        self.check_response(response)
+        return response
+
+    def _send(self, url: str, token: str, request: dict[str, Any]) -> requests.Response:
+        transport = {"auth": Bearer(token), "timeout": self.fields.timeout, "allow_redirects": False}
         try:
-            response = self.session.request(
-                self.method, url, data=data, headers=headers, **{**request_kwargs, **transport}
-            )
+            return self.session.request(self.method, url, **{**request, **transport})
         except Exception as error:  # the libraries may stumble over an answer, and Airflow would send again
             failure = AmbiguousError(f"{self.method} {_bare(url)}: no answer ({type(error).__name__})")
-        else:
-            self.check_response(response)
-            return response
         raise failure
 
     def run_with_advanced_retry(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: a request that was sent is never repeated by itself."""
+        """Refuse: no request that was sent is repeated, but one that was answered with a 401."""
         raise NotImplementedError("requests to the messaging service are not repeated; use client() or run()")
 
     def check_response(self, response: requests.Response) -> None:
-        """Raise for every answer but 2xx; the error names the status and nothing of the body."""
+        """Raise for every answer but 2xx; the error names the status and the service's message, redacted."""
         status = response.status_code
         said = f"{response.request.method} {_bare(response.url)}: HTTP {status}"
+        if status == requests.codes.unauthorized:
+            said += ", also with a new token"
+        if message := message_of(Answer(status, response.content)):
+            said += f": {message}"
         if status == requests.codes.too_many_requests:
             raise RateLimitedError(said, patience(response.headers.get("Retry-After")))
         if status >= requests.codes.server_error:

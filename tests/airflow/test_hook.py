@@ -46,10 +46,16 @@ class Server:
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
+    dead: set[str] = field(default_factory=set)  # tokens that are answered with a 401
 
     def answer(self, path: str, status: int, body: bytes = b"", **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers[path] = (status, named, body)
+
+    def issue(self, token: str) -> None:
+        """From now on the token endpoint issues this token."""
+        body = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
+        self.answer("/api/oauth/token", 200, json.dumps(body).encode(), Content_Type="application/json")
 
     def sent_to(self, path: str) -> list[Request]:
         return [request for request in self.requests if request.path == path]
@@ -66,6 +72,12 @@ def server() -> Iterator[Server]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             state.requests.append(Request(self.path, dict(self.headers), body, self.client_address[1]))
             status, headers, content = state.answers[self.path]
+            if (self.headers.get("Authorization") or "").removeprefix("Bearer ") in state.dead:
+                status, headers, content = (
+                    401,
+                    {},
+                    b'{"success": false, "message": "The access token has ended."}',
+                )
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -78,12 +90,7 @@ def server() -> Iterator[Server]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         state.url = f"http://127.0.0.1:{running.server_port}"
-        state.answer(
-            "/api/oauth/token",
-            200,
-            json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode(),
-            Content_Type="application/json",
-        )
+        state.issue(TOKEN)
         state.answer(
             "/api/external/create/campaign", 200, b'{"success": true, "code": 200, "model": {"id": 7}}'
         )
@@ -187,6 +194,73 @@ def test_a_request_is_sent_once_when_its_answer_is_lost(connect: Callable[..., S
             hook.run("api/external/other", data="{}")
     assert isinstance(outcome, InDoubt)
     assert seen == ["/api/oauth/token", "/api/external/create/campaign", "/api/external/other"]
+
+
+def sent_tokens(server: Server, path: str) -> list[str]:
+    return [request.headers["Authorization"].removeprefix("Bearer ") for request in server.sent_to(path)]
+
+
+@pytest.mark.rule("5.3/401", "7/401", side="client")
+def test_a_401_is_answered_with_one_new_token_and_one_retry(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    hook = connect()
+    hook.tokens().token()  # which the process keeps
+    server.dead.add(TOKEN)
+    server.issue("open-sesame-new-token")
+    server.answer("/api/external/other", 200, b'{"success": true}')
+    body = {"user_id": "cust-1"}
+    assert hook.run("api/external/other", json=body).json() == {"success": True}
+    assert sent_tokens(server, "/api/external/other") == [TOKEN, "open-sesame-new-token"]
+    assert [json.loads(request.body) for request in server.sent_to("/api/external/other")] == [body, body]
+    assert connect().run("api/external/other", json=body).ok  # the next task of the process has the new token
+    assert sent_tokens(server, "/api/external/other")[2:] == ["open-sesame-new-token"]
+    assert len(server.sent_to("/api/oauth/token")) == 2
+
+
+def test_a_401_to_a_new_token_too_fails_after_two_requests_and_names_the_services_message(
+    server: Server, connect: Callable[..., SendoffHook]
+) -> None:
+    server.dead.add(TOKEN)
+    with pytest.raises(AirflowFailException) as refused:
+        connect().run("api/external/create/campaign", json={})
+    url = f"{server.url}/api/external/create/campaign"
+    assert str(refused.value) == f"POST {url}: HTTP 401, also with a new token: The access token has ended."
+    assert len(server.sent_to("/api/external/create/campaign")) == 2
+    assert len(server.sent_to("/api/oauth/token")) == 2
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, TryAgainError), (401, AirflowFailException)])
+def test_a_401_without_a_new_token_is_judged_by_what_the_token_endpoint_said(
+    server: Server, connect: Callable[..., SendoffHook], status: int, kind: type[Exception]
+) -> None:
+    hook = connect()
+    hook.tokens().token()
+    server.dead.add(TOKEN)
+    server.answer("/api/oauth/token", status, b'{"error": "invalid_client"}')
+    with pytest.raises(kind, match=f"HTTP {status}"):
+        hook.run("api/external/create/campaign", json={})
+    assert len(server.sent_to("/api/external/create/campaign")) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (400, {"message": "The body is not JSON."}, "The body is not JSON."),
+        (400, {"message": "Wrong.", "errors": [{"field": "event", "message": "is missing"}]},
+         "Wrong.; event: is missing"),
+        (403, {"message": "device 4711 of ann@example.com"}, "device … of …"),
+        (429, {"message": "Too many requests."}, "Too many requests."),
+        (500, {"message": "Out of order."}, "Out of order."),
+    ],
+)  # fmt: skip
+def test_an_error_shows_the_message_of_the_service_redacted(
+    server: Server, connect: Callable[..., SendoffHook], status: int, body: dict[str, Any], message: str
+) -> None:
+    server.answer("/failing", status, json.dumps({"success": False, **body}).encode())
+    with pytest.raises((AirflowFailException, TryAgainError)) as raised:
+        connect().run("failing", json={})
+    assert str(raised.value) == f"POST {server.url}/failing: HTTP {status}: {message}"
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
