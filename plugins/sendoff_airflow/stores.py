@@ -17,6 +17,8 @@ from sendoff.settings import load_settings
 from sendoff_airflow import LEDGER, RECEIVER
 
 if TYPE_CHECKING:
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
     from sendoff.warehouse import Cursors, Source
 
 POSTGRES_OPTIONS = (
@@ -35,6 +37,7 @@ POSTGRES_OPTIONS = (
 """Extras of a ``postgres`` connection that are passed on to the database driver."""
 
 _SNOWFLAKE_OPTIONS = {"warehouse", "role", "region", "authenticator", "private_key_file"}
+_WITHOUT_HOOK = {"generic", "email"}  # types that Airflow knows by itself
 _DIALECTS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 
 
@@ -180,22 +183,28 @@ def _snowflake_url(connection: Connection) -> str | None:
 
 
 def _from_hook(connection: Connection) -> Engine | Cursors:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
-
     from sendoff.warehouse import Cursors
 
-    try:
-        hook = connection.get_hook()  # type: ignore[no-untyped-call]
-    except (AirflowException, ImportError) as error:
-        raise SettingsError(_unusable(connection, type(error).__name__)) from None
-    if not isinstance(hook, DbApiHook):
-        raise SettingsError(_unusable(connection, f"{type(hook).__name__} knows no SQL"))
+    hook = sql_hook(connection)
     try:
         engine = hook.get_sqlalchemy_engine()
     except (AirflowException, ArgumentError, ImportError, NotImplementedError):
         return Cursors(hook.get_conn, hook.placeholder, _address(connection))
     assert isinstance(engine, Engine)
     return engine
+
+
+def sql_hook(connection: Connection) -> DbApiHook:
+    """Return the hook of a connection's type. Raise SettingsError if the type has none, or one without SQL."""
+    from airflow.providers.common.sql.hooks.sql import DbApiHook
+
+    try:
+        hook = connection.get_hook()  # type: ignore[no-untyped-call]
+    except (AirflowException, AttributeError, ImportError):  # AttributeError: "generic" and "email" name no hook
+        raise SettingsError(_unusable(connection, "no installed Airflow provider can open it")) from None
+    if not isinstance(hook, DbApiHook):
+        raise SettingsError(_unusable(connection, f"{type(hook).__name__} has no SQL"))
+    return hook
 
 
 def _address(connection: Connection) -> URL:
@@ -210,10 +219,14 @@ def _address(connection: Connection) -> URL:
 
 
 def _unusable(connection: Connection, why: str) -> str:
-    return (
-        f"connection {connection.conn_id}: type {connection.conn_type} cannot be queried ({why}); install "
-        "the Airflow provider of that database, or use a postgres or sqlite connection"
-    )
+    problem = f"connection {connection.conn_id}: type {connection.conn_type} cannot be queried ({why})"
+    if connection.conn_type in _WITHOUT_HOOK:
+        return (
+            f"{problem}. Airflow stores a connection as generic if the provider of its database is not installed. "
+            "Install the provider (for PostgreSQL apache-airflow-providers-postgres, which the extra 'airflow' "
+            "brings), then set the connection's type, such as postgres"
+        )
+    return f"{problem}. Install the Airflow provider of that database, or use a postgres or sqlite connection"
 
 
 def database_url(connection: Connection) -> str:
@@ -222,7 +235,8 @@ def database_url(connection: Connection) -> str:
     if dialect is None:
         known = ", ".join(sorted({*_DIALECTS, LedgerHook.conn_type}))
         raise SettingsError(
-            f"connection {connection.conn_id}: type {connection.conn_type} is none of {known}"
+            f"connection {connection.conn_id}: type {connection.conn_type} is none of {known}. Set its type to "
+            f"{LedgerHook.hook_name} ({LedgerHook.conn_type}), with the database URL in the password field"
         )
     if dialect == "sqlite":
         return _sqlite_url(connection)

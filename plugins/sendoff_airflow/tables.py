@@ -64,21 +64,20 @@ def tables_of(sql: str, dialect: str) -> list[Table]:
 
 
 def _as_its_provider_says(connection: Connection) -> Warehouse | None:
-    from airflow.providers.common.sql.hooks.sql import DbApiHook
-    from airflow.sdk.exceptions import AirflowException
+    from sendoff_airflow.stores import sql_hook
 
     try:
-        hook = connection.get_hook()  # type: ignore[no-untyped-call]
-    except (AirflowException, ImportError):
+        hook = sql_hook(connection)
+        known, schema = hook.get_openlineage_database_info(connection), hook.get_openlineage_default_schema()
+    except Exception:  # some hooks query their database for this, and raise whatever its driver raises
         return None
-    known = hook.get_openlineage_database_info(connection) if isinstance(hook, DbApiHook) else None
     if known is None:
         return None
     return Warehouse(
         f"{known.scheme}://{known.authority}" if known.authority else known.scheme,
         hook.get_openlineage_database_dialect(connection),
         known.database,
-        hook.get_openlineage_default_schema(),
+        schema,
         known.is_uppercase_names,
     )
 

@@ -186,6 +186,21 @@ def test_a_query_that_gives_no_audience_fails_at_once_and_says_why(
     assert house.truths(name) == []
 
 
+def test_a_warehouse_whose_type_cannot_be_queried_fails_at_once_and_is_named(
+    house: Any,
+    run_dag: Callable[..., DagRun],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "generic", "host": "db"}))
+    run = run_dag(house.campaign("no_hook", default_args={}), logical_date=house.day)
+    assert run.state == "failed"
+    assert house.tasks(run)["audience"] == ["failed"]
+    printed = capfd.readouterr().out.split("Task failed")[-1]
+    assert "connection shop: type generic cannot be queried" in printed
+    assert "apache-airflow-providers-postgres" in printed
+
+
 @contextmanager
 def post_backs_held_back(house: Any) -> Iterator[None]:
     """Have post-backs wait for an hour of the service's clock, which is over at the end."""

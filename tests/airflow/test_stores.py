@@ -164,6 +164,10 @@ def test_a_sqlite_connection_may_have_its_path_in_the_host(monkeypatch: pytest.M
         # HttpHook is a hook, but none that can be queried; of "oracle" the provider is not installed
         ({"conn_type": "http", "host": "x"}, "type http cannot be queried"),
         ({"conn_type": "oracle", "host": "x"}, "type oracle cannot be queried"),
+        # so Airflow stores a connection whose provider was not installed when it was added
+        ({"conn_type": "generic", "host": "x"}, "connection w: type generic cannot be queried"),
+        ({"conn_type": "generic", "host": "x"}, "apache-airflow-providers-postgres"),
+        ({"conn_type": "email", "host": "x"}, "connection w: type email cannot be queried"),
     ],
 )
 def test_an_unusable_warehouse_is_named(
