@@ -16,6 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sendoff needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not make a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (about a minute, once)"
+	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # what older clones installed; Airflow refuses two of one provider
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,statistics,telemetry,dev]'
 	@touch $@
 

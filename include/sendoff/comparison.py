@@ -42,7 +42,7 @@ HELD_OUT = "held out"
 """The name of the side that is sent nothing."""
 
 _MISSING = (
-    "Intervals need the statistics library, which is not installed here: pip install 'sendoff[statistics]'."
+    "Intervals need the statistics library, which is not installed here: pip install 'airflow-provider-sendoff[statistics]'."
 )
 _SENT = ("engaged", "delivered", "missing", "unknowable")
 """The verdicts of those who certainly were sent to."""

@@ -8,7 +8,7 @@ from typing import Any
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider in the form that Airflow reads from the entry point ``apache_airflow_provider``."""
     return {
-        "package-name": "sendoff",
+        "package-name": "airflow-provider-sendoff",
         "name": "Sendoff",
         "description": "Messaging campaigns as Airflow DAGs: sent once, reconciled honestly.",
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],

@@ -21,7 +21,7 @@ TYPES = {item["connection-type"]: item for item in get_provider_info()["connecti
 def test_airflow_accepts_the_provider_info() -> None:
     manager = ProvidersManager()
     manager.initialize_providers_list()
-    accepted = manager.providers["sendoff"].data
+    accepted = manager.providers[get_provider_info()["package-name"]].data
     assert {name: accepted[name] for name in get_provider_info()} == get_provider_info()
 
 

@@ -313,7 +313,7 @@ def test_without_the_statistics_library_shares_are_given_and_intervals_asked_for
     ):
         assert compared.sides[0].estimate == 0.25
         assert compared.sides[0].interval is None
-        assert "pip install 'sendoff[statistics]'" in compared.remarks[0]
+        assert "pip install 'airflow-provider-sendoff[statistics]'" in compared.remarks[0]
         assert "0.00 %" not in comparison_text(compared)
 
 

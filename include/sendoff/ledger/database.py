@@ -51,7 +51,7 @@ class Database:
             raise SettingsError(
                 f"the ledger URL cannot be used ({type(error).__name__}); it looks like "
                 "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
-                "(the latter needs: pip install 'sendoff[postgres]')"
+                "(the latter needs: pip install 'airflow-provider-sendoff[postgres]')"
             ) from None
         self._writing = self._engine.execution_options(writing=True)
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")

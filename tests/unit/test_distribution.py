@@ -1,0 +1,79 @@
+"""The distribution is ``airflow-provider-sendoff``, and nothing tells people to install another project's ``sendoff``."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = "|".join(PROJECT["optional-dependencies"])
+# The name where an installer reads it: after its command and options, before extras, or at the start of a line of pins.
+WRONG = (
+    re.compile(r"\b(?:pip3?|pipx|uv|poetry) (?:install|add|download|wheel)\b(?:[ =][^\s;&|]*)*?[ =][\"'`]*sendoff(?![\w./:-])"),
+    re.compile(rf"(?<![\w/.-])sendoff\[(?:{EXTRAS})\b"),
+    re.compile(r"^[\"' -]*sendoff *(?:[=~<>!]=|@ )", re.MULTILINE),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install sendoff",
+        "pip install -c constraints.txt 'sendoff'",
+        'python -m pip install --upgrade "sendoff[postgres]"',
+        "uv add sendoff",
+        "(the latter needs: sendoff[postgres])",
+        "RUN pip install --no-cache-dir sendoff==0.1.0",
+        "  sendoff==0.1.0",
+    ],
+)
+def test_a_text_that_tells_people_to_install_sendoff_is_found(text: str) -> None:
+    assert any(pattern.search(text) for pattern in WRONG)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"pip install '{PROJECT['name']}[postgres]'",
+        "RUN pip install -c /tmp/sendoff/constraints.txt '/tmp/sendoff[airflow,celery,postgres]'",
+        "install --directory --owner sendoff $AIRFLOW_HOME",
+        "pip uninstall sendoff",
+        "rows / sendoff[0]",
+        "airflow connections add sendoff_ledger",
+    ],
+)
+def test_a_text_that_does_not_is_left_alone(text: str) -> None:
+    assert not any(pattern.search(text) for pattern in WRONG)
+
+
+def test_no_text_tells_people_to_install_another_projects_package() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    names = listed.stdout.decode().split("\0")[:-1]
+    files = [ROOT / name for name in names if (ROOT / name).is_file() and ROOT / name != Path(__file__)]
+    assert len(files) > 500
+    wrong = [
+        f"{file.relative_to(ROOT)}: {found[0]}"
+        for file in files
+        if file.suffix not in (".png", ".svg")
+        for pattern in WRONG
+        if (found := pattern.search(file.read_text(encoding="utf-8", errors="replace")))
+    ]
+    assert wrong == []
+
+
+def test_the_distribution_is_named_as_providers_are_and_keeps_its_commands_and_packages() -> None:
+    assert PROJECT["name"] == "airflow-provider-sendoff"
+    assert set(PROJECT["scripts"]) == {"sendoff", "messaging-service"}
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    packages = {Path(package).name for package in build["targets"]["wheel"]["packages"]}
+    assert packages == {"sendoff", "messaging_service", "sendoff_airflow"}
