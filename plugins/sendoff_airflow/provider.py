@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+NAME = "airflow-provider-sendoff"
 
 
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider in the form that Airflow reads from the entry point ``apache_airflow_provider``."""
     return {
-        "package-name": "airflow-provider-sendoff",
+        "package-name": _distribution(),
         "name": "Sendoff",
         "description": "Messaging campaigns as Airflow DAGs: sent once, reconciled honestly.",
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],
@@ -26,6 +29,16 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [_modules("sendoff_airflow.triggers")],
         "extra-links": ["sendoff_airflow.links.LaunchLink", "sendoff_airflow.links.CampaignLink"],
     }
+
+
+def _distribution() -> str:
+    # An environment that was installed before the distribution was renamed keeps the former name until it is
+    # installed again, and Airflow refuses a provider that names another distribution than its own.
+    try:
+        version(NAME)
+    except PackageNotFoundError:
+        return "sendoff"
+    return NAME
 
 
 def _modules(*names: str) -> dict[str, Any]:
