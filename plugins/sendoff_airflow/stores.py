@@ -200,7 +200,11 @@ def sql_hook(connection: Connection) -> DbApiHook:
 
     try:
         hook = connection.get_hook()  # type: ignore[no-untyped-call]
-    except (AirflowException, AttributeError, ImportError):  # AttributeError: "generic" and "email" name no hook
+    except (
+        AirflowException,
+        AttributeError,
+        ImportError,
+    ):  # AttributeError: "generic" and "email" name no hook
         raise SettingsError(_unusable(connection, "no installed Airflow provider can open it")) from None
     if not isinstance(hook, DbApiHook):
         raise SettingsError(_unusable(connection, f"{type(hook).__name__} has no SQL"))

@@ -1,4 +1,4 @@
-"""The distribution is ``airflow-provider-sendoff``, and nothing tells people to install another project's ``sendoff``."""
+"""The distribution is ``airflow-provider-sendoff``; no text tells people to install another project's ``sendoff``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = "|".join(PROJECT["optional-dependencies"])
-# The name where an installer reads it: after its command and options, before extras, or at the start of a line of pins.
+# The name where an installer reads it: after its command and options, before extras, or at the start of a pin.
 WRONG = (
-    re.compile(r"\b(?:pip3?|pipx|uv|poetry) (?:install|add|download|wheel)\b(?:[ =][^\s;&|]*)*?[ =][\"'`]*sendoff(?![\w./:-])"),
+    re.compile(
+        r"\b(?:pip3?|pipx|uv|poetry) (?:install|add|download|wheel)\b(?:[ =][^\s;&|]*)*?"
+        r"[ =][\"'`]*sendoff(?![\w./:-])"
+    ),
     re.compile(rf"(?<![\w/.-])sendoff\[(?:{EXTRAS})\b"),
     re.compile(r"^[\"' -]*sendoff *(?:[=~<>!]=|@ )", re.MULTILINE),
 )
