@@ -41,8 +41,10 @@ FEW_VALUES = 300
 HELD_OUT = "held out"
 """The name of the side that is sent nothing."""
 
-_MISSING = "Intervals need the statistics library, which is not installed here: "
+_MISSING = (
+    "Intervals need the statistics library, which is not installed here: "
     "pip install 'airflow-provider-sendoff[statistics]'."
+)
 _SENT = ("engaged", "delivered", "missing", "unknowable")
 """The verdicts of those who certainly were sent to."""
 
