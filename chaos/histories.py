@@ -147,8 +147,9 @@ HISTORIES: tuple[History, ...] = (
     _fault("429", "the service asks for patience, and does not say how long", _request("429")),
     _fault(
         "no token",
-        "the token endpoint answers 500, 429 or 401, or resets the connection",
+        "the token endpoint answers 500, 503, 429 or 401, or resets the connection",
         *({"kind": kind, "at": ["token"], "count": 2} for kind in ("500", "429", "401", "reset")),
+        {"kind": "503", "at": ["token"], "count": 1, "retry_after": 1},
     ),
     # Post-backs that go wrong.
     _fault("post-backs twice", "each comes twice", {"kind": "duplicate", "probability": 1}, waits=True),

@@ -40,6 +40,7 @@ _ADVICE = {
     "UnreachableError": "Wait; where it stays, check base URL, proxy and CA bundle.",
     "WarehouseUnavailableError": "Wait; where it stays, check the warehouse's address.",
     "RateLimitedError": "Wait as long as the service asked for; lower `requests_per_second` where it comes often.",
+    "ServiceUnavailableError": "Wait; where it stays, ask those who run the service.",
     "NotYetError": "Call again at `until`.",
     "NoSlotError": "Call again at `until`; raise `requests_per_second` where the service allows more.",
     "OvertakenError": "Try again: the rules are then applied to what the other launch left.",

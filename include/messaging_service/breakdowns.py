@@ -22,12 +22,13 @@ from messaging_service.tokens import GrantRefusedError, end_early, machine_time
 # The extension of a request's scope under which the server gives the connection.
 TRANSPORT = "messaging_service.transport"
 _JSON = "application/json"
-_STATUS = {"401": 401, "403": 403, "429": 429, "500": 500, "502": 502, "html": 200}
+_STATUS = {"401": 401, "403": 403, "429": 429, "500": 500, "502": 502, "503": 503, "html": 200}
 _OAUTH_ERRORS = {
     401: "invalid_client",
     403: "access_denied",
     429: "temporarily_unavailable",
     500: "server_error",
+    503: "temporarily_unavailable",
 }
 _PAGE = "<!doctype html><title>{0}</title><h1>{0}</h1><p>A fault that was asked for.</p>"
 _NO_ANSWER = Reply(0, {})

@@ -36,7 +36,7 @@ def ask_for_fault(
     count: Annotated[int | None, typer.Option(help="Strikes the next so many times; 1 by default.")] = None,
     after: Annotated[bool, typer.Option("--after", help="The request is processed first.")] = False,
     seconds: Annotated[float | None, typer.Option(help="How long, for the kinds that wait.")] = None,
-    retry_after: Annotated[int | None, typer.Option(help="The header's seconds, for 429.")] = None,
+    retry_after: Annotated[int | None, typer.Option(help="The header's seconds, for 429 and 503.")] = None,
     database: Database = DATABASE,
 ) -> None:
     """Let something go wrong from now on, and print it."""

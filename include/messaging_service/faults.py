@@ -27,6 +27,7 @@ REQUEST_FAULTS: Mapping[str, str] = {
     "403": "answers 403",
     "429": "answers 429, with Retry-After where retry_after is given",
     "500": "answers 500",
+    "503": "answers 503, with Retry-After where retry_after is given",
     "502": "answers 502 as a gateway does, with an HTML page",
     "html": "answers 200 with an HTML page",
     "slow": "processes, and answers so many seconds later",
@@ -43,7 +44,7 @@ POST_BACK_FAULTS: Mapping[str, str] = {
     "burst": "holds it back, to send all of so many seconds at once",
 }
 KINDS = (*REQUEST_FAULTS, *POST_BACK_FAULTS)
-_MAY_COME_AFTER = ("401", "403", "429", "500", "502", "html", "reset")
+_MAY_COME_AFTER = ("401", "403", "429", "500", "502", "503", "html", "reset")
 _USUAL_SECONDS = {"slow": 5.0, "lost": 0.0, "delay": 5.0, "reorder": 5.0, "burst": 5.0}
 
 
@@ -56,7 +57,7 @@ class Fault:
     """One thing that goes wrong.
 
     Either ``probability`` or ``count`` is given; neither means the next one. ``after`` lets a request be processed
-    first. ``seconds`` belongs to the kinds that last or wait, ``retry_after`` to 429.
+    first. ``seconds`` belongs to the kinds that last or wait, ``retry_after`` to 429 and 503.
     """
 
     kind: str
@@ -88,8 +89,12 @@ class Fault:
             raise FaultRefusedError(f"seconds is for {', '.join(_USUAL_SECONDS)}")
         if self.seconds is not None and not 0 <= self.seconds <= _LONGEST:
             raise FaultRefusedError(f"seconds lies between 0 and {_LONGEST:,.0f}")
-        if self.retry_after is not None and (self.kind != "429" or not 0 <= self.retry_after <= _LONGEST):
-            raise FaultRefusedError(f"retry_after is for 429, in seconds between 0 and {_LONGEST:,.0f}")
+        if self.retry_after is not None and not (
+            self.kind in ("429", "503") and 0 <= self.retry_after <= _LONGEST
+        ):
+            raise FaultRefusedError(
+                f"retry_after is for 429 and 503, in seconds between 0 and {_LONGEST:,.0f}"
+            )
 
     @property
     def possible_places(self) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ class TokenSource:
 
     A token is replaced when a quarter of its lifetime is left, or five minutes if that is less; where the endpoint is
     out of reach then, the old one serves until it ends. Raises CredentialsError or SettingsError where a person must
-    change something, else UnreachableError, RateLimitedError or another RetryableError.
+    change something, else UnreachableError, RateLimitedError, ServiceUnavailableError or another RetryableError.
     """
 
     def __init__(
@@ -199,7 +199,8 @@ class TokenSource:
             return self._ask()
         except RetryableError as error:
             _log.warning("the access token could not be renewed early: %s", error)
-            self._held = replace(held, renew_at=now + _PAUSE)
+            wish = timedelta(seconds=getattr(error, "retry_after", None) or 0)
+            self._held = replace(held, renew_at=now + max(_PAUSE, wish))
             return held.text
 
     def _ask(self) -> str:

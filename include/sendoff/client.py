@@ -23,6 +23,7 @@ from sendoff.errors import (
     RefusedError,
     RetryableError,
     SendoffError,
+    ServiceUnavailableError,
     SettingsError,
 )
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
@@ -127,6 +128,8 @@ class Client:
                 exchange = self._post(path, body, self._tokens.renew(token))
         except RateLimitedError as error:
             return NotProcessed(str(error), retry_after=error.retry_after, asks_patience=True)
+        except ServiceUnavailableError as error:
+            return NotProcessed(str(error), retry_after=error.retry_after, is_unavailable=True)
         except SendoffError as error:
             return NotProcessed(str(error), permanent=isinstance(error, PermanentError))
         return outcome_of(exchange)

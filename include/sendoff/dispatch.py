@@ -54,6 +54,7 @@ _LONGEST_PATIENCE = 60.0  # seconds to wait for the service between two dispatch
 _USUAL_PATIENCE = 30.0  # seconds, where the service asks for patience and does not say how long
 _DEAFNESS = 0.5  # seconds: the main thread handles signals, but another may take one, which wakes nobody up
 _RECORDINGS = 24  # tries to record an outcome at most, over about the lease where each fails at once
+_LONGEST_PAUSE = 30.0  # seconds between two tries while the service fails and does not say how long
 _SHORTEST_PAUSE = 1.0  # seconds, also where the service says 0: its clock may be behind ours
 _TOO_OLD = NotProcessed("the claim is too old")
 _TOLD_TO_END = NotProcessed("the worker was told to end before it made the request")
@@ -123,6 +124,7 @@ class _Crew:
     sleep: Callable[[float], None] | None
     threads: ThreadPoolExecutor
     end: threading.Event = field(default_factory=threading.Event)
+    _unavailable_since: datetime | None = None
     _done: Counter[str] = field(default_factory=Counter)
     _at_work: int = 0
     _counting: threading.Condition = field(default_factory=threading.Condition)
@@ -215,10 +217,11 @@ class _Crew:
         following = self._record(claim, outcome, worker)
         _log.info("launch %s segment %d attempt %d: %s", self.key, claim.segment, claim.attempt, outcome.kind)
         if isinstance(outcome, NotProcessed):
-            self._be_patient(outcome)
+            self._be_patient(claim, outcome)
             return None
         with self._counting:
             self._done[outcome.kind] += 1
+            self._unavailable_since = None
         if isinstance(outcome, InDoubt):
             self.clearance.resend_doubt(claim.dispatch_key, claim.segment, self.now())
         if not isinstance(outcome, Accepted):
@@ -271,22 +274,44 @@ class _Crew:
         """Give the time zones of which nothing may be claimed; all of them where it is time to end."""
         return self.clearance.zones if self.end.is_set() else self.clearance.closed_zones(moment)
 
-    def _be_patient(self, outcome: NotProcessed) -> None:
-        """Keep the service's wish for patience for all workers of the connection; raise where waiting is of no use."""
+    def _be_patient(self, claim: Claim, outcome: NotProcessed) -> None:
+        """Hold back all workers of the connection for as long as the service needs; raise if waiting here is of no use.
+
+        A service that issues no token is asked again after pauses that double, for half a minute to a minute in all.
+        """
         if (
             outcome is _TOO_OLD or outcome is _TOLD_TO_END
         ):  # the service said nothing, and the next claim is new
             return
-        said = f"nothing was sent: {outcome.reason}"
+        said = f"the request of segment {claim.segment} was not processed and stays planned: {outcome.reason}"
         if outcome.permanent:
             raise PermanentError(said)
-        if not outcome.asks_patience:
+        if not outcome.asks_patience and not outcome.is_unavailable:
             raise RetryableError(said)
-        wish = _USUAL_PATIENCE if outcome.retry_after is None else max(_SHORTEST_PAUSE, outcome.retry_after)
-        until = self.now() + timedelta(seconds=wish)
+        moment = self.now()
+        wish, waits_here = self._pause(outcome, moment)
+        if outcome.is_unavailable and outcome.retry_after is None and not waits_here:
+            raise RetryableError(said)
+        until = moment + timedelta(seconds=wish)
         self.ledger.rates.delay(self.clearance.launch.connection, until)
-        if outcome.retry_after is None or wish > _LONGEST_PATIENCE:
+        if not waits_here:
             raise NotYetError(said, until)
+        _log.warning("launch %s: %s; trying again in %g seconds", self.key, said, wish)
+
+    def _pause(self, outcome: NotProcessed, moment: datetime) -> tuple[float, bool]:
+        """Return the seconds until the next request, and whether this worker waits for them itself."""
+        spent = 0.0
+        if outcome.is_unavailable:
+            with self._counting:
+                self._unavailable_since = self._unavailable_since or moment
+                spent = max((moment - self._unavailable_since).total_seconds(), 0.0)
+        if outcome.retry_after is not None:
+            wish = max(_SHORTEST_PAUSE, outcome.retry_after)
+        elif outcome.is_unavailable:
+            wish = min(max(_SHORTEST_PAUSE, spent), _LONGEST_PAUSE)
+        else:
+            return _USUAL_PATIENCE, False
+        return wish, spent + wish <= _LONGEST_PATIENCE
 
     def _wait_for_slot(self, early: NoSlotError, waited: float) -> float:
         """Wait for the connection's next request and give the seconds; raise where that takes too long."""

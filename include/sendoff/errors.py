@@ -17,6 +17,7 @@
     │   ├── UnreachableError     no connection was opened
     │   ├── WarehouseUnavailableError
     │   ├── RateLimitedError     the service asked for patience
+    │   ├── ServiceUnavailableError
     │   ├── NotYetError          nothing is wrong, it is only too early
     │   │   └── NoSlotError          the connection's rate, shared by all workers, allows no request yet
     │   ├── OvertakenError       another launch was frozen in the meantime
@@ -88,6 +89,17 @@ class RateLimitedError(RetryableError):
     """The service asked to be called less often.
 
     ``retry_after`` is its wish in seconds, or None where it named none.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ServiceUnavailableError(RetryableError):
+    """The service answers, but cannot issue a token at the moment.
+
+    ``retry_after`` is the time in seconds after which it wants to be called again, or None if it named none.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:

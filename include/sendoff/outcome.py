@@ -29,13 +29,15 @@ class NotProcessed:
     """Certainly nothing happened, and the same request may be made again.
 
     ``asks_patience``: the service wants to be called less often; ``retry_after``: its wish in seconds, where it named
-    one. ``permanent``: it will not work before a person changes something, such as a secret.
+    one. ``is_unavailable``: the service failed to issue a token, and may be asked again soon. ``permanent``: it will
+    not work before a person changes something, such as a secret.
     """
 
     kind: ClassVar[Literal["not_processed"]] = "not_processed"
     reason: str
     retry_after: float | None = None
     asks_patience: bool = False
+    is_unavailable: bool = False
     permanent: bool = False
 
 

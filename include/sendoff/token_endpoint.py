@@ -13,6 +13,7 @@ from sendoff.errors import (
     RateLimitedError,
     RetryableError,
     SendoffError,
+    ServiceUnavailableError,
     SettingsError,
     UnreachableError,
 )
@@ -36,7 +37,7 @@ def ask_for_token(
     """Give a new token and how many seconds it lasts.
 
     Raises CredentialsError or SettingsError where a person must change something, else UnreachableError,
-    RateLimitedError or another RetryableError.
+    RateLimitedError, ServiceUnavailableError or another RetryableError.
     """
     answer = post(session, url, grant, auth=Bearer(), timeout=timeout, deadline=deadline, clock=clock)
     if isinstance(answer, NotSent):
@@ -71,7 +72,7 @@ def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
     if status == requests.codes.too_many_requests:
         return RateLimitedError("no token: the service asks for patience (429)", answer.retry_after)
     if status >= 500 or status in (408, 425):
-        return RetryableError(f"no token: the service failed (HTTP {status})")
+        return ServiceUnavailableError(f"no token: the service failed (HTTP {status})", answer.retry_after)
     if 300 <= status < 400:
         target = answer.location or "another address"
         return SettingsError(f"no token: the base URL leads to {target} (HTTP {status}); correct it")

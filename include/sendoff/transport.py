@@ -66,7 +66,7 @@ class Answer:
     content: bytes | None = field(repr=False)
     is_html: bool = False
     retry_after: float | None = None  # seconds
-    location: str | None = None  # scheme and host that a redirect leads to
+    location: str | None = None  # scheme, host and port that a redirect leads to
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,10 +299,11 @@ def patience(value: str | None, clock: Clock = utc_now) -> float | None:
 
 
 def _origin(location: str | None) -> str | None:
-    """Give the scheme and host of an address, which hold nothing secret."""
+    """Return scheme, host and port of an address, which hold nothing secret."""
     try:
         parts = urlsplit(location or "")
-        return f"{parts.scheme}://{parts.hostname}" if parts.scheme and parts.hostname else None
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}" if parts.scheme and parts.hostname and parts.port != 0 else None
     except ValueError:
         return None
 

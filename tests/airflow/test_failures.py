@@ -38,6 +38,7 @@ def fail(error: Exception) -> None:
         (errors.WarehouseUnavailableError("x"), TryAgainError),
         (errors.LedgerUnavailableError("x"), TryAgainError),
         (errors.RateLimitedError("x", 7.0), TryAgainError),
+        (errors.ServiceUnavailableError("x", 7.0), TryAgainError),
     ],
 )
 def test_only_what_may_be_tried_again_is_tried_again(error: Exception, kind: type[Exception]) -> None:
@@ -48,9 +49,10 @@ def test_only_what_may_be_tried_again_is_tried_again(error: Exception, kind: typ
     assert not isinstance(TryAgainError("x"), AirflowFailException)
 
 
-def test_the_wish_of_the_service_to_wait_is_kept() -> None:
+@pytest.mark.parametrize("kind", [errors.RateLimitedError, errors.ServiceUnavailableError])
+def test_the_wish_of_the_service_to_wait_is_kept(kind: type[errors.RateLimitedError]) -> None:
     with pytest.raises(TryAgainError) as raised:
-        fail(errors.RateLimitedError("x", 7.0))
+        fail(kind("x", 7.0))
     assert raised.value.retry_after == 7.0
 
 

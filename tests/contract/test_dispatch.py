@@ -247,7 +247,7 @@ def test_nobody_waits_for_the_last_worker_where_nothing_would_be_sent_again(
 def test_a_request_that_cannot_be_written_leaves_everything_planned(ledger: Ledger, sender: Sender) -> None:
     template = {"title": "Spring", "template": {"id": 5, "channels": ["email"]}}
     freeze(ledger, campaign=Campaign.model_validate(template), identified_by="device_uuid")
-    with pytest.raises(PermanentError, match="nothing was sent"):
+    with pytest.raises(PermanentError, match="was not processed and stays planned"):
         work(ledger, KEY, sender)
     assert ledger.dispatches.states(KEY) == {"planned": 3}
 
@@ -818,7 +818,7 @@ def test_a_wish_for_much_patience_is_no_failure(
 ) -> None:
     freeze(ledger, count=2)
     impatient = replace(sender, client=Patient(sender.client, wish))  # type: ignore[arg-type]
-    with pytest.raises(NotYetError, match="nothing was sent") as caught:
+    with pytest.raises(NotYetError, match="was not processed and stays planned") as caught:
         work(ledger, KEY, impatient, now=lambda: NOW, sleep=nobody_waits)
     assert caught.value.until == NOW + timedelta(seconds=seconds)
     assert ledger.dispatches.states(KEY) == {"planned": 1}
@@ -837,9 +837,99 @@ def test_a_429_of_the_service_is_no_failure(service_start: Callable[..., Any], l
     assert targeted(service, ledger) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("faults", "slept"),
+    [
+        ([{"kind": "503", "retry_after": 7}], [7.0]),
+        ([{"kind": "503", "retry_after": 0}], [1.0]),  # at a pace
+        ([{"kind": "503"}], [1.0]),
+        ([{"kind": "500", "count": 3}], [1.0, 1.0, 2.0]),
+        ([{"kind": "502"}, {"kind": "503", "retry_after": 20}], [1.0, 20.0]),
+    ],
+    ids=str,
+)
+def test_a_token_endpoint_that_fails_is_asked_again_in_place_and_nothing_is_sent_meanwhile(
+    service_start: Callable[..., Any], ledger: Ledger, faults: list[dict[str, Any]], slept: list[float]
+) -> None:
+    service = service_start()
+    freeze(ledger)
+    for fault in faults:
+        assert service.post("/admin/faults", json={"at": ["token"], **fault}).status_code == 201
+    made = sender_to(service.base_url, service.client_id, service.client_secret)
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        assert service.admin("campaigns?count=1")["total"] == 0
+
+    assert work(ledger, KEY, made, now=clock.now, sleep=sleep) == Tally(accepted=3)
+    assert clock.slept == slept
+    assert targeted(service, ledger) == [1, 2, 3, 4, 5]
+
+
+def test_a_token_endpoint_that_goes_on_failing_is_left_to_retries_within_a_minute(
+    service_start: Callable[..., Any], ledger: Ledger
+) -> None:
+    service = service_start()
+    freeze(ledger)
+    service.post("/admin/faults", json={"kind": "503", "at": ["token"], "count": 1000})
+    clock = Clock()
+    with pytest.raises(RetryableError, match="no token: the service failed") as caught:
+        work(
+            ledger,
+            KEY,
+            sender_to(service.base_url, service.client_id, service.client_secret),
+            now=clock.now,
+            sleep=clock.sleep,
+        )
+    assert not isinstance(caught.value, NotYetError)
+    assert clock.slept == [1.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+    assert ledger.dispatches.states(KEY) == {"planned": 3}
+
+
+def test_a_token_endpoint_that_wants_an_hour_is_waited_for_elsewhere(
+    service_start: Callable[..., Any], ledger: Ledger
+) -> None:
+    service = service_start()
+    freeze(ledger)
+    service.post("/admin/faults", json={"kind": "503", "at": ["token"], "retry_after": 3600})
+    made = sender_to(service.base_url, service.client_id, service.client_secret)
+    with pytest.raises(NotYetError) as caught:
+        work(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
+    assert caught.value.until == NOW + timedelta(hours=1)
+    assert work(ledger, KEY, made) == Tally(accepted=3)
+
+
+def test_what_stops_a_task_names_the_one_request_that_was_not_processed(
+    service_start: Callable[..., Any], ledger: Ledger
+) -> None:
+    service = service_start()
+    freeze(ledger)
+    made = sender_to(service.base_url, service.client_id, service.client_secret)
+    rejected = replace(made, client=Rejected(made.client, after=1))  # type: ignore[arg-type]
+    with pytest.raises(PermanentError) as caught:
+        work(ledger, KEY, rejected)
+    assert str(caught.value) == "the request of segment 2 was not processed and stays planned: a wrong key"
+    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 2}
+
+
+class Rejected:
+    """A client whose key ends after so many requests."""
+
+    def __init__(self, client: Client, after: int) -> None:
+        self._client = client
+        self._left = after
+
+    def create_campaign(self, body: bytes) -> Outcome:
+        self._left -= 1
+        if self._left < 0:
+            return NotProcessed("a wrong key", permanent=True)
+        return self._client.create_campaign(body)
+
+
 def test_an_unreachable_service_leaves_everything_planned(ledger: Ledger, free_port: int) -> None:
     freeze(ledger)
-    with pytest.raises(RetryableError, match="nothing was sent"):
+    with pytest.raises(RetryableError, match="was not processed and stays planned"):
         work(ledger, KEY, sender_to(f"http://127.0.0.1:{free_port}", "client", "secret"))
     assert ledger.dispatches.states(KEY) == {"planned": 3}
 
@@ -848,7 +938,7 @@ def test_wrong_credentials_leave_everything_planned_and_are_permanent(
     service_process: Any, ledger: Ledger
 ) -> None:
     freeze(ledger)
-    with pytest.raises(PermanentError, match="nothing was sent") as caught:
+    with pytest.raises(PermanentError, match="was not processed and stays planned") as caught:
         work(ledger, KEY, sender_to(service_process.base_url, service_process.client_id, "wrong-secret"))
     assert "wrong-secret" not in str(caught.value)
     assert ledger.dispatches.states(KEY) == {"planned": 3}

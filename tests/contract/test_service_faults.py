@@ -36,7 +36,7 @@ def campaigns(service):
     return service.admin("campaigns?count=1")["total"]
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500])
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 def test_the_next_requests_are_answered_with_a_status_and_do_nothing(service_process, status):
     before = campaigns(service_process)
     assert ask_for(service_process, kind=str(status), count=2).status_code == 201
@@ -46,9 +46,10 @@ def test_the_next_requests_are_answered_with_a_status_and_do_nothing(service_pro
     assert campaigns(service_process) == before + 1
 
 
-def test_429_says_when_to_come_back_only_if_asked_to(service_process):
-    ask_for(service_process, kind="429", retry_after=7)
-    ask_for(service_process, kind="429")
+@pytest.mark.parametrize("kind", ["429", "503"])
+def test_it_says_when_to_come_back_only_if_asked_to(service_process, kind):
+    ask_for(service_process, kind=kind, retry_after=7)
+    ask_for(service_process, kind=kind)
     assert [create(service_process).headers.get("Retry-After") for _ in range(2)] == ["7", None]
 
 

@@ -26,6 +26,7 @@ from sendoff.errors import (
     RateLimitedError,
     RetryableError,
     SendoffError,
+    ServiceUnavailableError,
     SettingsError,
     UnreachableError,
 )
@@ -263,10 +264,10 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (422, b"not json", CredentialsError, "(HTTP 422)"),
         (404, b"", SettingsError, "there is no token endpoint at the base URL (HTTP 404); correct it"),
         (405, b"", SettingsError, "(HTTP 405); correct it"),
-        (408, b"", RetryableError, "the service failed (HTTP 408)"),
+        (408, b"", ServiceUnavailableError, "the service failed (HTTP 408)"),
         (429, b"", RateLimitedError, "the service asks for patience (429)"),
-        (500, b"", RetryableError, "the service failed (HTTP 500)"),
-        (503, b"<html>", RetryableError, "the service failed (HTTP 503)"),
+        (500, b"", ServiceUnavailableError, "the service failed (HTTP 500)"),
+        (503, b"<html>", ServiceUnavailableError, "the service failed (HTTP 503)"),
         (200, b"", SettingsError, "the answer holds none"),
         (200, b"[1]", SettingsError, "the answer holds none"),
         (200, {"access_token": ""}, SettingsError, "the answer holds none"),
@@ -389,6 +390,21 @@ def test_the_old_token_serves_until_it_ends_where_a_new_one_cannot_be_had(
     clock.pass_by(minutes=5)
     with pytest.raises(RetryableError):
         source.token()
+    assert source.token() == "two"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_token_is_not_asked_for_early_before_the_service_wants_to_be_asked(
+    script: Any, source: TokenSource, clock: Clock, status: int
+) -> None:
+    script.tell(script.token("one"), script.answer(status, b"", Retry_After="90"), script.token("two"))
+    source.token()
+    clock.pass_by(minutes=56)
+    assert source.token() == "one"
+    clock.pass_by(seconds=60)
+    assert source.token() == "one"
+    assert len(script.requests) == 2
+    clock.pass_by(seconds=31)
     assert source.token() == "two"
 
 

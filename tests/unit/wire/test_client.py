@@ -152,9 +152,26 @@ def test_each_status_has_one_outcome(
 def test_a_redirect_is_refused_with_where_it_leads(script: Any, client: Client, status: int) -> None:
     moved = script.answer(status, Location=f"{script.url}/elsewhere?device=123456")
     assert outcome(script, client, moved) == Refused(
-        status, "the service has moved to http://127.0.0.1; correct the base URL"
+        status, f"the service has moved to {script.url}; correct the base URL"
     )
     assert len(script.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("https://user:secret@api.example.com:8443/v2?token=1", "https://api.example.com:8443"),
+        ("http://[::1]:8080/", "http://[::1]:8080"),
+        ("https://api.example.com/", "https://api.example.com"),
+    ],
+)
+def test_where_a_redirect_leads_is_told_with_its_port_and_nothing_secret(
+    script: Any, client: Client, location: str, shown: str
+) -> None:
+    moved = script.answer(301, Location=location)
+    assert outcome(script, client, moved) == Refused(
+        301, f"the service has moved to {shown}; correct the base URL"
+    )
 
 
 def test_a_web_page_instead_of_a_reply_is_in_doubt(script: Any, client: Client) -> None:
