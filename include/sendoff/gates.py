@@ -3,6 +3,7 @@
 .. code-block:: text
 
     least, most .. the people who are sent to
+    channels ..... set by no campaign: at least one of the people is on a platform that a channel reaches
     change ....... the audience, whole with its holdout and before a size limit, against that of the last launch
     unusable ..... rows without an identifier that can be used; one that came twice can be
     lateness ..... the time since the launch was due; closed, the launch is skipped
@@ -27,9 +28,11 @@ from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE, moment
 from sendoff.errors import GateError, LateError
 from sendoff.ledger import Decision
 from sendoff.ledger.launches import Launch
+from sendoff.reach import reach_of
 from sendoff.segments import Segment
 
 _A_YEAR = 366  # days; in a year the clocks have changed in every way
+_OUTSIDE = frozenset({"channels", "send"})  # fields of the campaign that are checked like a gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class GateResult:
     allowed: str
 
     def __str__(self) -> str:
-        path = self.name if self.name == "send" else f"gates.{self.name}"
+        path = self.name if self.name in _OUTSIDE else f"gates.{self.name}"
         return f"{path}: found {self.saw}; allowed: {self.allowed}"
 
 
@@ -125,6 +128,8 @@ def _results(
     gates = campaign.gates
     people = sum(map(len, segments))
     yield _least(gates.least, people if audience else None)
+    if audience and (reach := reach_of(campaign, audience.groups.get("platform", {}), segments)):
+        yield GateResult("channels", reach.is_anybody_reached, reach.saw, reach.allowed)
     if gates.most is not None:
         yield GateResult("most", people <= gates.most, f"{people:,} people", f"at most {gates.most:,}")
     if gates.change is not None and audience:

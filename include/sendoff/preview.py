@@ -21,7 +21,7 @@ from sendoff.identifiers import Identifiers
 from sendoff.launch import Plan, Warehouses, plan_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.period import Period
+from sendoff.period import Period, launch_key
 from sendoff.reach import unreached
 from sendoff.rendering import Rendering, renderings
 from sendoff.sample import sample_request
@@ -30,7 +30,8 @@ from sendoff.sending import Sending, sending_of
 from sendoff.wire import FieldNames
 from sendoff.wire.shown import shown_request
 
-_CLOSED_STATES = ("rejected", "stopped")
+CLOSED_STATES = ("rejected", "stopped")
+"""The states of a launch of which nothing more is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,20 @@ class Change:
     new: int
     kept: int
     gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A launch that the ledger already holds for the period: as it was frozen, and how far it was sent."""
+
+    launch_key: str
+    state: str
+    made_at: datetime
+    people: int | None  # None: the service chooses them
+    requests: int
+    made: int  # requests that were made, whatever became of them
+    accepted: int
+    last_at: datetime | None  # when the newest answer was recorded; None before the first request
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +85,16 @@ class Preview:
     ``audience`` and ``people`` are None where the service chooses the people. ``audience`` counts ``people``, who are
     sent to, and those of ``left_out`` who were not ``dropped`` before. ``variants``, ``languages`` and ``time_zones``
     are empty where they make no difference; ``waves`` are in their order. ``launch_key`` and ``state``: of a launch
-    that is frozen in the ledger. ``request``: the first one with the number of its people instead of them; None: there
-    is nobody to make one for.
+    that is frozen in the ledger. ``already_made``: the launch that the ledger holds for the period, which a run finds
+    and continues instead of making the one that is previewed; of a frozen launch, itself once a request was made.
+    ``request``: the first one with the number of its people instead of them; None: there is nobody to make one for.
     """
 
     campaign: str
     period: str
     launch_key: str | None
     state: str | None
+    already_made: Made | None
     targeting: Literal["query", "broadcast", "saved_segments", "conditions"]
     identified_by: str | None
     rows: int
@@ -106,8 +123,15 @@ class Preview:
 
     @property
     def would_send(self) -> bool:
-        """Say whether it would be sent as it stands, once those agreed who must."""
-        return all(gate.is_open for gate in self.gates) and self.state not in _CLOSED_STATES
+        """Check whether a run would send this launch, once everybody agreed who must.
+
+        It would not if a gate is closed, if somebody stopped the launch, if everything was sent, or if the ledger holds
+        another launch for the period.
+        """
+        made = self.already_made
+        if made and (self.launch_key is None or made.made == made.requests):
+            return False
+        return all(gate.is_open for gate in self.gates) and self.state not in CLOSED_STATES
 
     @property
     def held_out(self) -> int:
@@ -153,7 +177,12 @@ def preview(
         due_at=due_at,
         now=now or datetime.now(UTC),
     )
-    return _preview(_planned(folder.name, period, plan), ledger, rate=rate, names=names)
+    made = None
+    if ledger and (
+        found := ledger.launches.find(launch_key(folder.campaign.connection, folder.name, period))
+    ):
+        made = _already_made(ledger, found)
+    return _preview(_planned(folder.name, period, plan), ledger, rate=rate, names=names, already_made=made)
 
 
 def preview_of(
@@ -163,11 +192,33 @@ def preview_of(
 
     Raises NotFoundError for a launch that the ledger does not hold.
     """
-    return _preview(_frozen(ledger, ledger.launches.get(launch_key)), ledger, rate=rate, names=names)
+    launch = ledger.launches.get(launch_key)
+    made = _already_made(ledger, launch)
+    return _preview(
+        _frozen(ledger, launch), ledger, rate=rate, names=names, already_made=made if made.made else None
+    )
+
+
+def _already_made(ledger: Ledger, launch: Launch) -> Made:
+    key = launch.launch_key
+    states = ledger.dispatches.states(key)
+    requests = sum(states.values())
+    return Made(
+        launch_key=key,
+        state=launch.state,
+        made_at=launch.created_at,
+        people=None
+        if launch.is_chosen_by_service
+        else sum(size for _, _, size in ledger.dispatches.parts(key)),
+        requests=requests,
+        made=requests - states.get("planned", 0),
+        accepted=states.get("accepted", 0),
+        last_at=ledger.dispatches.newest_outcome(key),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class _Seen:
     """What a plan and a frozen launch both are."""
 
     name: str
@@ -188,9 +239,9 @@ class _Made:
     frozen: Launch | None = None
 
 
-def _planned(name: str, period: Period, plan: Plan) -> _Made:
+def _planned(name: str, period: Period, plan: Plan) -> _Seen:
     audience = plan.audience
-    return _Made(
+    return _Seen(
         name=name,
         period=period,
         campaign=plan.campaign,
@@ -209,11 +260,11 @@ def _planned(name: str, period: Period, plan: Plan) -> _Made:
     )
 
 
-def _frozen(ledger: Ledger, launch: Launch) -> _Made:
+def _frozen(ledger: Ledger, launch: Launch) -> _Seen:
     key = launch.launch_key
     parts = ledger.dispatches.parts(key)
     groups = {name: found for name in GROUP_COLUMNS if (found := ledger.launches.groups(key, name))}
-    return _Made(
+    return _Seen(
         name=launch.campaign,
         period=launch.period,
         campaign=Campaign.frozen(launch.definition),
@@ -239,7 +290,14 @@ def _recorded_gates(ledger: Ledger, launch_key: str) -> list[GateResult]:
     return [GateResult(**gate) for gate in said[-1]["gates"]] if said and said[-1] else []
 
 
-def _preview(made: _Made, ledger: Ledger | None, *, rate: float | None, names: FieldNames | None) -> Preview:
+def _preview(
+    made: _Seen,
+    ledger: Ledger | None,
+    *,
+    rate: float | None,
+    names: FieldNames | None,
+    already_made: Made | None,
+) -> Preview:
     campaign, people = made.campaign, None
     if made.audience is not None:
         people = sum(size for _, _, size in made.parts)
@@ -252,6 +310,7 @@ def _preview(made: _Made, ledger: Ledger | None, *, rate: float | None, names: F
         period=made.period.key,
         launch_key=made.frozen.launch_key if made.frozen else None,
         state=made.frozen.state if made.frozen else None,
+        already_made=already_made,
         targeting=campaign.targeting.kind,
         identified_by=None if made.audience is None else made.identified_by,
         rows=made.rows,
@@ -302,7 +361,7 @@ def _preview(made: _Made, ledger: Ledger | None, *, rate: float | None, names: F
     )
 
 
-def _request(made: _Made, names: FieldNames | None) -> dict[str, Any] | None:
+def _request(made: _Seen, names: FieldNames | None) -> dict[str, Any] | None:
     if made.first is None:
         return None
     return sample_request(
@@ -310,7 +369,7 @@ def _request(made: _Made, names: FieldNames | None) -> dict[str, Any] | None:
     )
 
 
-def _change(ledger: Ledger | None, made: _Made) -> tuple[Change | None, list[str]]:
+def _change(ledger: Ledger | None, made: _Seen) -> tuple[Change | None, list[str]]:
     """Hold the audience against the last launch's, or say why that cannot be."""
     last = made.previous
     if ledger is None and made.audience is not None:
@@ -327,7 +386,7 @@ def _change(ledger: Ledger | None, made: _Made) -> tuple[Change | None, list[str
     return Change(last.launch_key, last.period.key, len(before), new, kept, gone), []
 
 
-def _zones(made: _Made) -> list[Zone]:
+def _zones(made: _Seen) -> list[Zone]:
     """Give the time zones, those first that are sent to first."""
     people = _summed((edition.time_zone, size) for edition, _, size in made.parts)
     sends = {

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sendoff.figures import share
-from sendoff.preview import Preview, Zone
+from sendoff.preview import CLOSED_STATES, Made, Preview, Zone
 from sendoff.rendering import Rendering
 
 _MOST_VALUES = 8
@@ -99,13 +99,35 @@ def _summary(preview: Preview) -> Iterator[_Block]:
         yield _Prose(f"Launch {preview.launch_key}, {preview.state}, as it was frozen.")
     else:
         yield _Prose("A preview: nothing was sent or stored.")
-    if not preview.would_send:
+    if preview.already_made:
+        yield from _already_made(preview, preview.already_made)
+    elif not preview.would_send:
         closed = [gate.name for gate in preview.gates if not gate.is_open]
         why = f"closed gates: {', '.join(closed)}" if closed else f"the launch is {preview.state}"
         yield _Prose(f"WOULD NOT BE SENT ({why}).", is_alarm=True)
     elif preview.people is not None:
         agreed = ", once somebody agreed" if preview.approval.is_needed else ""
         yield _Prose(f"It would be sent to {_people_of(preview.people)}{agreed}.")
+
+
+def _already_made(preview: Preview, made: Made) -> Iterator[_Block]:
+    people = f" to {_people_of(made.people)}" if made.people is not None else ""
+    if made.last_at and made.accepted == made.requests:
+        yield _Prose(f"ALREADY SENT{people} at {_utc(made.last_at)}.", is_alarm=True)
+    else:
+        sent = f"{made.made:,} of {made.requests:,} requests were made, and {made.accepted:,} were accepted"
+        yield _Prose(f"ALREADY LAUNCHED at {_utc(made.made_at)}: {sent}.", is_alarm=True)
+    if preview.launch_key is None:
+        rest = (
+            "sends nothing more"
+            if made.made == made.requests or made.state in CLOSED_STATES
+            else "continues it"
+        )
+        yield _Prose(
+            f"The ledger holds launch {made.launch_key} ({made.state}) for this period. A run for the period {rest}. "
+            "To send the period again, give the run a resend number and a reason. The figures below are what the "
+            "query returns now."
+        )
 
 
 def _sections(preview: Preview) -> Iterator[_Section]:

@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from sendoff.campaign import Campaign, Channel
 from sendoff.figures import share
 from sendoff.identifiers import Identifiers, union
+from sendoff.segments import Segment
 
 _PUSHES = {Channel.ANDROID_PUSH: "android", Channel.IOS_PUSH: "ios"}
 _BROWSERS = ("chrome", "firefox", "opera", "safari")
 _KNOWN = frozenset({*_PUSHES.values(), *_BROWSERS, "email", "sms"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whether a campaign that only pushes reaches anybody: the query's platforms, and those that are pushed to."""
+
+    is_anybody_reached: bool
+    saw: str
+    allowed: str
+
+
+def reach_of(
+    campaign: Campaign, platforms: Mapping[str, Identifiers], segments: Sequence[Segment]
+) -> Reach | None:
+    """Check whether at least one of a launch's people may be reached. Return None if the query cannot tell.
+
+    Nobody is reached only if the query puts every recipient on a platform that the service's document names and no
+    channel pushes to. A recipient without a platform, or on one that the document does not name, may be reached.
+    """
+    pushed_to = _pushed_to(campaign)
+    if pushed_to is None or not platforms or not segments:
+        return None
+    saw = f"people on {', '.join(f'{name} ({len(platforms[name]):,})' for name in sorted(platforms))}"
+    return Reach(
+        _may_reach(platforms, pushed_to, segments), saw, f"somebody on {', '.join(sorted(pushed_to))}"
+    )
+
+
+def _may_reach(
+    platforms: Mapping[str, Identifiers], pushed_to: frozenset[str], segments: Sequence[Segment]
+) -> bool:
+    idle = {name: members for name, members in platforms.items() if name in _KNOWN - pushed_to}
+    if sum(map(len, idle.values())) < sum(map(len, segments)):
+        return True  # they cannot be everybody, and a large audience need not be compared
+    kind = next(iter(platforms.values())).kind
+    reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
+    lost = union(kind, idle.values()) - reachable
+    return any(len(segment.identifiers - lost) for segment in segments if segment.identifiers is not None)
 
 
 def unreached(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Iterator[str]:

@@ -183,22 +183,29 @@ def campaign(tmp_path: Path) -> tuple[str, str]:
     return str(folder), f"sqlite:///{tmp_path / 'warehouse.db'}"
 
 
-def test_a_preview_with_a_closed_gate_says_so_and_ends_well(
+def open_the_gate(folder: str) -> None:
+    file = Path(folder) / "campaign.yaml"
+    file.write_text(file.read_text().replace("gates: {most: 2}\n", ""))
+
+
+def test_a_preview_with_a_closed_gate_says_so_and_ends_with_exit_code_3(
     campaign: tuple[str, str], sendoff: Command
 ) -> None:
     folder, url = campaign
     done = sendoff("preview", folder, "--warehouse", url)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     assert "WOULD NOT BE SENT (closed gates: most)" in done.stdout
     assert "4000001" not in done.stdout
-    limited = json.loads(sendoff("preview", folder, "--warehouse", url, "--size-limit", "2", "--json").stdout)
+    few = sendoff("preview", folder, "--warehouse", url, "--size-limit", "2", "--json")
+    assert few.returncode == 0, few.stderr
+    limited = json.loads(few.stdout)
     assert (limited["would_send"], limited["people"], limited["dropped"]["size_limit"]) == (True, 2, 1)
 
 
 def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
     done = sendoff("preview", folder, "--warehouse", f"shop={url}", "--rate", "4", "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3, done.stderr
     seen = json.loads(done.stdout)
     assert (seen["would_send"], seen["requests"], seen["seconds"]) == (False, 2, 0.5)
     assert seen["request"]["device_ids"] == [4_000_001, 4_000_002]
@@ -218,6 +225,7 @@ def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
     campaign: tuple[str, str], sendoff: Command
 ) -> None:
     folder, url = campaign
+    open_the_gate(folder)
     with (Path(folder) / "campaign.yaml").open("a") as file:
         file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
     before = datetime.now(UTC)
@@ -236,6 +244,7 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
     with (Path(folder) / "campaign.yaml").open("a") as file:
         file.write("audience: {exclude: [{kind: query, file: complained.sql, warehouse: support}]}\n")
     (Path(folder) / "complained.sql").write_text("SELECT device_id FROM complaints")
+    open_the_gate(folder)
     both = ("--warehouse", url, "--warehouse", f"support=sqlite:///{tmp_path / 'support.db'}")
     done = sendoff("preview", folder, *both, "--json")
     assert done.returncode == 0, done.stderr
@@ -259,6 +268,7 @@ def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
             segments=[Segment(members)],
             now=PERIOD.end,
         )
+    open_the_gate(folder)
     done = sendoff("preview", folder, "--warehouse", url, "--ledger", ledger_url, "--json")
     assert done.returncode == 0, done.stderr
     change = json.loads(done.stdout)["change"]

@@ -409,6 +409,53 @@ def test_an_error_names_every_closed_gate(
     assert "5 people" not in str(caught.value)
 
 
+PUSHED = ("android_push", "ios_push")
+
+
+def platforms_gate(
+    channels: tuple[str, ...], platforms: Mapping[str, list[int]], sent_to: list[int]
+) -> GateResult | None:
+    people = audience(4)
+    groups = {"platform": {name: integers(members) for name, members in platforms.items()}}
+    results = gates_of(
+        campaign(channels=dict.fromkeys(channels)),
+        audience=replace(people, groups=groups),
+        segments=[Segment(integers(sent_to))],
+        previous=None,
+        due_at=None,
+        period_end=PERIOD.end,
+        now=NOW,
+    )
+    return next((each for each in results if each.name == "channels"), None)
+
+
+@pytest.mark.parametrize(
+    ("channels", "platforms", "sent_to", "is_open"),
+    [
+        (PUSHED, {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], False),
+        (PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4], False),
+        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3, 4], True),
+        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3], False),  # who is reached is held out
+        (PUSHED, {"email": [1, 2, 3, 4], "ios": [4]}, [1, 2, 3, 4], True),  # one person with two devices
+        (PUSHED, {"email": [1, 2, 3]}, [1, 2, 3, 4], True),  # 4 has no platform, and may have any
+        (PUSHED, {"kiosk": [1, 2, 3, 4]}, [1, 2, 3, 4], True),  # what the document does not name
+        ((*PUSHED, "inbox"), {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], None),  # an inbox may reach anybody
+        (PUSHED, {}, [1, 2, 3, 4], None),  # the query does not tell
+    ],
+)
+@pytest.mark.promise("hands/gates")
+def test_a_launch_that_no_channel_brings_to_anybody_is_stopped(
+    channels: tuple[str, ...], platforms: Mapping[str, list[int]], sent_to: list[int], is_open: bool | None
+) -> None:
+    found = platforms_gate(channels, platforms, sent_to)
+    assert (found.is_open if found else None) is is_open
+
+
+def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
+    found = platforms_gate(PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4])
+    assert str(found) == "channels: found people on chrome (2), email (2); allowed: somebody on android, ios"
+
+
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"

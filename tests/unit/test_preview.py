@@ -22,6 +22,7 @@ from sendoff.identifiers import Identifiers, integers
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.tables import metadata
+from sendoff.outcome import Accepted
 from sendoff.period import Period
 from sendoff.preview import Preview, preview, preview_of
 from sendoff.preview_text import as_markdown, as_table
@@ -191,6 +192,56 @@ def test_a_closed_gate_is_told_and_stops_no_preview(warehouse: str) -> None:
     assert "WOULD NOT BE SENT" in as_markdown(seen).replace("\\", "")
 
 
+def send_all(ledger: Ledger, launch_key: str, most: int = 99) -> None:
+    for _ in range(most):
+        claim = ledger.dispatches.claim(launch_key, worker="w", now=NOW, lease=timedelta(minutes=5))
+        if claim is None:
+            return
+        ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+
+
+def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key)
+    seen = look(folder(), warehouse, ledger)
+    text = " ".join(printed(seen).split())
+    assert not seen.would_send
+    assert "ALREADY SENT to 5 people at 2026-03-02 09:00 UTC." in text
+    assert f"The ledger holds launch {made.launch_key} (released) for this period. A run for" in text
+    assert "sends nothing more" in text
+    assert "would be sent" not in text
+    assert seen.to_json()["already_made"]["last_at"] == NOW.isoformat()
+
+
+def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
+    ledger: Ledger, warehouse: str
+) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key, most=1)
+    text = " ".join(printed(look(folder(), warehouse, ledger)).split())
+    assert "ALREADY LAUNCHED at 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
+    assert "A run for the period continues it." in text
+    assert preview_of(ledger, made.launch_key).would_send
+
+
+def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    assert preview_of(ledger, made.launch_key).would_send
+    send_all(ledger, made.launch_key)
+    seen = preview_of(ledger, made.launch_key)
+    assert not seen.would_send
+    assert "ALREADY SENT to 5 people" in printed(seen)
+
+
+def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=BEFORE, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key)
+    seen = look(folder(), warehouse, ledger)
+    assert seen.would_send
+    assert seen.already_made is None
+    assert "It would be sent to 5 people." in printed(seen)
+
+
 @pytest.mark.parametrize(("state", "would_send"), [("held", True), ("rejected", False), ("stopped", False)])
 def test_a_launch_that_somebody_stopped_would_not_be_sent(
     ledger: Ledger, state: str, would_send: bool
@@ -319,9 +370,9 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     values = look(folder(), warehouse).to_json()
     assert json.loads(json.dumps(values)) == values
     assert " ".join(sorted(values)) == (
-        "approval audience campaign change dropped gates groups held_out identified_by languages launch_key left_out "
-        "people period rate renderings request requests rows seconds segment_size sending state targeting time_zones "
-        "variants warnings wave_wait_seconds waves would_send"
+        "already_made approval audience campaign change dropped gates groups held_out identified_by languages "
+        "launch_key left_out people period rate renderings request requests rows seconds segment_size sending state "
+        "targeting time_zones variants warnings wave_wait_seconds waves would_send"
     )
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from sendoff.campaign import Campaign
     from sendoff.period import Period
 
+WOULD_NOT_SEND = 3
+"""The exit code of a preview of what a run would not send."""
+
 _CONNECTION = re.compile(r"[\w.-]+")
 
 
@@ -64,6 +67,9 @@ def preview(
     With a ledger it is compared with the last launch, and what needs the ledger leaves people out.
 
     With --json the request is whole, with the identifiers of its first three people.
+
+    Ends with exit code 3 if a run would not send it: a gate is closed, or the ledger already holds a launch for the
+    period.
     """
     from sendoff.campaign import load_campaign
     from sendoff.preview import preview as make_preview
@@ -82,6 +88,8 @@ def preview(
         typer.echo(json.dumps(result.to_json(whole_request=True), indent=2))
     else:
         Console().print(as_table(result))
+    if not result.would_send:
+        raise typer.Exit(WOULD_NOT_SEND)
 
 
 def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
