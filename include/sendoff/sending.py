@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta, timezone
 
 from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.schedule import ApiTrigger, Now, Once, Recurring, Triggered
+from sendoff.campaign.schedule import (
+    ApiTrigger,
+    EventTrigger,
+    LocationTrigger,
+    Now,
+    Once,
+    Recurring,
+    Triggered,
+)
 from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE
 
 _FIRST_ZONE = timezone(timedelta(hours=14))  # where a time of day comes first
@@ -55,9 +63,15 @@ def in_words(send: Now | Once | Recurring | Triggered) -> str:
     span = f"from {send.start} {until}, {_zone(send.time_zone)}"
     if isinstance(send, Recurring):
         return f"again and again: {days} at {send.time}, {span}"
-    cause = "the API" if isinstance(send.trigger, ApiTrigger) else "locations"
+    cause = _cause(send.trigger)
     hours = f"{send.window.earliest} to {send.window.latest}"
     return f"whenever it is triggered by {cause}: {days} from {hours}, {span}"
+
+
+def _cause(trigger: LocationTrigger | EventTrigger | ApiTrigger) -> str:
+    if isinstance(trigger, EventTrigger):
+        return f"the event {trigger.name}"
+    return "the API" if isinstance(trigger, ApiTrigger) else "locations"
 
 
 def _zone(name: str) -> str:

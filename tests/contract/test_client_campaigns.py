@@ -163,6 +163,19 @@ def test_a_campaign_waits_at_a_location_that_was_created_before(service_process:
     assert record(service_process, outcome)["send_type"] == 2
 
 
+@pytest.mark.rule("2.11/triggered_by_event", "2.11/triggered", side="client")
+def test_a_campaign_waits_for_an_event(service_process: Any, client: Client) -> None:
+    trigger = {"kind": "event", "name": "order"}
+    send = {"kind": "triggered", "time_zone": "UTC", **FROM_TODAY, "trigger": trigger}
+    made = campaign(channels={"email": EMAIL}, send=send, encryption="0")
+    outcome = created(client, made, Targeting("device_id", integers([2])))
+    assert record(service_process, outcome)["trigger"] == 2
+    for user in ("cust-2", "cust-4"):  # the second is none of the campaign's people
+        answer = service_process.post("/admin/hits/event", json={"event": "order", "user_id": user})
+        assert answer.status_code == 200, answer.text
+    assert targeted(service_process, outcome) == [2]
+
+
 @pytest.mark.rule("2.11/once", "2.11/timezone", side="client")
 def test_a_once_off_is_due_at_its_local_time(service_process: Any, client: Client) -> None:
     made = campaign(

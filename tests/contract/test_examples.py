@@ -308,6 +308,18 @@ def test_a_location_sends_to_who_stays_there(later: Shop) -> None:
     assert made.words(phone(6), ANDROID)["text"] == "Show this at the counter for a coffee."
 
 
+def test_an_event_sends_to_the_person_who_caused_it(later: Shop) -> None:
+    later.send(example("triggered_by_event"))
+    [made] = later.made("Basket left behind")
+    assert (made.send_type, made.record["trigger"], made.due) == (2, 2, [])
+    for event in ("order", "basket_left"):
+        answer = later.service.post("/admin/hits/event", json={"event": event, "user_id": "C0006"})
+        assert answer.status_code == 200, answer.text
+    [made] = later.made("Basket left behind")
+    assert made.people() == [phone(6)]
+    assert made.words(phone(6), ANDROID)["text"] == "Everything that you chose is still there, Grace."
+
+
 def test_a_once_off_is_sent_in_the_evening_of_its_zone(later: Shop) -> None:
     later.send(example("once_in_a_zone"))
     [made] = later.made("Tonight only")

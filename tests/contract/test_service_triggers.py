@@ -288,6 +288,7 @@ def test_a_wrong_hit_is_refused(people, shop, body, code):
     assert people.post("/admin/hits/location", json=body).status_code == code
 
 
+@pytest.mark.rule("2.11/triggered_by_event", "2.11/triggered", side="service")
 def test_an_event_reaches_every_device_of_its_user(people, waiting):
     campaign = waiting(trigger=2, event="order", push_text="{{first_name}}: {{total}}")
     value = {"total": 12}
@@ -304,6 +305,30 @@ def test_an_event_reaches_every_device_of_its_user(people, waiting):
     assert texts(people, campaign, 1003) == ["Cé: 7"]
     other = people.post("/admin/hits/event", json={"event": "visit", "user_id": "u1"}).json()
     assert other["campaigns"] == []
+
+
+@pytest.mark.rule("2.11/triggered_by_event", "2.11/triggered", "3/until_stopped", side="service")
+def test_a_campaign_waits_for_its_event_within_its_window_until_it_is_stopped(people, waiting):
+    go_to_morning(people)
+    campaign = waiting(trigger=2, event="paid", broadcast=0, device_ids=[1003], start_time="09:30")
+    u1, u3 = ({"event": "paid", "user_id": user} for user in ("u1", "u3"))
+
+    def happens(body):
+        return reasons(people.post("/admin/hits/event", json=body).json()["campaigns"])
+
+    assert happens(u3) == ["not between start_time and end_time"]
+    advance(people, "1h")
+    assert (happens(u1), happens(u3)) == (["not targeted"], [None])
+    people.wait_until_quiet()
+    assert texts(people, campaign, 1003) == ["hello"]
+    people.post(f"/admin/campaigns/{campaign}/stop")
+    assert happens(u3) == []
+
+
+def test_an_event_campaign_without_an_event_is_refused(people):
+    answer = people.create(**PUSH, broadcast=1, trigger=2)
+    assert answer.status_code == 400
+    assert [problem["field"] for problem in answer.json()["errors"]] == ["event"]
 
 
 @pytest.mark.parametrize(

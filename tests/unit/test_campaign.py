@@ -593,6 +593,25 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
             },
             "found no dwell_minutes; allowed: dwell_minutes with when: dwell",
         ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {"kind": "triggered", **ENDLESS, "trigger": {"kind": "event"}},
+            },
+            "send.triggered.trigger.event.name\n  Field required",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {"kind": "triggered", **ENDLESS, "trigger": {"kind": "event", "name": ""}},
+            },
+            "send.triggered.trigger.event.name\n  String should have at least 1 character",
+        ),
+        ({"channels": {"email": EMAIL}, "encryption": 0}, "encryption\n  Input should be a valid string"),
+        (
+            {"template": {"id": 1, "channels": ["email"]}, "encryption": "0"},
+            "encryption: found encryption beside template",
+        ),
         # people
         ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
         (

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from sendoff.audience import Audience
 from sendoff.campaign import Campaign, CampaignFolder, Edition
+from sendoff.campaign.schedule import Triggered
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.identifiers import Identifiers, integers
 from sendoff.launch import prepare_launch
@@ -29,6 +30,7 @@ from sendoff.preview_text import as_markdown, as_table
 from sendoff.reach import unreached
 from sendoff.rendering import plain_text, renderings
 from sendoff.segments import Segment
+from sendoff.sending import in_words
 
 DAY = timedelta(days=1)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -556,3 +558,17 @@ def test_long_words_are_cut_where_people_stop_reading() -> None:
     shown = renderings(campaign, {Edition(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
     assert len(shown) < 510
     assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "cause"),
+    [
+        ({"kind": "location", "locations": [4], "when": "enter"}, "locations"),
+        ({"kind": "event", "name": "basket_left"}, "the event basket_left"),
+        ({"kind": "api"}, "the API"),
+    ],
+)
+def test_a_triggered_campaign_says_what_triggers_it(trigger: dict[str, Any], cause: str) -> None:
+    days = {"time_zone": "UTC", "start": "2026-11-20", "end": "never"}
+    send = Triggered.model_validate({**days, "trigger": trigger})
+    assert in_words(send).startswith(f"whenever it is triggered by {cause}: every day from 00:00 to 23:59")

@@ -484,6 +484,30 @@ def test_entering_is_1_and_leaving_what_the_table_says(when: str, number: int) -
     assert "dwell_time" not in body
 
 
+@pytest.mark.rule("2.11/triggered_by_event", "2.11/triggered", side="client")
+def test_an_event_campaign_names_its_event() -> None:
+    send = {
+        "kind": "triggered", **ENDLESS, "days": ["tuesday"], "trigger": {"kind": "event", "name": "order"},
+        "window": {"earliest": "08:00", "latest": "21:00"},
+    }  # fmt: skip
+    made = campaign(channels={"email": EMAIL}, send=send)
+    body = written(made)
+    expected = {
+        "send_type": 2, "trigger": 2, "event": "order", "send_days": [2], "start_date": "2026-11-20",
+        "start_time": "08:00", "end_time": "21:00",
+    }  # fmt: skip
+    assert {name: body.get(name) for name in expected} == expected
+    assert not [name for name in body if "location" in name]
+    assert written(made, names=FieldNames({"event": "event_name"}))["event_name"] == "order"
+
+
+@pytest.mark.rule("2.3/encryption", side="client")
+def test_encryption_is_sent_as_it_stands_and_only_then() -> None:
+    made = campaign(message=MESSAGE, channels={"android_push": None}, encryption="0")
+    assert written(made)["encryption"] == "0"
+    assert "encryption" not in written(campaign(message=MESSAGE, channels={"android_push": None}))
+
+
 @pytest.mark.rule("2.11/start_time", "2.11/end_time", side="client")
 def test_an_api_triggered_campaign_says_so() -> None:
     send = {"kind": "triggered", **ENDLESS, "trigger": {"kind": "api"}}

@@ -109,6 +109,9 @@ class Campaign(Value):
     push_expiry: Keeping | None = Field(
         None, description="How long delivery of a push is retried; default 4 weeks"
     )
+    encryption: Text | None = Field(
+        None, description="Sent as given; the service's document does not show what its values mean"
+    )
     post_backs: PostBacks = Field(PostBacks(), description="What the service is asked to report")
 
     audience: AudienceRules = Field(

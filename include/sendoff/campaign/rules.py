@@ -193,7 +193,7 @@ def _says_what_it_uses(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
-    for name in ("message", "language", "push_expiry"):
+    for name in ("message", "language", "push_expiry", "encryption"):
         if getattr(campaign, name) is not None:
             yield _broken(
                 name, f"{name} beside template", "a template, which has its own, or content without template"

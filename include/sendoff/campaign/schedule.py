@@ -19,6 +19,7 @@ from sendoff.campaign.values import (
     DayOrNever,
     HourMinute,
     Int32,
+    Text,
     TimeZone,
     TimeZoneOrOwn,
     Value,
@@ -200,6 +201,13 @@ class LocationTrigger(Value):
         return self
 
 
+class EventTrigger(Value):
+    """Somebody causes an event that the app or the site reports to the service, such as leaving a basket."""
+
+    kind: Literal["event"] = "event"
+    name: Text = Field(description="Name of the event, as it is reported to the service")
+
+
 class ApiTrigger(Value):
     """Somebody calls the service to send it: the template of executions."""
 
@@ -211,7 +219,8 @@ class Triggered(_Running):
 
     kind: Literal["triggered"] = "triggered"
     trigger: Annotated[
-        LocationTrigger | ApiTrigger, Field(discriminator="kind", description="What makes it send")
+        LocationTrigger | EventTrigger | ApiTrigger,
+        Field(discriminator="kind", description="What makes it send"),
     ]
     window: Window = Field(Window(), description="The part of each day in which it may send")
 

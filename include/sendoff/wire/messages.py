@@ -16,7 +16,7 @@ _SHORT_ENTRIES = (
 
 
 def channel_flags(campaign: Campaign, names: FieldNames) -> Members:
-    """Give the flag of each channel and browser (section 2.3)."""
+    """Return the flag of each channel and browser, and what the campaign gives as encryption (section 2.3)."""
     channels = campaign.channels
     for channel in channels.used():
         yield channel.value, 1
@@ -25,6 +25,7 @@ def channel_flags(campaign: Campaign, names: FieldNames) -> Members:
     for browser in channels.web_push.browsers if channels.web_push else ():
         flag = f"web_push_{browser}"
         yield names[flag] if browser in ("opera", "safari") else flag, 1
+    yield "encryption", campaign.encryption
 
 
 def content(campaign: Campaign, names: FieldNames) -> Members:

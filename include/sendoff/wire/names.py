@@ -44,7 +44,10 @@ UNCONFIRMED: Mapping[str, Unconfirmed] = {
     "web_push_opera": Unconfirmed("web_push_opera", "1 selects Opera", "2.3", _PATTERN, "guess"),
     "web_push_safari": Unconfirmed("web_push_safari", "1 selects Safari", "2.3", _PATTERN, "guess"),
     "campaign_trigger": Unconfirmed(
-        "trigger", "what starts a triggered campaign: 1 location, 3 API", "2.3", _OLD_PAGE, "quoted"
+        "trigger", "what starts a triggered campaign: 1 location, 2 event, 3 API", "2.3", _OLD_PAGE, "quoted"
+    ),
+    "event": Unconfirmed(
+        "event", "name of the event that starts a triggered campaign", "2.11", _WORDS, "guess"
     ),
     # Content
     "push_icon": Unconfirmed("push_icon", "address of the icon", "2.4", _CAMPAIGN_PAGE, "quoted"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import date
 
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.schedule import LocationTrigger, Now, Once, Recurring, Triggered
+from sendoff.campaign.schedule import EventTrigger, LocationTrigger, Now, Once, Recurring, Triggered
 from sendoff.campaign.values import NEVER, OWN_ZONE, WEEKDAYS
 from sendoff.errors import CampaignError
 from sendoff.wire.names import FieldNames, Members
+
+_TRIGGERS = {"location": 1, "event": 2, "api": 3}
 
 
 def schedule(campaign: Campaign, names: FieldNames) -> Members:
@@ -40,9 +42,11 @@ def _running(send: Recurring | Triggered, names: FieldNames) -> Members:
         return
     yield "start_time", send.window.earliest
     yield "end_time", send.window.latest
-    yield names["campaign_trigger"], 1 if isinstance(send.trigger, LocationTrigger) else 3
+    yield names["campaign_trigger"], _TRIGGERS[send.trigger.kind]
     if isinstance(send.trigger, LocationTrigger):
         yield from _locations(send.trigger, names)
+    if isinstance(send.trigger, EventTrigger):
+        yield names["event"], send.trigger.name
 
 
 def _locations(trigger: LocationTrigger, names: FieldNames) -> Members:
