@@ -48,6 +48,7 @@ _OTHERS = {
 """Read where they are used, not by the class of the settings: their defaults and meanings."""
 _OF_TESTS = {
     "SENDOFF_TEST_POSTGRES_URL": "a PostgreSQL server, for tests and benchmarks; where it does not answer, they fail",
+    "SENDOFF_TEST_AIRFLOW_DATABASE": "an empty database for Airflow in `tests/airflow`, as a URL; empty: SQLite",
     "SENDOFF_TEST_CHROMIUM": "the browser of the tests of pages",
     "SENDOFF_WRITE_PICTURES": "`1`: tests of pages write the pictures of the documentation anew",
 }

@@ -53,11 +53,24 @@ def postgres_server() -> str:
 @pytest.fixture(scope="module")
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a new, empty database (postgresql+psycopg://...), dropped after the module's tests."""
+    with _new_database(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a database that is this test's alone, dropped after it."""
+    with _new_database(postgres_server) as url:
+        yield url
+
+
+@contextmanager
+def _new_database(server: str) -> Iterator[str]:
     name = f"sendoff_test_{uuid4().hex[:12]}"
-    with _engine(postgres_server) as engine, engine.connect() as connection:
+    with _engine(server) as engine, engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
         try:
-            yield make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+            yield make_url(server).set(database=name).render_as_string(hide_password=False)
         finally:
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from sendoff.campaign import Campaign
-from sendoff.errors import GateError
+from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.fold import fold
 from sendoff.ledger import Doubt, Ledger
 from sendoff.ledger.brakes import scope_of
@@ -178,13 +178,20 @@ def resolve_seen(
     """Resolve several dispatches as :func:`resolve` does, with one look at the post-backs, and count those resolved.
 
     ``seen``: how many attempts of each dispatch were in doubt where somebody saw it. One that changed meanwhile is left
-    alone. Raises NotFoundError where the ledger does not hold one.
+    alone, and so are the others if the ledger goes away after the first. Raises NotFoundError where the ledger does not
+    hold one, LedgerUnavailableError if none was resolved.
     """
     moment = now or datetime.now(UTC)
     fold(ledger, now=moment)
-    return sum(
-        ledger.dispatches.resolve(key, how, who, why, moment, doubts=doubts) for key, doubts in seen.items()
-    )
+    done = 0
+    for key, doubts in seen.items():
+        try:
+            done += ledger.dispatches.resolve(key, how, who, why, moment, doubts=doubts)
+        except LedgerUnavailableError:  # each is a commit of its own: what was done is told
+            if not done:
+                raise
+            break
+    return done
 
 
 def _went_wrong(ledger: Ledger, launch_key: str) -> bool:

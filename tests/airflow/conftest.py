@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 HOME = Path(tempfile.mkdtemp(prefix="sendoff-airflow-"))
 EMPTY = HOME / "dags"
 EMPTY.mkdir()
+DATABASE_VARIABLE = "SENDOFF_TEST_AIRFLOW_DATABASE"
+# Who answers a question writes beside what runs the DAG; SQLite gives up after 5 seconds by itself.
+DATABASE = os.environ.get(DATABASE_VARIABLE) or f"sqlite:///{HOME / 'airflow.db'}?timeout=120"
 
 for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOFF_"))]:
     if name != "SENDOFF_TEST_POSTGRES_URL":
@@ -49,10 +52,12 @@ os.environ |= {
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:op,bob:op,eve:op",
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
-    # Who answers a question writes beside what runs the DAG; SQLite gives up after 5 seconds by itself.
-    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}?timeout=120",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": DATABASE,
     "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
 }
+if DATABASE.startswith("postgresql"):
+    of_both = DATABASE.replace("+psycopg2:", "+psycopg:")  # psycopg2 cannot wait beside other work
+    os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC"] = of_both
 (HOME / "passwords.json").write_text(json.dumps({"ann": "ann", "bob": "bob", "eve": "eve"}))
 
 

@@ -1,11 +1,13 @@
 """The actions: everything that changes something, by people who may, from our own pages alone.
 
 Each answers with what happened, in words, and with what must run for it to have an effect. What changed since the page
-was made is not acted upon: the answer is 409, and says so.
+was made is not acted upon: the answer is 409, and says so. What was committed is answered as done, also where Airflow
+cannot say what must run next.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -23,6 +25,8 @@ from sendoff_airflow.views.bodies import Braking, Deciding, Settling, said
 from sendoff_airflow.views.given import LedgerDep, seen_launch
 from sendoff_airflow.views.held import seen_run
 from sendoff_airflow.views.templates import page
+
+_log = logging.getLogger(__name__)
 
 router = APIRouter(dependencies=[Depends(check_own_request)], default_response_class=HTMLResponse)
 
@@ -120,7 +124,7 @@ def settle(
         )
     sentences = [f"{counted(done, 'request')} planned again." if how == "resend" else _written_off(done)]
     if left := len(seen) - done:
-        sentences.append(f"{counted(left, 'request')} changed since this page was made, and was left alone.")
+        sentences.append(_left_alone(left))
     following = None
     if how == "resend":
         waits = _WAITS.get(launch.state)
@@ -130,6 +134,11 @@ def settle(
 
 def _written_off(count: int) -> str:
     return f"{counted(count, 'request')} written off: nobody looks any more, but evidence would still count."
+
+
+def _left_alone(count: int) -> str:
+    was = "was" if count == 1 else "were"
+    return f"{counted(count, 'request')} {was} left alone: changed since this page was made, or out of reach."
 
 
 @router.post("/brakes/{act}")
@@ -164,6 +173,18 @@ def _steered(book: Ledger, viewer: Viewer, launch_key: str) -> Launch:
 
 
 def _next(viewer: Viewer, launch: Launch, *, was_rejected: bool = False) -> Next:
+    """Return what must run next. It is asked for after the commit, so no error of Airflow's may replace the answer."""
+    try:
+        return _asked_of_airflow(viewer, launch, was_rejected=was_rejected)
+    except Exception:
+        _log.exception("Airflow could not be asked for the run of launch %s", launch.launch_key)
+        return Next(
+            "Airflow could not be asked for the run of this launch. The log of Airflow's API server says why; look at "
+            "the launch again."
+        )
+
+
+def _asked_of_airflow(viewer: Viewer, launch: Launch, *, was_rejected: bool) -> Next:
     run = seen_run(viewer, launch)
     if run is None:
         words = "Airflow knows no run of this launch: whatever made it must work on it again."

@@ -13,9 +13,9 @@ from sendoff_airflow.views.access import not_there
 from sendoff_airflow.views.templates import is_part, page
 
 _log = logging.getLogger(__name__)
-_AGAIN = "Nothing was changed. This page tries again by itself."
+_AWAY = "The ledger's database is down, or out of reach of Airflow's API server."
 _TO_DO: dict[type[Exception], str] = {
-    LedgerUnavailableError: f"The ledger's database is down, or out of reach of Airflow's API server. {_AGAIN}",
+    LedgerUnavailableError: f"{_AWAY} Nothing was changed. This page tries again by itself.",
     SettingsError: "Somebody who looks after this deployment must set it right: the connection sendoff_ledger.",
 }
 """What to do about an error of some kind."""
@@ -50,7 +50,12 @@ async def _sendoff(request: Request, error: Exception) -> Response:
     code = status.HTTP_409_CONFLICT if isinstance(error, GateError) else status.HTTP_503_SERVICE_UNAVAILABLE
     if code == status.HTTP_503_SERVICE_UNAVAILABLE:
         _log.warning("a page of Sendoff could not be shown: %s", error)
-    return _page(request, code, f"{str(error)[:1].upper()}{str(error)[1:]}", _TO_DO.get(type(error)))
+    to_do = _TO_DO.get(type(error))
+    if (
+        isinstance(error, LedgerUnavailableError) and request.method == "POST"
+    ):  # its commit may have been lost, or not
+        to_do = f"{_AWAY} Look at the page again before you repeat this: it shows what was done."
+    return _page(request, code, f"{str(error)[:1].upper()}{str(error)[1:]}", to_do)
 
 
 async def _unreadable(request: Request, _: Exception) -> Response:

@@ -21,7 +21,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Text, cast, select
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
@@ -102,7 +102,7 @@ def run_of(launch_key: str, campaign: str) -> Run | None:
     """
     query = (
         select(XComModel.dag_id, XComModel.run_id)
-        .where(XComModel.dag_id == campaign, *_TELLS_LAUNCH, XComModel.value.in_(_stored(launch_key)))
+        .where(XComModel.dag_id == campaign, *_TELLS_LAUNCH, _value_is(launch_key))
         .order_by(XComModel.timestamp.desc(), XComModel.dag_run_id.desc())
         .limit(1)
     )
@@ -222,9 +222,13 @@ def _folder(file: str | None, name: str) -> Path | None:
     return folder if (folder / "campaign.yaml").is_file() else None
 
 
-def _stored(value: str) -> list[str]:
-    """Give a text in the forms in which Airflow may have stored it: as itself, and as the JSON of it."""
-    return [value, json.dumps(value)]
+def _value_is(text: str) -> ColumnElement[bool]:
+    """Compare an XCom with a text: as text, since PostgreSQL compares JSON with JSON alone.
+
+    A task stores the JSON of the text. Airflow's REST API stores the JSON of that JSON.
+    """
+    as_json = json.dumps(text)
+    return cast(XComModel.value, Text).in_([as_json, json.dumps(as_json)])
 
 
 def _plain(value: Any) -> Any:
