@@ -35,6 +35,7 @@ _ADVICE = {
     "GateError": "Read what the gate saw. Where it is wrong, change the campaign, or release the launch.",
     "LateError": "Nothing, or send the period on purpose with a resend number and a later `gates.lateness`.",
     "NotFoundError": "List what there is: `sendoff report`. Is it the right ledger?",
+    "UnusableLedgerError": "Do what its text says: it names the cause.",
     "RefusedError": "Read the service's reason in `sendoff report`; correct the campaign, then resend.",
     "RetryableError": "Try again later.",
     "UnreachableError": "Wait; where it stays, check base URL, proxy and CA bundle.",

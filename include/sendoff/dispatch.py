@@ -38,6 +38,7 @@ from sendoff.errors import (
     RefusedError,
     RetryableError,
     SendoffError,
+    UnusableLedgerError,
 )
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.rates import AHEAD
@@ -249,7 +250,7 @@ class _Crew:
         for a connection with a rate, where the next may have to wait, and must not make the record wait.
         """
         for attempt in Retrying(
-            retry=retry_if_exception_type(LedgerUnavailableError),
+            retry=retry_if_exception_type((LedgerUnavailableError, UnusableLedgerError)),
             wait=wait_exponential(max=15),
             stop=lambda tries: tries.attempt_number >= _RECORDINGS or self.now() >= claim.claimed_at + LEASE,
             sleep=self.sleep or time.sleep,

@@ -12,6 +12,7 @@
     │   ├── GateError            a gate of the campaign is closed, or a person said no
     │   ├── LateError            it is too late for a launch: it is skipped
     │   ├── NotFoundError        a launch or dispatch that the ledger does not hold
+    │   ├── UnusableLedgerError  the ledger's address, user, database, rights or tables
     │   └── RefusedError         the service said no, and will again
     ├── RetryableError       nothing happened: try again later
     │   ├── UnreachableError     no connection was opened
@@ -71,6 +72,10 @@ class LateError(PermanentError):
 
 class NotFoundError(PermanentError):
     """The ledger holds nothing of that name."""
+
+
+class UnusableLedgerError(PermanentError):
+    """The ledger cannot be used before somebody corrects its address, user, rights or tables."""
 
 
 class RefusedError(PermanentError):

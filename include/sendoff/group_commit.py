@@ -19,7 +19,7 @@ from functools import partial
 from time import monotonic
 
 from sendoff import metrics
-from sendoff.errors import LedgerUnavailableError
+from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.postbacks import PostBack
 
@@ -184,7 +184,7 @@ class GroupCommit:
         numbered = list(enumerate(batch, self._next_number))
         try:
             self._ledger.post_backs.store(receiver, numbered)
-        except LedgerUnavailableError:
+        except (LedgerUnavailableError, UnusableLedgerError):
             raise
         except Exception as error:
             log.error("Storing %d post-backs singly: together they failed (%s)", len(numbered), _kind(error))
@@ -200,7 +200,7 @@ class GroupCommit:
         for number, post_back in numbered:
             try:
                 self._ledger.post_backs.store(receiver, [(number, post_back)])
-            except LedgerUnavailableError:
+            except (LedgerUnavailableError, UnusableLedgerError):
                 raise
             except Exception:
                 self._ledger.post_backs.store(receiver, [(number, replace(post_back, fields=None))])
@@ -235,4 +235,6 @@ def _resolve(batch: list[Waiting], *, stored: bool) -> None:
 
 
 def _kind(error: Exception) -> str:
+    if isinstance(error, SendoffError):
+        return str(error)
     return type(error).__name__  # the text of a database's error may quote what was stored

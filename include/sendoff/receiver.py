@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from sendoff import logs, telemetry
 from sendoff.endpoint import PostBackEndpoint, ReceiverCounts
-from sendoff.errors import SettingsError
+from sendoff.errors import PermanentError, RetryableError, SettingsError
 from sendoff.group_commit import GroupCommit
 from sendoff.ledger import Ledger
 from sendoff.postbacks import Addresses
@@ -153,10 +153,11 @@ def serve(
     """Serve post-backs until SIGINT or SIGTERM, from ``workers`` processes that share the address.
 
     Stopping answers and stores what has arrived. Raises SettingsError for settings that are missing and for
-    an address that cannot be listened on. ``make_app`` is called in each worker process.
+    an address that cannot be listened on, and UnusableLedgerError for a ledger that somebody must correct, such as
+    one without tables. A ledger that is away is waited for. ``make_app`` is called in each worker process.
     """
     Addresses.from_settings(settings)
-    settings.ledger()
+    _check_ledger(settings.ledger())
     server = Server(
         "sendoff receiver",
         address=_listenable(host, port),
@@ -178,6 +179,26 @@ def serve(
     except SystemExit:
         if not server.interrupt_signal:  # else a worker was only faster than its parent
             raise
+
+
+def _check_ledger(url: str) -> None:
+    """Raise what a person must correct of a ledger; one that is silent for some seconds may be well later."""
+    found: list[PermanentError] = []
+
+    def check() -> None:
+        try:
+            with closing(Ledger(url)) as ledger:
+                ledger.post_backs.check()
+        except RetryableError as error:
+            log.warning("%s; answering 503 until it is back", error)
+        except PermanentError as error:
+            found.append(error)
+
+    checking = threading.Thread(target=check, name="check-ledger", daemon=True)
+    checking.start()
+    checking.join(_LEDGER_SECONDS)
+    if found:
+        raise found[0]
 
 
 def _listenable(host: str, port: int) -> str:
@@ -232,6 +253,7 @@ def _outlive_not(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+_LEDGER_SECONDS = 5  # for the ledger to answer before the receiver starts without having heard of it
 _HEADER_MILLISECONDS = 30_000  # also ends an idle connection: longer than a proxy keeps one
 _STOP_SECONDS = 50  # to answer and store what has arrived takes 10 and 30 at most; then a worker is killed
 _CONNECTIONS = 2_048  # at once, for each worker

@@ -30,6 +30,7 @@ def fail(error: Exception) -> None:
     [
         (errors.SettingsError("x"), AirflowFailException),
         (errors.CredentialsError("x"), AirflowFailException),
+        (errors.UnusableLedgerError("x"), AirflowFailException),
         (errors.RefusedError("x"), AirflowFailException),
         (errors.AmbiguousError("x"), AirflowFailException),
         (errors.GateError("x"), AirflowFailException),

@@ -24,7 +24,7 @@ from sendoff.cli import app
 from sendoff.client import Client
 from sendoff.control import stop
 from sendoff.dispatch import Tally, work
-from sendoff.errors import LedgerUnavailableError
+from sendoff.errors import UnusableLedgerError
 from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.ledger.grants import ROLES, grants
@@ -261,7 +261,7 @@ def test_what_a_part_need_not_do_is_forbidden(urls: Urls, role: str, statement: 
 
 
 def test_what_is_forbidden_is_told_as_such(open_ledger: Callable[[str], Ledger]) -> None:
-    with pytest.raises(LedgerUnavailableError, match="the ledger's user may not do this"):
+    with pytest.raises(UnusableLedgerError, match="the ledger's user may not do this"):
         open_ledger("receiver").launches.get(KEY)
 
 

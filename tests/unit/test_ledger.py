@@ -15,7 +15,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from sendoff.audience import Audience
-from sendoff.errors import LedgerUnavailableError, NoSlotError, NotFoundError, SettingsError
+from sendoff.errors import (
+    LedgerUnavailableError,
+    NoSlotError,
+    NotFoundError,
+    SettingsError,
+    UnusableLedgerError,
+)
 from sendoff.identifiers import integers
 from sendoff.ledger import Claim, Ledger, dispatches
 from sendoff.ledger.dispatches import Recent
@@ -372,7 +378,7 @@ def test_an_error_of_the_database_shows_no_identifier(ledger: Ledger) -> None:
     body = b'{"time": 1, "device": {"id": 424242}}'
     with ledger._database.write() as connection:
         connection.execute(sa.text("ALTER TABLE post_backs RENAME TO elsewhere"))
-    with pytest.raises(LedgerUnavailableError) as caught:
+    with pytest.raises(UnusableLedgerError) as caught:
         ledger.post_backs.store(1, [(1, PostBack.received("open", "a" * 32, NOW, body))])
     with ledger._database.write() as connection:
         connection.execute(sa.text("ALTER TABLE elsewhere RENAME TO post_backs"))
@@ -381,7 +387,7 @@ def test_an_error_of_the_database_shows_no_identifier(ledger: Ledger) -> None:
 
 
 def test_a_ledger_without_tables_says_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailableError, match="sendoff migrate"):
+    with pytest.raises(UnusableLedgerError, match="sendoff migrate"):
         Ledger(f"sqlite:///{tmp_path / 'new.db'}").launches.find(KEY)
 
 

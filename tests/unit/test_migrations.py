@@ -19,7 +19,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 
 import sendoff.ledger
-from sendoff.errors import LedgerUnavailableError
+from sendoff.errors import UnusableLedgerError
 from sendoff.figures import ANOMALIES, VERDICTS
 from sendoff.identifiers import Identifiers, empty, integers, strings
 from sendoff.ledger import Ledger
@@ -272,7 +272,7 @@ def test_every_table_of_before_has_rows(before: Ledger) -> None:
 
 
 def test_a_ledger_of_before_asks_to_be_migrated(before: Ledger) -> None:
-    with pytest.raises(LedgerUnavailableError, match="run: sendoff migrate"):
+    with pytest.raises(UnusableLedgerError, match="run: sendoff migrate"):
         before.launches.left_out(DEVICES)
 
 
@@ -400,7 +400,7 @@ def test_a_ledger_of_a_newer_version_says_so(before: Ledger, caplog: pytest.LogC
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0999'"))
         url = connection.engine.url.render_as_string(hide_password=False)
     newer = "made by a newer Sendoff .its tables are of revision 0999, this one knows 0"
-    with pytest.raises(LedgerUnavailableError, match=newer):
+    with pytest.raises(UnusableLedgerError, match=newer):
         before.migrate()
     caplog.clear()
     with closing(Ledger(url)) as ledger:
@@ -410,7 +410,7 @@ def test_a_ledger_of_a_newer_version_says_so(before: Ledger, caplog: pytest.LogC
         assert re.search(newer, told)
         with ledger._database.write() as connection:
             connection.execute(sa.text("ALTER TABLE lists RENAME TO those_of_people"))
-        with pytest.raises(LedgerUnavailableError, match=newer):
+        with pytest.raises(UnusableLedgerError, match=newer):
             ledger.lists.all()
 
 
@@ -419,7 +419,7 @@ def test_a_mistyped_path_is_no_new_ledger(tmp_path: Path, ask: Callable[[Ledger]
     path = tmp_path / "never.db"
     with closing(Ledger(f"sqlite:///{path}")) as ledger:
         for _ in range(2):
-            with pytest.raises(LedgerUnavailableError) as error:
+            with pytest.raises(UnusableLedgerError) as error:
                 ask(ledger)
             assert str(error.value) == (
                 f"there is no ledger at {path}; is the path right? For a new one, run: sendoff migrate"

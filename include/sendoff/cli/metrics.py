@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
-from sendoff.errors import LedgerUnavailableError
+from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.counts import Counted
 from sendoff.observe import observe
@@ -46,10 +46,14 @@ def _go_on(ledger: Ledger, every: float) -> None:
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
+    observed = False
     while True:
         try:
             observe(ledger)
-        except LedgerUnavailableError as error:
+            observed = True
+        except (LedgerUnavailableError, UnusableLedgerError) as error:
+            if isinstance(error, UnusableLedgerError) and not observed:
+                raise  # it never worked: somebody must see this
             _log.warning("%s; looking again in %g seconds", error, every)
         if stop.wait(every):
             return

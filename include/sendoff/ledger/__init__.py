@@ -34,7 +34,8 @@ __all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin"
 class Ledger:
     """The ledger behind one SQLAlchemy URL; raises SettingsError for a URL that cannot be used.
 
-    Every method of its parts raises LedgerUnavailableError while the database does not answer.
+    Every method of its parts raises LedgerUnavailableError while the database does not answer, and
+    UnusableLedgerError if a person must correct its address, user, rights or tables.
     """
 
     def __init__(self, url: str) -> None:
@@ -62,7 +63,7 @@ class Ledger:
         self._database.migrate()
 
     def ping(self) -> None:
-        """Return if the ledger can be written, else raise LedgerUnavailableError."""
+        """Return if the ledger can be written, else raise LedgerUnavailableError or UnusableLedgerError."""
         self._database.ping()
 
     def close(self) -> None:

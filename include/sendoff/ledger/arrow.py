@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sendoff.errors import LedgerUnavailableError
+from sendoff.ledger.problems import Place, problem_of
 from sendoff.ledger.tables import Moment
 
 BATCH_ROWS = 1 << 16
@@ -105,15 +105,17 @@ def driver() -> Any | None:
 
 
 @contextmanager
-def by_adbc(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[Iterator[pa.RecordBatch]]:
+def by_adbc(
+    driver: Any, address: str, place: Place, query: sa.Select[Any]
+) -> Iterator[Iterator[pa.RecordBatch]]:
     """Run a query on PostgreSQL in a connection of its own and give its batches, of which few are read ahead.
 
-    ``address`` is one of libpq. Raises LedgerUnavailableError where the database does not answer.
+    ``address`` is one of libpq, with the names of ``place``. Raises LedgerUnavailableError or UnusableLedgerError.
     """
     with ExitStack() as stack:
-        with _translated():
+        with _translated(place):
             reader = stack.enter_context(_reader(driver, address, query))
-        yield stack.enter_context(closing(ahead(_read(reader, schema(query)))))
+        yield stack.enter_context(closing(ahead(_read(reader, schema(query), place))))
 
 
 @contextmanager
@@ -151,9 +153,9 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
                 each.cancel()
 
 
-def _read(reader: pa.RecordBatchReader, types: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(reader: pa.RecordBatchReader, types: pa.Schema, place: Place) -> Iterator[pa.RecordBatch]:
     while True:
-        with _translated():
+        with _translated(place):
             batch = next(reader, None)
         if batch is None:
             return
@@ -161,12 +163,12 @@ def _read(reader: pa.RecordBatchReader, types: pa.Schema) -> Iterator[pa.RecordB
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(place: Place) -> Iterator[None]:
     try:
         yield
     except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
-        problem = f"the ledger database did not answer ({type(error).__name__})"
+        problem = problem_of(error, place)
     else:
         return
     # Raised here and not above, so that the driver's own text does not travel along as the context.
-    raise LedgerUnavailableError(problem)
+    raise problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -20,8 +19,9 @@ from alembic.util import CommandError
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 
-from sendoff.errors import LedgerUnavailableError, SettingsError
+from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.ledger import arrow
+from sendoff.ledger.problems import NO_TABLES, Place, problem_of
 from sendoff.ledger.tables import receivers
 from sendoff.network import POSTGRESQL_LIMITS
 
@@ -47,12 +47,14 @@ class Database:
         try:
             parsed = sa.make_url(url)
             self._engine = _engine(parsed)
-        except (exc.ArgumentError, ImportError) as error:
+        except (exc.ArgumentError, ImportError, ValueError) as error:
             raise SettingsError(
                 f"the ledger URL cannot be used ({type(error).__name__}); it looks like "
                 "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
                 "(the latter needs: pip install 'airflow-provider-sendoff[postgres]')"
             ) from None
+        if "@" in (parsed.host or ""):  # else an error would show the end of the password as a host
+            raise SettingsError("the ledger URL has more than one @; write the one in its password as %40")
         self._writing = self._engine.execution_options(writing=True)
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self.name = parsed.render_as_string(hide_password=True)
@@ -60,7 +62,8 @@ class Database:
         self._can_copy = self._engine.dialect.driver == "psycopg"
         self._may_be_made = False
         self._is_compared = False
-        self._problem_of_tables = "the ledger has no tables, or old ones; run: sendoff migrate"
+        self._problem_of_tables = NO_TABLES
+        self._place = Place.of(parsed)
         if self._is_sqlite:
             event.listen(self._engine, "do_connect", self._find_file)
         event.listen(self._engine, "connect", self._compare_once)
@@ -110,7 +113,7 @@ class Database:
         PostgreSQL gives no row a Python object; SQLite always does.
         """
         if is_large and self._engine.dialect.driver == "psycopg" and (driver := arrow.driver()):
-            with arrow.by_adbc(driver, self._libpq_address(), query) as batches:
+            with arrow.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
                 yield batches
             return
         with self.read() as connection, closing(arrow.by_rows(connection, query, is_large)) as batches:
@@ -151,7 +154,7 @@ class Database:
     def migrate(self) -> None:
         """Bring the tables to the newest form; safe to repeat and to call from several processes at once.
 
-        Raises LedgerUnavailableError where they are newer than this version of Sendoff.
+        Raises UnusableLedgerError if they are newer than this version of Sendoff.
         """
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
@@ -167,14 +170,15 @@ class Database:
             except CommandError:
                 if (found := MigrationContext.configure(connection).get_current_revision()) in _known():
                     raise
-                raise LedgerUnavailableError(_newer(found)) from None
+                raise UnusableLedgerError(_newer(found)) from None
 
-    def ping(self) -> None:
-        """Return if the database can be written, else raise LedgerUnavailableError."""
+    def ping(self, *tables: sa.Table) -> None:
+        """Return if the database can be written, else raise LedgerUnavailableError or UnusableLedgerError."""
         with self.write() as connection:
             # An INSERT of nothing: a receiver may do nothing else with the ledger.
-            nothing = sa.select(*(sa.null() for _ in receivers.columns)).where(sa.false())
-            connection.execute(sa.insert(receivers).from_select(receivers.columns.keys(), nothing))
+            for table in tables or (receivers,):
+                nothing = sa.select(*(sa.null() for _ in table.columns)).where(sa.false())
+                connection.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -184,24 +188,16 @@ class Database:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except exc.ProgrammingError as error:
-            if getattr(error.orig, "sqlstate", None) == _FORBIDDEN:
-                raise LedgerUnavailableError(
-                    "the ledger's user may not do this; its rights are those of: sendoff grants"
-                ) from None
-            raise LedgerUnavailableError(self._problem_of_tables) from None
-        except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.InternalError) as error:
-            if _IS_OLD.match(str(getattr(error, "orig", ""))):
-                raise LedgerUnavailableError(self._problem_of_tables) from None
-            raise LedgerUnavailableError(
-                f"the ledger database did not answer ({type(error).__name__})"
-            ) from None
+        except (exc.DBAPIError, exc.TimeoutError) as error:
+            if isinstance(error, _OF_ROWS):
+                raise
+            raise problem_of(error, self._place, tables=self._problem_of_tables) from None
 
     def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
         """Let SQLite make no file where none is, but to migrate: a path may be mistyped."""
         name = self._engine.url.database or ":memory:"
         if not self._may_be_made and not name.startswith((":", "file:")) and not Path(name).exists():
-            raise LedgerUnavailableError(
+            raise UnusableLedgerError(
                 f"there is no ledger at {name}; is the path right? For a new one, run: sendoff migrate"
             )
 
@@ -225,12 +221,13 @@ class Database:
 
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_FORBIDDEN = "42501"  # insufficient_privilege
+_OF_ROWS = (
+    exc.IntegrityError,
+    exc.DataError,
+    exc.NotSupportedError,
+)  # what was written is wrong, not the ledger
 _READ_ONLY = "25006"  # read_only_sql_transaction: on a standby, or while a provider lets nobody write
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses
-
-
-_IS_OLD = re.compile("no such (table|column)|table .* has no column")  # as SQLite says it
 
 
 @lru_cache(maxsize=1)

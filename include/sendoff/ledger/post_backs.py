@@ -69,6 +69,10 @@ class PostBacks:
         with self._database.read() as connection:
             return connection.execute(query).one_or_none() == (name, started_at)
 
+    def check(self) -> None:
+        """Return if post-backs can be stored, else raise LedgerUnavailableError or UnusableLedgerError."""
+        self._database.ping(receivers, post_backs)
+
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
         """Store post-backs in one transaction; when this returns they are durable.
 

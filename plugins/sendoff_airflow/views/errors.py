@@ -8,7 +8,14 @@ from fastapi import FastAPI, Request, Response, status
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from sendoff.errors import GateError, LedgerUnavailableError, NotFoundError, SendoffError, SettingsError
+from sendoff.errors import (
+    GateError,
+    LedgerUnavailableError,
+    NotFoundError,
+    SendoffError,
+    SettingsError,
+    UnusableLedgerError,
+)
 from sendoff_airflow.views.access import not_there
 from sendoff_airflow.views.templates import is_part, page
 
@@ -16,6 +23,7 @@ _log = logging.getLogger(__name__)
 _AWAY = "The ledger's database is down, or out of reach of Airflow's API server."
 _TO_DO: dict[type[Exception], str] = {
     LedgerUnavailableError: f"{_AWAY} Nothing was changed. This page tries again by itself.",
+    UnusableLedgerError: "Somebody who looks after this deployment must set the ledger right.",
     SettingsError: "Somebody who looks after this deployment must set it right: the connection sendoff_ledger.",
 }
 """What to do about an error of some kind."""
