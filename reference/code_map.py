@@ -16,7 +16,7 @@ from reference.drawing import Box, drawn, reduced
 
 PARTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "sendoff": {
-        "errors, outcomes": ("", "errors", "outcome", "network"),
+        "errors, outcomes": ("", "errors", "outcome", "network", "private_files"),
         "settings, logs": ("settings", "logs", "telemetry"),
         "metrics": ("metrics", "metrics_table"),
         "identifiers": ("identifiers", "shares"),

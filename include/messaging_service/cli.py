@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from sqlalchemy.engine import make_url
 
 from messaging_service import commands
 from messaging_service.behaviour import Behaviour
@@ -90,6 +89,7 @@ def serve_command(
     # The other commands start without the server's libraries.
     from messaging_service.postbacks import Retry
     from messaging_service.server import ServeSettings, serve
+    from messaging_service.store import shown
     from messaging_service.worker import WorkerSettings
 
     logging.basicConfig(
@@ -108,9 +108,9 @@ def serve_command(
             admin_for_all=admin_for_all,
             workers=workers,
         )
-        shown = make_url(database).render_as_string(hide_password=True)
         status = serve(
-            settings, lambda at: put_out({"listening": at, "database": shown, "behaviour": behaviour})
+            settings,
+            lambda at: put_out({"listening": at, "database": shown(database), "behaviour": behaviour}),
         )
     raise typer.Exit(status)
 

@@ -5,10 +5,12 @@ Moments are seconds since 1970, as floating point. SQLite in WAL mode unless the
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -31,6 +33,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import OperationalError
 
 METADATA = MetaData()
@@ -300,6 +303,7 @@ class Store:
     """The database of one service, at an SQLAlchemy URL; its tables are made where they are missing."""
 
     def __init__(self, url: str) -> None:
+        _make_private(make_url(url))
         self.engine = create_engine(url, pool_size=8, max_overflow=8)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         if self.is_sqlite:
@@ -325,6 +329,26 @@ class Store:
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
+
+
+def shown(url: str) -> str:
+    """Return a database's URL without its password and without its options, which may hold another."""
+    return make_url(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _make_private(url: URL) -> None:
+    """Make an SQLite file with mode 0600, or take the rights of everybody else from one that is there."""
+    name = url.database or ":memory:"
+    if url.get_backend_name() != "sqlite" or name.startswith((":", "file:")):
+        return
+    try:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        for file in (Path(name), Path(f"{name}-wal"), Path(f"{name}-shm")):
+            with suppress(OSError):  # it is not there, or belongs to another user
+                file.chmod(file.stat().st_mode & 0o770)
+    except OSError:  # SQLite says why
+        return
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -23,6 +23,7 @@ _OPENING = re.compile(
 _WORD = re.compile(r"\w+|\S?")
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _MOST = 1 << 20  # characters of a query
+_SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
@@ -188,11 +189,23 @@ def what_the_database_said(error: BaseException, query: Query) -> str:
         [query.sql, url.drivername, url.host or "", str(url.port), url.username or "", url.database or ""]
     )
     said = _DRIVER_PREFIX.sub("", _primary_message(error))
-    if url.password:
-        said = said.replace(str(url.password), "…")
+    for secret in _secrets_of(url):
+        said = said.replace(secret, "…")
     shown = _without_data(said, known)[:_LONGEST].strip().rstrip(".")
     line = _LINE.search(str(error))
     return f"the warehouse said: {shown}" + (f" (line {line[1]} of the query)" if line else "")
+
+
+def _secrets_of(url: sa.URL) -> list[str]:
+    """Return the password of a URL, and the values of its options that are named like secrets."""
+    options = [
+        value
+        for name, values in url.normalized_query.items()
+        if _SECRET.search(name)
+        for value in values
+        if value
+    ]
+    return [str(url.password), *options] if url.password else options
 
 
 def _primary_message(error: BaseException) -> str:

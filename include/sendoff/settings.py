@@ -26,7 +26,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
 
-    ledger_url: str | None = Field(None, description="SQLAlchemy URL of the ledger database")
+    ledger_url: str | None = Field(None, repr=False, description="SQLAlchemy URL of the ledger database")
     public_url: str | None = Field(
         None, description="Where the service reaches the receiver, e.g. https://events.example.com"
     )

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from sendoff.audience import Audience
 from sendoff.campaign import Campaign, campaign_schema
@@ -58,6 +59,23 @@ def test_migrating_twice_is_harmless(tmp_path: Path, sendoff: Command) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     assert sendoff("migrate", "--ledger", url).returncode == 0
     assert sendoff("migrate", "--ledger", url).returncode == 0
+
+
+def test_migrating_shows_no_password_wherever_the_url_has_it(postgres_url: str, sendoff: Command) -> None:
+    url = sa.make_url(postgres_url).set(password="planted-1")
+    secrets = {
+        "password": "planted-2",
+        "sslpassword": "planted-3",
+        "options": "-c application_name=planted-4",
+    }
+    given = url.update_query_dict({**secrets, "sslmode": "prefer"}).render_as_string(hide_password=False)
+    done = sendoff("migrate", "--ledger", given)
+    assert done.returncode == 0
+    assert "planted" not in done.stdout + done.stderr
+    shown = url.set(query={}).render_as_string()
+    assert done.stdout == (
+        f"the ledger is up to date: {shown}?options=***&password=***&sslmode=prefer&sslpassword=***\n"
+    )
 
 
 def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:

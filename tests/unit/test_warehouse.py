@@ -19,6 +19,7 @@ from sqlalchemy.pool import NullPool
 
 from sendoff.audience import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
+from sendoff.query import Query, what_the_database_said
 from sendoff.warehouse import Cursors, Source, read
 
 END = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
@@ -329,6 +330,12 @@ def test_a_password_is_in_no_error(postgres_url: str, through: str, monkeypatch:
         rows(wrong.render_as_string(hide_password=False), "SELECT 1 AS n")
     assert "nobody_here" in str(caught.value)
     assert "pa55word" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_secret_among_the_options_of_an_address_is_in_no_error() -> None:
+    url = sa.make_url("snowflake://ann@account/shop?token=planted&warehouse=small")
+    told = what_the_database_said(OSError("planted was refused by small"), Query("SELECT 1", {}, 1, url))
+    assert told == "the warehouse said: … was refused by small"
 
 
 # No server

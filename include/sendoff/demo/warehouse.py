@@ -7,6 +7,7 @@ rows were loaded twice and some have lost their device_id.
 from __future__ import annotations
 
 import csv
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from sendoff.private_files import make_private
 
 _DEVICES_FOR_3_CUSTOMERS = 5
 _PURCHASES_FOR_1_CUSTOMER = 3
@@ -92,6 +95,7 @@ def make_warehouse(path: Path, *, customers: int, seed: int, today: date) -> Mad
     """
     rng = np.random.default_rng(seed)
     path.unlink(missing_ok=True)
+    make_private(path)
     with closing(sqlite3.connect(path)) as warehouse, warehouse:
         warehouse.executescript(_SCHEMA)
         people = _people(rng, customers)
@@ -106,11 +110,15 @@ def make_warehouse(path: Path, *, customers: int, seed: int, today: date) -> Mad
     return Made(customers, len(devices), len(purchases), len(consents))
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def export_directory(path: Path, csv_path: Path) -> int:
     """Write the devices of a warehouse as the service's device directory, a line for each; return their number."""
     with (
         closing(sqlite3.connect(path)) as warehouse,
-        csv_path.open("w", newline="", encoding="utf-8") as file,
+        open(csv_path, "w", newline="", encoding="utf-8", opener=_private) as file,
     ):
         rows = warehouse.execute(_DIRECTORY)
         writer = csv.writer(file, lineterminator="\n")

@@ -40,7 +40,8 @@ class Workspace:
             raise DemoError(
                 f"{self.folder} holds files that no demo made; choose another folder with --workspace"
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder.chmod(0o700)  # it may be of an older demo
         self._lock = os.open(mark, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

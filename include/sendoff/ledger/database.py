@@ -24,6 +24,7 @@ from sendoff.ledger import arrow
 from sendoff.ledger.problems import NO_TABLES, Place, problem_of
 from sendoff.ledger.tables import receivers
 from sendoff.network import POSTGRESQL_LIMITS
+from sendoff.private_files import make_private
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Database:
             raise SettingsError("the ledger URL has more than one @; write the one in its password as %40")
         self._writing = self._engine.execution_options(writing=True)
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        self.name = parsed.render_as_string(hide_password=True)
+        self.name = _shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self._can_copy = self._engine.dialect.driver == "psycopg"
         self._may_be_made = False
@@ -159,6 +160,8 @@ class Database:
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
         self._may_be_made = True
+        if (file := self._file) is not None:
+            make_private(file)
         with self.write() as connection:
             if not self._is_sqlite:
                 for limit in ("statement_timeout", "lock_timeout"):  # rewriting large tables takes its time
@@ -193,12 +196,17 @@ class Database:
                 raise
             raise problem_of(error, self._place, tables=self._problem_of_tables) from None
 
+    @property
+    def _file(self) -> Path | None:
+        """The file of SQLite that the URL names by its path alone."""
+        name = self._engine.url.database or ":memory:"
+        return None if not self._is_sqlite or name.startswith((":", "file:")) else Path(name)
+
     def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
         """Let SQLite make no file where none is, but to migrate: a path may be mistyped."""
-        name = self._engine.url.database or ":memory:"
-        if not self._may_be_made and not name.startswith((":", "file:")) and not Path(name).exists():
+        if not self._may_be_made and (file := self._file) and not file.exists():
             raise UnusableLedgerError(
-                f"there is no ledger at {name}; is the path right? For a new one, run: sendoff migrate"
+                f"there is no ledger at {file}; is the path right? For a new one, run: sendoff migrate"
             )
 
     def _compare_once(self, connection: Any, _record: Any) -> None:
@@ -227,6 +235,7 @@ _OF_ROWS = (
     exc.NotSupportedError,
 )  # what was written is wrong, not the ledger
 _READ_ONLY = "25006"  # read_only_sql_transaction: on a standby, or while a provider lets nobody write
+_HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses
 
 
@@ -288,6 +297,17 @@ def _copy(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> No
         raise exc.DBAPIError.instance(
             statement, None, error, errors.Error, hide_parameters=True, dialect=connection.dialect
         ) from None
+
+
+def _shown(url: sa.URL) -> str:
+    """Return a URL without its password and without the values of options that may hold one."""
+    options = (
+        f"{name}={','.join(values) if name in _HARMLESS else '***'}"
+        for name, values in url.normalized_query.items()
+        if name.isidentifier()
+    )
+    query = "&".join(options)
+    return url.set(query={}).render_as_string(hide_password=True) + (f"?{query}" if query else "")
 
 
 def _engine(url: sa.URL) -> sa.Engine:
