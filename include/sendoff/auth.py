@@ -132,7 +132,8 @@ class TokenSource:
     """Give the access token of one connection, asked for once however many threads want it.
 
     A token is replaced when a quarter of its lifetime is left, or five minutes if that is less; where the endpoint is
-    out of reach then, the old one serves until it ends. Raises CredentialsError or SettingsError where a person must
+    out of reach then, the old one serves until it ends. ``allow_http`` allows a base URL with ``http://`` on another
+    machine. Raises CredentialsError or SettingsError where a person must
     change something, else UnreachableError, RateLimitedError, ServiceUnavailableError or another RetryableError.
     """
 
@@ -145,9 +146,10 @@ class TokenSource:
         clock: Clock = utc_now,
         timeout: Timeout = (5.0, 30.0),
         deadline: float = TOKEN_DEADLINE,
+        allow_http: bool = False,
     ) -> None:
         self._credentials = credentials
-        self._url = (base := checked_base_url(base_url)) + TOKEN_PATH
+        self._url = (base := checked_base_url(base_url, allow_http=allow_http)) + TOKEN_PATH
         cut_when_told(session, base)
         self._session = session
         self._clock = clock
@@ -240,11 +242,13 @@ _sources: dict[bytes, TokenSource] = {}
 _sources_lock = threading.Lock()
 
 
-def token_source_for(credentials: Credentials, base_url: str, session: requests.Session) -> TokenSource:
+def token_source_for(
+    credentials: Credentials, base_url: str, session: requests.Session, *, allow_http: bool = False
+) -> TokenSource:
     """Give the one source of tokens that this process has for a connection; ``session`` serves a new one."""
     key = _digest(credentials, base_url, session)
     with _sources_lock:
-        return _sources.setdefault(key, TokenSource(credentials, base_url, session))
+        return _sources.setdefault(key, TokenSource(credentials, base_url, session, allow_http=allow_http))
 
 
 def _digest(credentials: Credentials, base_url: str, session: requests.Session) -> bytes:

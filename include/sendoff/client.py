@@ -62,7 +62,7 @@ class Client:
 
     ``timeout`` is in seconds: for a connection, and for each part of an answer; ``deadline`` is for all of it. The
     session must not repeat requests by itself: SettingsError. From here on it takes no cookie: no request depends on
-    the one before.
+    the one before. ``allow_http`` allows a base URL with ``http://`` on another machine: else SettingsError.
     """
 
     def __init__(
@@ -74,8 +74,9 @@ class Client:
         timeout: Timeout = (5.0, 60.0),
         deadline: float = REQUEST_DEADLINE,
         clock: Clock = utc_now,
+        allow_http: bool = False,
     ) -> None:
-        self._base_url = checked_base_url(base_url)
+        self._base_url = checked_base_url(base_url, allow_http=allow_http)
         self._session = session
         # Reading a jar while another thread fills it fails, and a request that fails so would be in doubt.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))

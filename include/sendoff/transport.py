@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http.client import HTTPException
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -308,8 +309,11 @@ def _origin(location: str | None) -> str | None:
         return None
 
 
-def checked_base_url(url: str) -> str:
-    """Give a base URL without a slash at its end, or raise SettingsError without quoting it."""
+def checked_base_url(url: str, *, allow_http: bool = False) -> str:
+    """Return a base URL without a slash at its end, or raise SettingsError without quoting it.
+
+    ``http://`` is for this machine, unless ``allow_http`` says that nobody can listen on the way.
+    """
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -319,7 +323,19 @@ def checked_base_url(url: str) -> str:
         raise SettingsError("the base URL must start with https:// (or http://) and name a host")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise SettingsError("the base URL must have no user, password, query or fragment")
+    if parts.scheme == "http" and not allow_http and not _is_this_machine(parts.hostname or ""):
+        raise SettingsError(
+            "the base URL begins with http://, which would send the client secret, the tokens and the identifiers "
+            "of people unencrypted; write https://, or set allow_http if nobody can listen on the way"
+        )
     return url.rstrip("/")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def excerpt(text: str) -> str:

@@ -37,7 +37,7 @@ class ServiceFields:
     known = frozenset(
         {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
         | {"token_lifetime", "app_token", "field_names", "timeout", "verify", "proxy"}
-        | {"requests_per_second", "requests_at_once", "can_list"}
+        | {"requests_per_second", "requests_at_once", "can_list", "allow_http"}
     )
 
     def __init__(self, connection: Connection) -> None:
@@ -51,7 +51,7 @@ class ServiceFields:
             raise self._wrong("the base URL (host field) is empty; it looks like https://api.example.com")
         url = host if "://" in host else f"https://{host}"
         port = f":{self._connection.port}" if self._connection.port else ""
-        return self._checked(lambda: checked_base_url(url.rstrip("/") + port))
+        return self._checked(lambda: checked_base_url(url.rstrip("/") + port, allow_http=self.allow_http))
 
     @property
     def credentials(self) -> Credentials:
@@ -157,7 +157,15 @@ class ServiceFields:
     @property
     def can_list(self) -> bool:
         """Whether the service lists its campaigns, so that doubts may be resolved by reading."""
-        value = self._extras.get("can_list")
+        return self._flag("can_list")
+
+    @property
+    def allow_http(self) -> bool:
+        """Whether the base URL may be one with ``http://`` on another machine."""
+        return self._flag("allow_http")
+
+    def _flag(self, name: str) -> bool:
+        value = self._extras.get(name)
         if value in (None, ""):
             return False
         if isinstance(value, bool):
@@ -167,7 +175,7 @@ class ServiceFields:
             "false",
         ):  # as in the URI of a connection
             return value.strip().lower() == "true"
-        raise self._wrong("can_list is neither true nor false")
+        raise self._wrong(f"{name} is neither true nor false")
 
     @property
     def unknown(self) -> list[str]:

@@ -63,11 +63,21 @@ class SendoffHook(HttpHook):
 
     def client(self) -> Client:
         """Give a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
-        return Client(self.fields.base_url, self.session, self.tokens(), timeout=self.fields.timeout)
+        fields = self.fields
+        return Client(
+            fields.base_url,
+            self.session,
+            self.tokens(),
+            timeout=fields.timeout,
+            allow_http=fields.allow_http,
+        )
 
     def tokens(self) -> TokenSource:
         """Give the source of tokens that this process shares for this connection."""
-        return token_source_for(self.fields.credentials, self.fields.base_url, self.session)
+        fields = self.fields
+        return token_source_for(
+            fields.credentials, fields.base_url, self.session, allow_http=fields.allow_http
+        )
 
     @cached_property
     def fields(self) -> ServiceFields:
@@ -170,7 +180,9 @@ class SendoffHook(HttpHook):
             fields = self.fields
             fields.app_token, fields.field_names, fields.can_list  # noqa: B018  # which checks them
             fields.rate, fields.requests_at_once  # noqa: B018  # these, too
-            tokens = TokenSource(self.fields.credentials, self.fields.base_url, self.session)
+            tokens = TokenSource(
+                fields.credentials, fields.base_url, self.session, allow_http=fields.allow_http
+            )
             tokens.token()
         except SendoffError as error:
             return False, _with_advice(error)

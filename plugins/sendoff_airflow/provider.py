@@ -149,6 +149,12 @@ def _request_fields() -> dict[str, Any]:
             "resolved by reading that list.",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
+        "allow_http": {
+            "label": "Allow http://",
+            "description": "Whether the base URL may begin with http:// although the service runs on another machine. "
+            "The client secret, the tokens and the identifiers of people then travel unencrypted.",
+            "schema": {"type": ["boolean", "null"], "default": False},
+        },
         "verify": {
             "label": "CA bundle",
             "description": "A file with the certificates to trust instead of the usual ones.",

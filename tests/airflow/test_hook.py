@@ -18,6 +18,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.client import Accepted, InDoubt
+from sendoff.errors import SettingsError
 from sendoff.postbacks import Addresses
 from sendoff_airflow.failures import TryAgainError
 from sendoff_airflow.hook import SendoffHook, rate_of
@@ -397,6 +398,8 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"host": "https://u:open-sesame@x"}, "must have no user, password"),
         ({"host": "https://x?token=open-sesame"}, "must have no user, password"),
         ({"host": "https://x:port"}, "must start with https:// (or http://)"),
+        ({"host": "http://open-sesame.example.com"}, "the base URL begins with http://"),
+        ({"extra": {"allow_http": "perhaps"}}, "allow_http is neither true nor false"),
         ({"login": None}, "the client ID (login field) is empty"),
         ({"password": None}, "the client secret (password field) is empty"),
         ({"extra": {"grant": "password"}}, "the grant is none of client_credentials, jwt_bearer"),
@@ -539,3 +542,26 @@ def _faulty_server(fault: Callable[[socket.socket], object]) -> Iterator[tuple[s
         for thread in threads:
             thread.join()
         listener.close()
+
+
+@pytest.mark.parametrize("allowed", [True, "true"])
+def test_http_needs_the_permission_of_the_connection(
+    connect: Callable[..., SendoffHook], allowed: Any
+) -> None:
+    address = "http://service.invalid:8091"
+    refused = connect(host=address)
+    for use in (
+        refused.client,
+        refused.tokens,
+        lambda: refused.sender(Addresses("https://e.example", ["x" * 32])),
+    ):
+        with pytest.raises(SettingsError, match="write https://, or set allow_http"):
+            use()
+    with pytest.raises(AirflowFailException, match="the base URL begins with http://"):
+        connect(host=address).run("api/external/list/campaign", data=b"{}")
+    is_good, said = connect(host=address).test_connection()
+    assert not is_good
+    assert "connection service: the base URL begins with http://" in said
+    is_good, said = connect(host=address, extra={"allow_http": allowed}).test_connection()
+    assert "the host service.invalid:8091 is not known" in said  # so it was asked
+    connect(host=address, extra={"allow_http": allowed}).client()

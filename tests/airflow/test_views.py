@@ -743,7 +743,8 @@ def test_pages_of_an_empty_ledger_say_what_to_do(vera: Person, ledger: Ledger) -
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("sqlite:////nowhere/at/all.db", "out of reach of Airflow"),
+        ("sqlite:////nowhere/at/all.db", "must set the ledger right"),
+        ("postgresql://ann@127.0.0.1:9/shop", "out of reach of Airflow"),
         ("nonsense", "the connection sendoff_ledger"),
         (None, "there is no ledger"),
     ],
@@ -758,6 +759,8 @@ def test_without_a_ledger_a_page_says_what_to_do(
     answer = vera.get("")
     assert answer.status_code == 503
     assert words.lower() in answer.text.lower()
+    assert "/nowhere" not in answer.text
+    assert "127.0.0.1" not in answer.text
     assert 'data-refresh="10"' in answer.text
 
 

@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 _AWAY = "The ledger's database is down, or out of reach of Airflow's API server."
 _TO_DO: dict[type[Exception], str] = {
     LedgerUnavailableError: f"{_AWAY} Nothing was changed. This page tries again by itself.",
-    UnusableLedgerError: "Somebody who looks after this deployment must set the ledger right.",
+    UnusableLedgerError: "Somebody who looks after this deployment must set the ledger right. The log of Airflow's "
+    "API server says what is wrong.",
     SettingsError: "Somebody who looks after this deployment must set it right: the connection sendoff_ledger.",
 }
 """What to do about an error of some kind."""
@@ -63,7 +64,10 @@ async def _sendoff(request: Request, error: Exception) -> Response:
         isinstance(error, LedgerUnavailableError) and request.method == "POST"
     ):  # its commit may have been lost, or not
         to_do = f"{_AWAY} Look at the page again before you repeat this: it shows what was done."
-    return _page(request, code, f"{str(error)[:1].upper()}{str(error)[1:]}", to_do)
+    message = f"{str(error)[:1].upper()}{str(error)[1:]}"
+    if isinstance(error, (LedgerUnavailableError, UnusableLedgerError)):  # which names hosts and users
+        message = "The ledger cannot be reached."
+    return _page(request, code, message, to_do)
 
 
 async def _unreadable(request: Request, _: Exception) -> Response:

@@ -329,12 +329,48 @@ def test_patience_is_as_long_as_the_service_says(
     assert error.value.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    ("url", "is_allowed"),
+    [
+        ("http://api.example.com", False),
+        ("http://service:8091", False),
+        ("http://10.0.0.7", False),
+        ("http://localhost.example.com", False),
+        ("HTTP://api.example.com", False),
+        ("http://localhost:8025", True),
+        ("http://service.localhost", True),
+        ("http://127.0.0.1:8025", True),
+        ("http://127.8.8.8", True),
+        ("http://[::1]:8025", True),
+        ("https://api.example.com", True),
+    ],
+)
+def test_an_unencrypted_base_url_is_for_this_machine_alone(
+    session: requests.Session, url: str, is_allowed: bool
+) -> None:
+    credentials = ClientSecret("client-1", SECRET)
+    good = TokenSource(credentials, "https://api.example.com", session)
+    makers: list[Callable[..., object]] = [
+        lambda **more: TokenSource(credentials, url, session, **more),
+        lambda **more: token_source_for(credentials, url, session, **more),
+        lambda **more: Client(url, session, good, **more),
+    ]
+    for make in makers:
+        if is_allowed:
+            make()
+        else:
+            with pytest.raises(SettingsError, match="the base URL begins with http://") as error:
+                make()
+            assert "example" not in str(error.value)
+            make(allow_http=True)
+
+
 def test_what_was_not_sent_is_unreachable(session: requests.Session, free_port: int) -> None:
     credentials = ClientSecret("client-1", SECRET)
     with pytest.raises(UnreachableError, match=r"no connection to 127.0.0.1:\d+ was accepted"):
         TokenSource(credentials, f"http://127.0.0.1:{free_port}", session).token()
     with pytest.raises(UnreachableError, match=r"the host nowhere.invalid is not known"):
-        TokenSource(credentials, "http://nowhere.invalid", session).token()
+        TokenSource(credentials, "https://nowhere.invalid", session).token()
 
 
 def test_silence_and_a_broken_connection_may_be_tried_again(

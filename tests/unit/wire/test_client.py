@@ -272,7 +272,7 @@ def test_a_refused_connection_is_not_processed(
 
 
 def test_an_unknown_host_is_not_processed(script: Any, session: requests.Session) -> None:
-    client = client_at("http://nowhere.invalid", session, tokens_at=script.url)
+    client = client_at("https://nowhere.invalid", session, tokens_at=script.url)
     assert outcome(script, client) == NotProcessed("the host nowhere.invalid is not known")
 
 
@@ -319,7 +319,7 @@ def test_a_proxy_that_is_not_there_is_not_processed(
     with requests.Session() as proxied:
         proxied.trust_env = False
         proxied.proxies = {"http": f"http://127.0.0.1:{free_port}"}
-        client = Client("http://api.example.com", proxied, tokens)
+        client = Client("http://api.example.com", proxied, tokens, allow_http=True)
         assert outcome(script, client) == NotProcessed("no connection to api.example.com was accepted")
 
 
@@ -332,7 +332,9 @@ def test_a_proxy_that_breaks_off_is_in_doubt(script: Any, session: requests.Sess
     with requests.Session() as proxied:
         proxied.trust_env = False
         proxied.proxies = {"http": script.url}
-        told = outcome(script, Client("http://api.example.com", proxied, tokens), script.reset)
+        told = outcome(
+            script, Client("http://api.example.com", proxied, tokens, allow_http=True), script.reset
+        )
     assert isinstance(told, InDoubt)
     assert script.bodies()[1] == BODY
 
