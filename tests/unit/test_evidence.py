@@ -17,7 +17,10 @@ from sendoff.ledger.tables import attempts
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
+from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
+
+from ..scene import EMAIL
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -33,7 +36,7 @@ def freeze(ledger: Ledger, segments: int) -> None:
         campaign="spring",
         period=PERIOD,
         resend=0,
-        definition="{}",
+        definition=EMAIL.model_dump_json(),
         audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
         segments=(Segment(person) for person in people.slices(1)),
         now=NOW,
@@ -148,6 +151,18 @@ def test_many_that_evidence_is_stored_of_are_all_passed_over(ledger: Ledger) -> 
         hear_and_die(ledger, each.dispatch_key)
     assert claimed(ledger).segment == 20
     assert states(ledger) == [("accepted", 0)] * 19 + [("in_flight", 1)]
+
+
+def test_evidence_that_a_claim_comes_upon_is_news_for_a_report_that_was_made(ledger: Ledger) -> None:
+    freeze(ledger, 2)
+    key = ledger.dispatches.of_launch(KEY)[0].dispatch_key
+    figures = reconcile(ledger, KEY, now=NOW)
+    hear_and_die(ledger, key)
+    ledger.verdicts.store(figures, {}, news=ledger.verdicts.news(KEY))  # as a report that was being made then
+    assert ledger.verdicts.changed(NOW) == []
+    assert claimed(ledger).segment == 2
+    assert states(ledger)[0] == ("accepted", 0)
+    assert ledger.verdicts.changed(NOW) == [KEY]
 
 
 @pytest.mark.promise("twice/once")

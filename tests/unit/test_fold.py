@@ -540,6 +540,19 @@ def test_many_dispatches_at_once_are_counted_as_one_by_one(
         ledger.close()
 
 
+def test_a_stranger_just_above_scattered_numbers_is_not_the_first_of_the_next_segment(ledger: Ledger) -> None:
+    """The segments stand one behind the other on a line, so the next place is that of somebody else."""
+    segments: list[Identifiers | None] = [integers([1, 2**40]), integers([2**41, 2**50])]
+    first, second = freeze_many(ledger, [("device_id", segments)])
+    events = [event(first.key, "open", who) for who in (1, 2**40, 2**40 + 1, 2**41)]
+    store(ledger, *events, event(second.key, "open", 2**41))
+    assert fold(ledger, now=NOW) == 5
+    returned = ledger.returns.returned(launch_key("service", "spring", PERIOD, 0))
+    assert set(returned[first.key].engaged) == {1, 2**40}
+    assert returned[first.key].anomalies == {"unexpected": 2}
+    assert set(returned[second.key].engaged) == {2**41}
+
+
 def test_people_whose_numbers_are_scattered_are_forgotten_between_runs_beyond_a_limit(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

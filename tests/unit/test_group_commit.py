@@ -81,8 +81,8 @@ def rows(ledger: Ledger, *columns: str, receiver: int = 1) -> list[tuple[Any, ..
         return [tuple(row) for row in connection.execute(query.order_by(post_backs.c.number))]
 
 
-async def available(commit: GroupCommit, *, be: bool = True) -> None:
-    deadline = time.monotonic() + PATIENCE
+async def available(commit: GroupCommit, *, be: bool = True, within: float = PATIENCE) -> None:
+    deadline = time.monotonic() + within
     while commit.available is not be:
         assert time.monotonic() < deadline, "it was never noticed that the ledger is back, or away"
         await asyncio.sleep(0.02)
@@ -234,6 +234,40 @@ def forget_receivers(ledger: Ledger) -> None:
     with ledger._database.write() as connection:
         connection.execute(sa.delete(post_backs))
         connection.execute(sa.delete(receivers))
+
+
+@dataclass
+class Silent(Disturbed):
+    """The post-backs of a real ledger that gives no answer, not even that it is away, until it is told to."""
+
+    heard: threading.Event = field(default_factory=threading.Event)
+
+    def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
+        assert self.heard.wait(PATIENCE)
+        super().store(receiver, numbered)
+
+
+def test_nobody_waits_longer_than_the_patience_for_a_ledger_that_gives_no_answer(ledger: Ledger) -> None:
+    ledger.post_backs = silent = Silent(ledger.post_backs, [])  # type: ignore[assignment]
+
+    async def test() -> None:
+        async with committing(ledger, patience=0.2) as commit:
+            waiting = commit.submit(post_back(1))
+            assert waiting is not None
+            await available(commit, be=False, within=30)
+            commit.release()
+            assert await waiting is False
+            assert commit.submit(post_back(2)) is None
+            assert commit.counts.failed_commits == 0  # the ledger was silent all that time
+            silent.heard.set()
+            await available(commit)
+
+    try:
+        run(test())
+    finally:
+        silent.heard.set()
+    ledger.post_backs = silent.real
+    assert rows(ledger, "number", "device_id") == [(1, 1)]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -372,9 +372,12 @@ def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(data
     async def test() -> None:
         async with running(database, answer_timeout=0.5) as app:
             with database.locked():
+                begun = time.monotonic()
                 assert status_of(await send(app)) == 503  # after its time
+                assert 0.5 <= time.monotonic() - begun < 15  # the ledger itself gives up after 30
                 assert status_of(await send(app, "/readyz", method="GET")) == 503
                 assert status_of(await send(app)) == 503  # at once
+                assert app.state.counts()["failed_commits"] == 0  # the ledger has still not answered
 
             async def taken() -> bool:
                 return status_of(await send(app, body=LATER)) == 200

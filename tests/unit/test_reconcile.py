@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from sendoff.campaign import Campaign, Edition
 from sendoff.figures import VERDICTS, Figures
 from sendoff.fold import fold
 from sendoff.identifiers import Identifiers, integers, strings
-from sendoff.ledger import Ledger
+from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.returns import Fold
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
@@ -282,6 +282,22 @@ def test_evidence_that_was_folded_before_the_doubt_still_counts(ledger: Ledger) 
     assert ledger.dispatches.states(KEY) == {"accepted": 1}
 
 
+@pytest.mark.parametrize("is_sent_again", [False, True], ids=["refused", "planned again"])
+def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
+    ledger: Ledger, is_sent_again: bool
+) -> None:
+    (key,) = launch(ledger, outcomes=[])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    if is_sent_again:
+        assert ledger.dispatches.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
+    assert reconcile(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
+    ledger.dispatches.record(claim, Refused(400, "no"), NOW + 2 * LEASE)
+    figures = reconcile(ledger, KEY, now=NOW + 2 * LEASE)
+    assert (figures.verdicts["not_sent"], figures.verdicts["in_doubt"]) == (10, 0)
+
+
 def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[])
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
@@ -341,6 +357,60 @@ def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     reconcile(ledger, KEY)
     reconcile(ledger, KEY)  # a first report is made again
     assert ledger.verdicts.changed() == []
+
+
+def _recorded(outcome: Outcome) -> Callable[[Ledger, Claim], object]:
+    return lambda ledger, held: ledger.dispatches.record(held, outcome, NOW)
+
+
+def _recorded_with_the_next_claim(ledger: Ledger, held: Claim) -> object:
+    return ledger.dispatches.record_and_claim(held, Accepted(200, 18), NOW, worker="w", lease=LEASE)
+
+
+def _given_back(ledger: Ledger, held: Claim) -> object:
+    return ledger.dispatches.give_back(held.launch_key, "w", NOW)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        _recorded(Accepted(200, 18)),
+        _recorded(Refused(400, "no")),
+        _recorded(InDoubt("no answer")),
+        _recorded(NotProcessed("no connection")),
+        _recorded_with_the_next_claim,
+        _given_back,
+    ],
+    ids=["accepted", "refused", "in doubt", "not processed", "record and claim", "given back"],
+)
+def test_an_outcome_after_the_first_report_is_news(
+    ledger: Ledger, end: Callable[[Ledger, Claim], object]
+) -> None:
+    launch(ledger, segment_size=5)
+    held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert held is not None
+    for _ in range(2):  # a first report is made again
+        reconcile(ledger, KEY, now=NOW)
+    assert ledger.verdicts.changed(NOW) == []
+    end(ledger, held)
+    assert ledger.verdicts.changed(NOW) == [KEY]
+    reconcile(ledger, KEY, now=NOW)
+    assert ledger.verdicts.changed(NOW) == []
+
+
+def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledger: Ledger) -> None:
+    """It moves nothing, but its doubt is cleared."""
+    (key,) = launch(ledger, outcomes=[])
+    held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert held is not None
+    later = NOW + 2 * LEASE
+    ledger.dispatches.expire_leases(KEY, later)
+    assert ledger.dispatches.resolve(key, "resend", "ann", "again", later)
+    for _ in range(2):
+        reconcile(ledger, KEY, now=later)
+    assert ledger.verdicts.changed(later) == []
+    ledger.dispatches.record(held, Refused(400, "no"), later)
+    assert ledger.verdicts.changed(later) == [KEY]
 
 
 def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> None:

@@ -116,6 +116,18 @@ def test_what_is_set_aside_stays_and_what_lies_beside_it_goes(launched: Ledger) 
     assert stored(launched) == 1
 
 
+def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(launched: Ledger) -> None:
+    """Every receiver numbers from 1, so the same numbers mean different post-backs."""
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)  # no day of its own, so they are deleted one by one
+    store(launched, [event(1, long_ago), event(2, long_ago)])
+    fold(launched, now=NOW)
+    other = launched.post_backs.register_receiver("other", NOW)
+    launched.post_backs.store(other, [(1, event(3, long_ago)), (2, event(4, long_ago))])
+    assert launched.retention.forget(NOW).post_backs == 2
+    assert stored(launched) == 2
+    assert reconcile(launched, KEY, now=NOW).verdicts["delivered"] == 4
+
+
 def test_forgetting_again_changes_nothing(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
     fold(launched, now=NOW)
@@ -158,6 +170,16 @@ def test_for_a_day_that_has_come_nobody_is_kept_waiting(ledger: Ledger) -> None:
     assert len(made) == (1 if is_partitioned(ledger) else 0)
     if is_partitioned(ledger):
         _drop_partition(ledger, start + DAY)
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite has no partitions
+def test_a_day_whose_partition_could_not_be_made_is_not_reported_as_made(ledger: Ledger) -> None:
+    start = datetime(2031, 7, 1, 12, tzinfo=UTC)
+    with ledger._database.read() as reader:  # holds the table for longer than anybody waits
+        assert reader.scalar(sa.text("SELECT count(*) FROM post_backs")) == 0
+        assert ledger.retention.prepare(start, days=1) == []
+    assert ledger.retention.prepare(start, days=1) == [start.date()]
+    _drop_partition(ledger, start)
 
 
 def test_how_many_days_ahead_have_partitions_is_known(launched: Ledger) -> None:

@@ -183,7 +183,14 @@ def test_credentials_that_cannot_work_are_refused_before_they_are_sent(
 
 @pytest.mark.parametrize(
     "url",
-    ["api.example.com", "ftp://api.example.com", "https://", "https://u:p@api.example.com", "https://a/?b"],
+    [
+        "api.example.com",
+        "ftp://api.example.com",
+        "https://",
+        "https://u:p@api.example.com",
+        "https://a/?b",
+        "https://a/#b",
+    ],
 )
 def test_a_base_url_that_cannot_work_is_refused_and_not_quoted(session: requests.Session, url: str) -> None:
     with pytest.raises(SettingsError, match="the base URL must") as error:
