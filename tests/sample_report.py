@@ -31,5 +31,6 @@ WHOLE = Figures(
     },
     anomalies={"unexpected": 1, "forged": 0, "late": 0, "duplicate": 7, "unreadable": 2},
     post_backs={"delivery": 400, "open": 210},
+    unknowable_because={"unreliable platform": 200},
     timeline=tuple((START + timedelta(minutes=m), 100 - m, 2 * m) for m in range(30)),
 )

@@ -13,6 +13,21 @@ VERDICTS = ("engaged", "delivered", "missing", "unknowable", "in_doubt", "not_se
 HEARD_OF = ("engaged", "delivered")
 """The verdicts of those whom a post-back named."""
 
+RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
+"""Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
+
+UNREAD, PLATFORM, NO_PLATFORM = "post-back not understood", "unreliable platform", "unknown platform"
+WHY_UNKNOWABLE: Mapping[str, str] = {
+    "sent again": "what is sent again and again may still come",
+    "not sent yet": "the service was still to send at that time",
+    "not named": "no post-back carries what the audience query names people by",
+    "not asked for": "post-backs of deliveries were not asked for",
+    UNREAD: "a post-back of the same request was unreadable or forged, and may have been the delivery",
+    PLATFORM: "deliveries by Android push, iOS push and Safari are not reported reliably",
+    NO_PLATFORM: "the audience query names no platform for them",
+}
+"""Why silence proves nothing. Each of the first four holds for everybody whom a launch was sent to."""
+
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 """Post-backs that decide no verdict: counted, never dropped."""
 
@@ -28,6 +43,7 @@ class Figures:
         rows .................. audience and all of dropped
         audience .............. all of verdicts
         verdicts[not_sent] .... all of not_sent_because
+        verdicts[unknowable] .. all of unknowable_because
         a verdict ............. that of all variants, and for not_sent who is held out
         what is written out ... as many rows of each verdict: sendoff.export
 
@@ -59,6 +75,7 @@ class Figures:
     is_sent_again: bool = False  # again and again, or whenever something happens
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
+    unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     untold: Sequence[str] = ()  # kinds of post-backs of which nobody's can be known: delivery, open
 
     def __post_init__(self) -> None:

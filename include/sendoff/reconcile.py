@@ -24,16 +24,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Channel, Edition
-from sendoff.figures import ANOMALIES, VERDICTS, Figures
+from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, VERDICTS, Figures
 from sendoff.fold import MATCHED_BY, fold
 from sendoff.identifiers import Identifiers, Kind, empty, union
-from sendoff.ledger import Ledger, Returned
+from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 
 _log = logging.getLogger(__name__)
-
-RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
-"""Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
 
 _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
 _NOT_REQUESTED = {
@@ -132,6 +129,7 @@ def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -
         is_sent_again=launch.sends_at is None,
         not_sent_because=_not_sent_because(launch, requested, held_out, sets["not_sent"]),
         by_variant=_by_group(sets, requested.by_variant),
+        unknowable_because=_unknowable_because(launch, sets["unknowable"], reliable, platforms, moment),
         untold=_untold(launch),
     )
     ledger.verdicts.store(figures, sets, news=news)
@@ -186,7 +184,7 @@ def _came_back(ledger: Ledger, launch: Launch) -> _CameBack:
         named = len(part.delivered) + len(part.engaged)
         counts.update(deliveries=part.deliveries, opens=part.opens, named=named)
         anomalies.update(part.anomalies)
-        if may_hide_deliveries(part):
+        if part.may_hide_deliveries:
             misread.append(dispatch_key)
     engaged = who.take("engaged")
     return _CameBack(
@@ -249,11 +247,6 @@ def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     return some[0] if len(some) == 1 else union(kind, some)
 
 
-def may_hide_deliveries(part: Returned | None) -> bool:
-    """Say whether a post-back of a dispatch could not be read as what it may have been: somebody's delivery."""
-    return part is not None and bool(part.anomalies.keys() & {"unreadable", "forged"})
-
-
 def _certainty(state: str) -> str:
     return state if state in {"accepted", "refused", "planned"} else "in_doubt"
 
@@ -270,6 +263,43 @@ def _not_sent_because(
         _NOT_REQUESTED[launch.state]: len(not_sent - held_out - refused),
     }
     return {reason: count for reason, count in counts.items() if count}
+
+
+def _unknowable_because(
+    launch: Launch,
+    unknowable: Identifiers,
+    reliable: Identifiers,
+    platforms: Mapping[str, Identifiers],
+    now: datetime,
+) -> dict[str, int]:
+    """Count those whose silence proves nothing by reason, in the order in which it is decided."""
+    if reason := _why_nobody_is_reliable(launch, now):
+        return {reason: len(unknowable)} if unknowable else {}
+    others = unknowable - reliable
+    unreliable = others & _on(launch.kind, platforms, are_reliable=False)
+    counts = {
+        UNREAD: len(unknowable) - len(others),
+        PLATFORM: len(unreliable),
+        NO_PLATFORM: len(others) - len(unreliable),
+    }
+    return {reason: count for reason, count in counts.items() if count}
+
+
+def _why_nobody_is_reliable(launch: Launch, now: datetime) -> str | None:
+    """Return the reason why nobody's silence proves anything in a launch; None if somebody's may."""
+    if launch.sends_at is None:
+        return "sent again"
+    if now < launch.sends_at:
+        return "not sent yet"
+    if launch.identified_by not in MATCHED_BY:
+        return "not named"
+    return None if "delivery" in _campaign(launch).post_backs.kinds else "not asked for"
+
+
+def _on(kind: Kind, platforms: Mapping[str, Identifiers], *, are_reliable: bool) -> Identifiers:
+    return union(
+        kind, (who for name, who in platforms.items() if (name in RELIABLE_PLATFORMS) is are_reliable)
+    )
 
 
 def _untold(launch: Launch) -> tuple[str, ...]:
@@ -291,19 +321,14 @@ def _reliable(
     launch: Launch, audience: Identifiers, platforms: Mapping[str, Identifiers], now: datetime
 ) -> Identifiers:
     """Give those of an audience for whom silence means that nothing was delivered."""
+    if _why_nobody_is_reliable(launch, now):
+        return empty(launch.kind)
     campaign = _campaign(launch)
-    if launch.sends_at is None or now < launch.sends_at:
-        return empty(launch.kind)
-    if launch.identified_by not in MATCHED_BY or "delivery" not in campaign.post_backs.kinds:
-        return empty(launch.kind)
     editions = [Edition(variant=name) for name in campaign.variants] or [Edition()]
     if all(_every_channel_reliable(campaign.edition(each, launch.period.end)) for each in editions):
         return audience
-    reliable = union(launch.kind, (who for name, who in platforms.items() if name in RELIABLE_PLATFORMS))
     # Whoever came with two platforms may have been sent to on the one that reports nothing.
-    return reliable - union(
-        launch.kind, (who for name, who in platforms.items() if name not in RELIABLE_PLATFORMS)
-    )
+    return _on(launch.kind, platforms, are_reliable=True) - _on(launch.kind, platforms, are_reliable=False)
 
 
 def _every_channel_reliable(campaign: Campaign) -> bool:
@@ -319,7 +344,7 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
 def _anomalies(launch: Launch, came_back: _CameBack) -> dict[str, int]:
     repeats = launch.sends_at is None  # then many messages to one person are meant
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
-    counts.update(came_back.anomalies)
+    counts.update({kind: came_back.anomalies[kind] for kind in ANOMALIES})
     if launch.identified_by in MATCHED_BY and not repeats:
         undecided = sum(counts[kind] for kind in ("unexpected", "forged", "unreadable"))
         # The service gives no event id, so a second click of one person counts here as well.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sendoff.figures import VERDICTS, Figures, share
+from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, VERDICTS, WHY_UNKNOWABLE, Figures, share
 
 VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
 """Verdicts as people read them."""
@@ -102,10 +102,8 @@ def requests_without_people(figures: Figures) -> list[str]:
 
 def what_cannot_be_known(figures: Figures) -> list[str]:
     """Say whose verdict says that it cannot be known, and why."""
-    unknowable, in_doubt = figures.verdicts.get("unknowable", 0), figures.verdicts.get("in_doubt", 0)
-    said = _untold(figures)
-    if unknowable:
-        said.append(f"{unknowable:,} unknowable: accepted, then silent where {_silence(figures)}.")
+    in_doubt = figures.verdicts.get("in_doubt", 0)
+    said = [*_untold(figures), *_unknowable(figures)]
     if in_doubt:
         under_way = ", or is still under way" if figures.dispatches.get("in_flight") else ""
         said.append(
@@ -125,23 +123,45 @@ def _untold(figures: Figures) -> list[str]:
     ]
 
 
-def _silence(figures: Figures) -> str:
+def why_unknowable(figures: Figures) -> Mapping[str, int]:
+    """Count the unknowable by reason. For a report of before, which holds no reasons, only where one is certain."""
+    unknowable = figures.verdicts.get("unknowable", 0)
+    if not unknowable:
+        return {}
+    if figures.unknowable_because:
+        return figures.unknowable_because
     if figures.is_sent_again:
-        return "silence proves nothing: what is sent again and again may still come"
-    where = [
+        return {"sent again": unknowable}
+    is_certain = _unreliable(figures) and not any(map(figures.anomalies.get, ("unreadable", "forged")))
+    return {PLATFORM: unknowable} if is_certain else {}
+
+
+def _unknowable(figures: Figures) -> list[str]:
+    reasons = why_unknowable(figures)
+    said = [_of_reason(figures, reason, count) for reason, count in reasons.items()]
+    if not said and (unknowable := figures.verdicts.get("unknowable", 0)):
+        said.append(
+            f"{unknowable:,} unknowable: accepted, then silent where silence proves nothing: no platform in the "
+            "audience query or one whose deliveries are not reported reliably, no post-backs of deliveries or one that "
+            "could not be understood, or identifiers that post-backs do not carry."
+        )
+    return said
+
+
+def _of_reason(figures: Figures, reason: str, count: int) -> str:
+    begin = f"{count:,} unknowable: accepted, then silent where silence proves nothing"
+    why = WHY_UNKNOWABLE.get(reason, reason)
+    if reason != PLATFORM or not (where := _unreliable(figures)):
+        return f"{begin}: {why}."
+    return f"{begin} ({', '.join(where)}). {why[0].upper()}{why[1:]}."
+
+
+def _unreliable(figures: Figures) -> list[str]:
+    return [
         f"{platform} {counts['unknowable']:,}"
         for platform, counts in figures.by_platform.items()
-        if counts.get("unknowable")
+        if counts.get("unknowable") and platform not in RELIABLE_PLATFORMS
     ]
-    if where:
-        return (
-            f"silence proves nothing ({', '.join(where)}). Deliveries by Android push, iOS push and Safari are"
-            " not reported reliably"
-        )
-    return (
-        "silence proves nothing: no platform in the audience query, no post-backs of deliveries, or identifiers"
-        " that post-backs do not carry"
-    )
 
 
 def platform_remarks(figures: Figures) -> list[str]:

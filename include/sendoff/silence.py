@@ -25,13 +25,13 @@ from datetime import UTC, datetime, timedelta
 
 from sendoff import metrics
 from sendoff.campaign import Campaign
-from sendoff.figures import Figures
+from sendoff.figures import RELIABLE_PLATFORMS, Figures
 from sendoff.fold import MATCHED_BY, fold
 from sendoff.identifiers import Identifiers, empty
 from sendoff.ledger import Ledger, Returned
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.silences import Known, Source
-from sendoff.reconcile import RELIABLE_PLATFORMS, may_hide_deliveries, whose_silence_tells
+from sendoff.reconcile import whose_silence_tells
 
 AS_EXPECTED, THIN, SILENT, CANNOT_TELL = "as expected", "thin", "silent", "cannot tell"
 RECEIVER = Source("", "receiver")
@@ -218,7 +218,7 @@ def _watched(ledger: Ledger, launch: Launch, kind: str, now: datetime) -> Iterat
 def _hour(
     source: Source, people: Identifiers, back: Returned | None, yardstick: _Yardstick, age: timedelta
 ) -> _Hour:
-    if back and may_hide_deliveries(back):
+    if back and (back.may_hide_deliveries if source.kind == "delivery" else back.unread):
         return _Hour()
     heard = len(people & (back.delivered if source.kind == "delivery" else back.engaged)) if back else 0
     if age < _GRACE:

@@ -20,13 +20,14 @@ from sendoff.identifiers import Identifiers, empty
 from sendoff.ledger import Ledger, Origin, Returned
 from sendoff.ledger.arrow import column_of, marks, values
 from sendoff.ledger.post_backs import OPEN, READABLE
+from sendoff.ledger.returns import AT_OPENS
 from sendoff.places import ANYBODY, UNKNOWN, Codes, Marks, Places, bitmap, numbers_of, set_of_numbers
 
 MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
 """Which member of a post-back names what an audience was identified by (service.md, section 6)."""
 
 _KINDS = ("delivery", "open")
-_COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable")
+_COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", AT_OPENS)
 _NEVER = np.iinfo(np.int64).max  # as a moment, in microseconds
 _MINUTE = 60_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -76,6 +77,7 @@ class Tally:
         self._count("expected", codes[expected])
         self._count("forged", codes[forged])
         self._count("unreadable", codes[~readable])
+        self._count(AT_OPENS, codes[is_open & (forged | ~readable)])
         self._count("late", codes[expected & (at > self._settled[codes])])
         for kind, is_kind in kinds.items():
             self._count(kind, codes[is_kind])
@@ -219,6 +221,7 @@ class Tally:
             "forged": counts["forged"],
             "late": counts["late"],
             "unreadable": counts["unreadable"],
+            AT_OPENS: counts[AT_OPENS],
         }
         return Returned(
             delivered=empty(kind) if delivered is None else delivered,

@@ -36,6 +36,7 @@ from starlette.routing import Mount, Route
 
 import sendoff.preview
 from sendoff.control import pause_all, resolve
+from sendoff.figures import WHY_UNKNOWABLE
 from sendoff.fold import fold
 from sendoff.ledger import Ledger
 from sendoff.ledger.tables import dispatches, outcomes
@@ -597,6 +598,15 @@ def test_a_persons_history_names_them_nowhere(
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
         assert device not in text
     assert 'method="post"' in vera.get("person").text  # so that it is in no address without the script either
+
+
+def test_a_launch_says_why_it_cannot_be_known_who_got_it(vera: Person, ledger: Ledger) -> None:
+    reported = fill(ledger)["reported"]
+    because = ledger.verdicts.figures(reported).unknowable_because
+    text = vera.get(f"launches/{reported}").text
+    assert because
+    for reason, count in because.items():
+        assert f"{count} unknowable: {WHY_UNKNOWABLE[reason]}." in text
 
 
 def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -> None:

@@ -588,12 +588,14 @@ def _named(key: str, kind: str, names: tuple[Any, Any], campaign: int | None, re
 def _one_by_one(sent: Sent, identified_by: str, events: Sequence[PostBack]) -> tuple[Any, ...]:
     """Say what must come back of one dispatch, as its meaning is written down."""
     who: dict[str, set[Any]] = {"delivery": set(), "open": set()}
-    counts = dict.fromkeys(("delivery", "open", "unexpected", "forged", "unreadable"), 0)
+    counts = dict.fromkeys(("delivery", "open", "unexpected", "forged", "unreadable", "at_opens"), 0)
     for each in events:
         if each.dispatch_key != sent.key:
             continue
         counts[each.kind] += 1
         named = each.fields and getattr(each.fields, identified_by, None)
+        if each.kind == "open" and (each.fields is None or each.fields.campaign_id not in (None, 17)):
+            counts["at_opens"] += 1
         if each.fields is None:
             counts["unreadable"] += 1
         elif each.fields.campaign_id not in (None, 17):
@@ -604,8 +606,9 @@ def _one_by_one(sent: Sent, identified_by: str, events: Sequence[PostBack]) -> t
             counts["unexpected"] += 1
         else:
             who[each.kind].add(named)
-    anomalies = {name: counts[name] for name in ("unexpected", "forged", "unreadable") if counts[name]}
-    is_evidence = counts["delivery"] + counts["open"] > sum(anomalies.values())
+    decide_nothing = ("unexpected", "forged", "unreadable")
+    anomalies = {name: counts[name] for name in (*decide_nothing, "at_opens") if counts[name]}
+    is_evidence = counts["delivery"] + counts["open"] > sum(counts[name] for name in decide_nothing)
     return who["delivery"], who["open"], counts["delivery"], counts["open"], anomalies, is_evidence
 
 

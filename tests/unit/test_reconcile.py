@@ -12,20 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sendoff.audience import Audience
 from sendoff.campaign import Campaign, Edition
-from sendoff.figures import VERDICTS, Figures
+from sendoff.figures import ANOMALIES, VERDICTS, WHY_UNKNOWABLE, Figures
 from sendoff.fold import fold
 from sendoff.identifiers import Identifiers, integers, strings
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.returns import Fold
+from sendoff.ledger.tables import returns
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.reconcile import is_settled, reconcile
+from sendoff.report import as_text
 from sendoff.segments import Segment
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -223,6 +226,7 @@ def test_identifiers_that_no_post_back_names_are_unknowable(ledger: Ledger) -> N
     store(ledger, [event(key, "delivery", 1)])
     figures = reconcile(ledger, KEY)
     assert figures.verdicts["unknowable"] == 2
+    assert figures.unknowable_because == {"not named": 2}
     assert figures.post_backs == {"delivery": 1, "open": 0}
 
 
@@ -655,6 +659,95 @@ def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, c
     assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
 
 
+@pytest.mark.parametrize("how", ["unreadable", "forged"])
+@pytest.mark.promise("honest/unknowable")
+def test_what_came_to_the_address_for_opens_hides_no_delivery(ledger: Ledger, how: str) -> None:
+    (key,) = launch(ledger, platforms={}, campaign=EMAIL)
+    strange = (
+        PostBack.received("open", key, NOW, b"{")
+        if how == "unreadable"
+        else event(key, "open", 1, campaign=18)
+    )
+    store(ledger, [strange, event(key, "delivery", 2)])
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert (figures.verdicts["missing"], figures.verdicts["delivered"]) == (9, 1)
+    assert figures.anomalies[how] == 1
+    assert set(figures.anomalies) == set(ANOMALIES)
+
+
+def test_a_post_back_of_before_whose_address_was_not_noted_may_hide_a_delivery(ledger: Ledger) -> None:
+    (key,) = launch(ledger, platforms={}, campaign=EMAIL)
+    store(ledger, [PostBack.received("open", key, NOW, b"{")])
+    fold(ledger)
+    with ledger._database.write() as connection:
+        connection.execute(sa.update(returns).values(anomalies={"unreadable": 1}))
+    assert reconcile(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
+
+
+@pytest.mark.parametrize("how", ["unreadable", "forged"])
+@pytest.mark.promise("honest/unknowable")
+def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) -> None:
+    (key,) = launch(ledger)
+    strange = (
+        PostBack.received("delivery", key, NOW, b"{")
+        if how == "unreadable"
+        else event(key, "delivery", 1, campaign=18)
+    )
+    store(ledger, [strange, event(key, "delivery", 2)])
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert figures.unknowable_because == {
+        "post-back not understood": 2,  # 1 and 3, which are on Chrome
+        "unreliable platform": 5,
+        "unknown platform": 2,
+    }
+    text = " ".join(as_text(figures).split())
+    assert (
+        "2 unknowable: accepted, then silent where silence proves nothing: a post-back of the same request was "
+        "unreadable or forged, and may have been the delivery." in text
+    )
+    assert (
+        "5 unknowable: accepted, then silent where silence proves nothing (android 5). Deliveries by" in text
+    )
+    assert (
+        "2 unknowable: accepted, then silent where silence proves nothing: the audience query names no"
+        in text
+    )
+    because = [ledger.launches.why(KEY, identifier).verdict_because for identifier in (1, 4, 5, 9, 2)]
+    assert because == [
+        "post-back not understood",
+        "unreliable platform",
+        "unreliable platform",
+        "unknown platform",
+        None,
+    ]
+    assert ledger.launches.why(KEY, 3).sentence.endswith(
+        "verdict unknowable); silence proves nothing: a post-back of the same request was unreadable or forged, "
+        "and may have been the delivery"
+    )
+    assert ledger.launches.why(KEY, 2).sentence.endswith("verdict delivered)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"send": RECURRING}, "sent again"),
+        (
+            {"send": {"kind": "once", "time": "18:00", "time_zone": "UTC", "date": "2026-03-02"}},
+            "not sent yet",
+        ),
+        ({"post_backs": {"kinds": ["open"]}}, "not asked for"),
+    ],
+)
+def test_what_makes_a_whole_launch_unknowable_is_its_only_reason(
+    ledger: Ledger, changes: dict[str, Any], reason: str
+) -> None:
+    launch(ledger, campaign=Campaign.model_validate(EMAIL.model_dump(exclude_unset=True) | changes))
+    figures = reconcile(ledger, KEY, now=NOW)
+    assert figures.unknowable_because == {reason: figures.verdicts["unknowable"]} == {reason: 10}
+    assert ledger.launches.why(KEY, 5).verdict_because == reason
+    assert WHY_UNKNOWABLE[reason] in " ".join(as_text(figures).split())
+
+
 def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
     store(ledger, [event(key, "delivery", device) for device in range(1, 11)])
@@ -703,9 +796,25 @@ def test_order_repetition_and_splitting_change_no_verdict(
     other = _figures_after(tmp_path, migrated_file, parts, run=data.draw(st.integers(1, 7)))
     assert other.verdicts == plain.verdicts
     assert other.by_platform == plain.by_platform
+    assert other.unknowable_because == plain.unknowable_because
+    assert sum(plain.unknowable_because.values()) == plain.verdicts["unknowable"]
     assert plain.unaccounted_identifiers == other.unaccounted_identifiers == 0
     assert set(plain.verdicts) == set(VERDICTS)
     assert other.anomalies["duplicate"] >= plain.anomalies["duplicate"]
+
+
+@given(events=_EVENTS, strange=st.lists(st.integers(0, 3), min_size=1, max_size=5))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@pytest.mark.promise("honest/verdict")
+def test_no_forgery_at_the_address_for_opens_changes_a_verdict(
+    tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], strange: list[int]
+) -> None:
+    forged = [(which, "open", 1, 18) for which in strange if which not in (1, 2)]  # which have no number
+    plain = _figures_after(tmp_path, migrated_file, [events])
+    other = _figures_after(tmp_path, migrated_file, [events + forged])
+    assert other.verdicts == plain.verdicts
+    assert other.unknowable_because == plain.unknowable_because
+    assert other.anomalies["forged"] == plain.anomalies["forged"] + len(forged)
 
 
 def _figures_after(

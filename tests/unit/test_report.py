@@ -28,9 +28,17 @@ def test_figures_survive_json() -> None:
 
 
 def test_figures_of_before_are_still_read() -> None:
-    new = ("state", "is_chosen_by_service", "is_sent_again", "not_sent_because", "by_variant", "untold")
+    new = (
+        "state",
+        "is_chosen_by_service",
+        "is_sent_again",
+        "not_sent_because",
+        "unknowable_because",
+        "by_variant",
+        "untold",
+    )
     stored = {name: value for name, value in figures().to_json().items() if name not in new}
-    assert Figures.from_json(stored) == figures()
+    assert Figures.from_json(stored) == figures(unknowable_because={})
     del stored["audience"]
     with pytest.raises(KeyError, match="audience"):
         Figures.from_json(stored)
@@ -134,6 +142,17 @@ def test_the_text_says_what_cannot_be_known_and_why() -> None:
     assert "200 unknowable" in why
     assert "(android 200)" in " ".join(why.split())
     assert "250 in doubt" in why
+
+
+def test_a_report_of_before_says_why_only_where_that_is_certain() -> None:
+    def why(**changes: Any) -> str:
+        found = figures(unknowable_because={}, **changes)
+        return " ".join(" ".join(section(as_text(found), "What cannot be known, and why")).split())
+
+    assert "no post-backs of deliveries or one that could not be understood, or identifiers" in why()
+    assert "(android 200). Deliveries by Android push" in why(anomalies={})
+    chrome = {"chrome": {"unknowable": 200, "engaged": 800}}
+    assert "Deliveries by Android push" not in why(anomalies={}, by_platform=chrome)
 
 
 def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
@@ -243,7 +262,7 @@ def test_json_says_that_the_most_reached_are_not_known() -> None:
 
 
 def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
-    text = as_text(figures(is_sent_again=True))
+    text = as_text(figures(is_sent_again=True, unknowable_because={"sent again": 200}))
     assert "Sent again and again: one person may get many messages" in text
     assert "silence proves nothing: what is sent again and again may still come" in " ".join(text.split())
     assert "again and again" not in as_text(figures())

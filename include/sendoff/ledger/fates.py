@@ -7,9 +7,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
 from sendoff.identifiers import Kind, from_bytes
-from sendoff.ledger.parts import LEFT_OUT, VERDICTS
-from sendoff.ledger.tables import dispatches, left_out, segments, verdicts
+from sendoff.ledger.parts import GROUPS, LEFT_OUT, VERDICTS
+from sendoff.ledger.tables import audience_groups, dispatches, left_out, reports, segments, verdicts
 
 _SAID = {
     "accepted": "sent to",
@@ -33,7 +34,7 @@ class Fate:
 
     ``reason``: why it is left out, such as ``cap`` or ``holdout``; None for one that is in a segment, and for one that
     the query did not name. ``dispatch``: the state of its request. ``verdict``: as of the newest report, if there is
-    one.
+    one; ``verdict_because``: why silence proves nothing, of one that is unknowable.
     """
 
     launch_key: str
@@ -47,6 +48,7 @@ class Fate:
     wave: int | None = None
     dispatch: str | None = None
     verdict: str | None = None
+    verdict_because: str | None = None
 
     @property
     def is_named(self) -> bool:
@@ -72,7 +74,8 @@ class Fate:
             f"verdict {self.verdict}" if self.verdict else "not reconciled yet",
         ]
         said = _WAITING[self.launch_state] if self.dispatch == "planned" else _SAID[self.dispatch or ""]
-        return f"{said} ({', '.join(where)})"
+        why = WHY_UNKNOWABLE.get(self.verdict_because or "")
+        return f"{said} ({', '.join(where)})" + (f"; silence proves nothing: {why}" if why else "")
 
     def to_json(self) -> dict[str, Any]:
         """Give it as JSON values."""
@@ -95,6 +98,7 @@ def fate(
         return Fate(launch_key, launch_state)
     if place.identifiers is None:
         return Fate(launch_key, launch_state, is_known=False)
+    verdict = VERDICTS.name_of(connection, identifier, verdicts.c.launch_key == launch_key)
     return Fate(
         launch_key,
         launch_state,
@@ -104,8 +108,27 @@ def fate(
         time_zone=place.time_zone,
         wave=place.wave,
         dispatch=connection.scalar(_state(launch_key, place.number)),
-        verdict=VERDICTS.name_of(connection, identifier, verdicts.c.launch_key == launch_key),
+        verdict=verdict,
+        verdict_because=_why_unknowable(connection, launch_key, identifier)
+        if verdict == "unknowable"
+        else None,
     )
+
+
+def _why_unknowable(connection: sa.Connection, launch_key: str, identifier: int | str) -> str | None:
+    """Return the reason of one who is unknowable; None if the newest report holds no reasons.
+
+    A report with several holds only those that depend on the platform, and what cannot be understood.
+    """
+    because = reports.c.figures["unknowable_because"]
+    reasons = list(connection.scalar(sa.select(because).where(reports.c.launch_key == launch_key)) or ())
+    if len(reasons) < 2:
+        return reasons[0] if reasons else None
+    of_launch = (audience_groups.c.launch_key == launch_key, audience_groups.c.name == "platform")
+    reliable = audience_groups.c.value.in_(RELIABLE_PLATFORMS)
+    if GROUPS.name_of(connection, identifier, *of_launch, sa.not_(reliable)) is not None:
+        return PLATFORM
+    return UNREAD if GROUPS.name_of(connection, identifier, *of_launch, reliable) is not None else NO_PLATFORM
 
 
 def _may_hold(row: sa.Row[Any], kind: Kind, identifier: int | str) -> bool:

@@ -31,6 +31,12 @@ from sendoff.ledger.tables import (
 )
 from sendoff.ledger.tables import set_aside as set_aside_table
 
+AT_OPENS = "at_opens"
+"""Under this name ``anomalies`` counts the forged and unreadable post-backs that came to an address for opens.
+
+What was folded before they were counted has none, so those are taken for post-backs at an address for deliveries.
+"""
+
 _SEGMENTS_AT_ONCE = 200  # that are read together
 
 
@@ -57,6 +63,16 @@ class Returned:
     anomalies: Mapping[str, int]
     newest_at: datetime  # when the newest was received
     is_evidence: bool  # somebody answered whom the dispatch was sent to
+
+    @property
+    def unread(self) -> int:
+        """Post-backs that decide nothing because they are unreadable or forged."""
+        return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
+
+    @property
+    def may_hide_deliveries(self) -> bool:
+        """Whether one of them may have been somebody's delivery: it came to the address for deliveries."""
+        return self.unread > self.anomalies.get(AT_OPENS, 0)
 
     def __or__(self, other: Returned) -> Returned:
         """Join two parts of what came back; the order of joining changes nothing."""

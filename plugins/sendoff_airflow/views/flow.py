@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sendoff.figures import HEARD_OF, VERDICTS, Figures
+from sendoff.figures import HEARD_OF, VERDICTS, WHY_UNKNOWABLE, Figures
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.tables import DISPATCH_STATES
+from sendoff.sentences import why_unknowable
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ def verdicts_of(figures: Figures) -> Sum:
     whole = "heard of" if figures.is_chosen_by_service else "audience"
     lines = list(_counted(figures.verdicts, verdicts, all_of_them=True))
     return Sum((*lines, Line("=", figures.audience, whole)))
+
+
+def unknowable_of(figures: Figures) -> list[tuple[str, int]]:
+    """Return why it cannot be known who got the message, in words, each with the number of people."""
+    return [(WHY_UNKNOWABLE.get(reason, reason), count) for reason, count in why_unknowable(figures).items()]
 
 
 def _counted(

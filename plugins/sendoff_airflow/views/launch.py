@@ -15,7 +15,7 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.tables import DISPATCH_STATES
 from sendoff_airflow.views.access import ViewerDep
-from sendoff_airflow.views.flow import requests_by_state, rows_to_people, verdicts_of
+from sendoff_airflow.views.flow import requests_by_state, rows_to_people, unknowable_of, verdicts_of
 from sendoff_airflow.views.given import LATER, SOON, HeavyDep, LedgerDep, seen_launch
 from sendoff_airflow.views.held import acts_on, seen_run, why_held
 from sendoff_airflow.views.launches import is_running
@@ -65,6 +65,7 @@ def launch(
         doubts=states.get("in_doubt", 0),
         figures=figures,
         verdicts=verdicts_of(figures) if figures else None,
+        unknowable=unknowable_of(figures) if figures else (),
         charts=_charts(figures),
         points=_points(figures),
         run=seen_run(viewer, found),
