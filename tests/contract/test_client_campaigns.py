@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,14 +35,23 @@ WEBHOOK = {
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
 FROM_TODAY = {"start": f"{datetime.now(UTC):%Y-%m-%d}", "end": "never"}
 NOBODY = PostBackAddresses(None, None)
+DEVICE_2 = Targeting("device_id", integers([2]))
+GOLD = {"attribute": "tier", "value": "gold"}  # every device whose number 3 does not divide
+USER_2, USER_3, USER_4, USER_5 = ({"attribute": "user_id", "value": f"cust-{n}"} for n in (2, 3, 4, 5))
+
+
+@contextmanager
+def client_of(service: Any) -> Iterator[Client]:
+    with requests.Session() as session:
+        credentials = ClientSecret(service.client_id, service.client_secret)
+        tokens = TokenSource(credentials, service.base_url, session)
+        yield Client(service.base_url, session, tokens)
 
 
 @pytest.fixture
 def client(service_process: Any) -> Iterator[Client]:
-    with requests.Session() as session:
-        credentials = ClientSecret(service_process.client_id, service_process.client_secret)
-        tokens = TokenSource(credentials, service_process.base_url, session)
-        yield Client(service_process.base_url, session, tokens)
+    with client_of(service_process) as made:
+        yield made
 
 
 def campaign(**fields: Any) -> Campaign:
@@ -142,6 +152,58 @@ def test_people_are_reached_by_saved_segments_and_by_conditions(service_process:
     ):
         made = campaign(channels={"email": EMAIL}, targeting=targeting)
         assert targeted(service_process, created(client, made, None)) == gold
+
+
+@pytest.mark.rule("2.9/group", "2.9/operator", side="client")
+@pytest.mark.parametrize(
+    ("where", "devices"),
+    [
+        # (one of three) and gold: joined by and alone it reaches nobody, joined by or alone 467 devices
+        ({"all": [{"any": [USER_2, USER_3, USER_4]}, GOLD]}, [2, 4]),
+        ({"any": [{"all": [USER_2, GOLD]}, {"all": [USER_3, GOLD]}, USER_5]}, [2, 5]),
+        ({"any": [{"all": [GOLD, {"any": [USER_3, {"all": [USER_4, GOLD]}]}]}, USER_3]}, [3, 4]),
+    ],
+)
+def test_a_group_of_conditions_may_hold_groups(
+    service_process: Any, client: Client, where: dict[str, Any], devices: list[int]
+) -> None:
+    made = campaign(channels={"email": EMAIL}, targeting={"kind": "conditions", "where": where})
+    assert targeted(service_process, created(client, made, None)) == devices
+
+
+@pytest.mark.rule("3/until_stopped", side="client")
+def test_what_never_ends_runs_until_it_is_stopped(service_start: Callable[..., Any]) -> None:
+    service = service_start()
+    daily = {"kind": "recurring", "time": "12:00", "time_zone": "UTC", **FROM_TODAY}
+    waiting = {
+        "kind": "triggered",
+        "time_zone": "UTC",
+        "trigger": {"kind": "event", "name": "order"},
+        **FROM_TODAY,
+    }
+    with client_of(service) as client:
+        ids = [
+            record(service, created(client, campaign(channels={"email": EMAIL}, send=send), DEVICE_2))["id"]
+            for send in (daily, waiting)
+        ]
+
+    def sent_in_days(count: int) -> list[int]:
+        """How many messages of each campaign are sent in some days, each of which begins with an event."""
+        before = [len(service.admin(f"campaigns/{each}/devices/2")["messages"]) for each in ids]
+        for _ in range(count):
+            service.post("/admin/hits/event", json={"event": "order", "user_id": "cust-2"})
+            service.post("/admin/clock/advance", json={"by": "1d"})
+            service.wait_until_quiet()
+        after = [len(service.admin(f"campaigns/{each}/devices/2")["messages"]) for each in ids]
+        return [now - then for then, now in zip(before, after, strict=True)]
+
+    assert sent_in_days(3) == [3, 3]
+    service.post("/admin/clock/advance", json={"by": "400d"})
+    service.wait_until_quiet()
+    assert sent_in_days(3) == [3, 3]
+    for each in ids:
+        assert service.post(f"/admin/campaigns/{each}/stop").status_code == 200
+    assert sent_in_days(3) == [0, 0]
 
 
 @pytest.mark.rule("2.11/recurring", side="client")

@@ -28,7 +28,7 @@ def create(service, **fields):
 
 @pytest.mark.rule(
     "2.3/json", "2.3/flags", "2.3/title", "2.3/webhook_delivery", "2.3/webhook_open", "2.4/push_text",
-    "2.4/top_level", "4.2/path", "4.2/content_type", "4.2/fields", "5/bearer", "6/create", "6/delivery",
+    "2.4/top_level", "4.2/path", "4.2/content_type", "5/bearer", "6/create", "6/delivery",
     "6/open", "6/no_deliveries", "6/web_deliveries", "9/syntax", "9/no_version", side="service",
 )  # fmt: skip
 def test_a_campaign_is_created_sent_and_posted_back(service_process, service_listener):
@@ -138,7 +138,7 @@ def test_unknown_members_are_accepted_and_reported(service_process):
 
 
 @pytest.mark.rule(
-    "2.3/flags", "2.3/title", "2.3/android_push", "2.3/broadcast", "2.3/segmentation",
+    "2.3/flags", "2.3/title", "2.3/android_push", "2.3/broadcast",
     "2.3/webhook_delivery", "2.3/webhook_open", "2.11/send_type", "2.11/send_date", "2.11/send_time",
     "2.11/timezone", side="service",
 )  # fmt: skip
@@ -209,7 +209,20 @@ def test_a_request_that_proves_nothing_is_refused_in_the_envelope(
     assert body["message"]
 
 
-@pytest.mark.rule("2.3/apptoken", side="service")
+@pytest.mark.rule("5/bearer", side="service")
+@pytest.mark.parametrize(
+    "operation", ["create/campaign", "execute/campaign", "list/campaign", "create/segment"]
+)
+def test_every_request_of_the_external_api_proves_who_asks(service_process, operation):
+    def status(**headers):
+        return service_process.post(f"/api/external/{operation}", json={"id": 1}, headers=headers).status_code
+
+    assert (status(), status(Authorization="Bearer wrong")) == (400, 401)
+    assert "message" in service_process.post(f"/api/external/{operation}", json={}).json()
+    assert status(**service_process.bearer()) != 401
+
+
+@pytest.mark.rule("2.3/apptoken", "5/bearer", side="service")
 def test_an_app_token_alone_is_enough(service_process):
     fields = {
         "apptoken": service_process.app_token,

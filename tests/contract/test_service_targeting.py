@@ -12,7 +12,7 @@ PEOPLE = [
     "1001,android,1,u1,fr,Europe/Paris,e1,100001,11-aa,gold,41,1",
     "1002,chrome,2,u2,de,Europe/Vienna,e2,100002,22-bb,silver,9,0",
     "1003,ios,3,u3,ja,Asia/Tokyo,e3,100003,33-cc,bronze,100,",
-    "1004,ios,4,u4,,,e4,,,,,",
+    "1004,ios,4,u4,,,e4,,44,,,",
 ]
 EVERYONE = [1001, 1002, 1003, 1004]
 
@@ -42,14 +42,16 @@ def group(operator, *members):
 
 
 @pytest.mark.rule(
-    "2.3/segmentation", "2.9/broadcast", "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids",
-    "2.9/external_ids", side="service",
+    "2.9/broadcast", "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids", "2.9/external_ids",
+    side="service",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("fields", "devices"),
     [
         ({"device_ids": [1003, 1001]}, [1001, 1003]),
-        ({"device_tokens": [100_001, "100002"]}, [1001, 1002]),
+        ({"device_tokens": [100_002, 100_001]}, [1001, 1002]),
+        ({"device_tokens": [100_001, "100002"]}, [1001, 1002]),  # real tokens and UUIDs are texts
+        ({"device_uuids": [44]}, [1004]),
         ({"device_uuids": ["33-cc"]}, [1003]),
         ({"external_ids": ["e4"]}, [1004]),
         ({"device_ids": [1001], "external_ids": ["e4"]}, [1001, 1004]),
@@ -61,6 +63,24 @@ def group(operator, *members):
 )
 def test_every_kind_of_identifier_reaches_its_devices(people, fields, devices):
     assert targeted(people, **fields) == devices
+
+
+@pytest.mark.rule("2.9/device_tokens", "2.9/device_uuids", side="service")
+@pytest.mark.parametrize("field", ["device_tokens", "device_uuids"])
+@pytest.mark.parametrize("wrong", [44, "44", [1.5], [True], [[44]], {"0": 44}], ids=str)
+def test_tokens_and_uuids_are_arrays(people, field, wrong):
+    answer = people.create(**PUSH, **{field: wrong})
+    assert answer.status_code == 400
+    assert field in [problem["field"] for problem in answer.json()["errors"]]
+
+
+@pytest.mark.rule("2.3/segmentation", side="service")
+@pytest.mark.parametrize("nobody", [{}, {"broadcast": 0}, {"device_ids": [], "segment_ids": []}], ids=str)
+def test_a_campaign_without_a_segmentation_is_refused(people, nobody):
+    answer = people.create(**PUSH, **nobody)
+    assert answer.status_code == 400
+    assert [problem["field"] for problem in answer.json()["errors"]] == ["broadcast"]
+    assert targeted(people, **{**nobody, "broadcast": 1}) == EVERYONE
 
 
 @pytest.mark.rule("2.9/conditions", "2.9/operator", "2.9/group", "2.9/condition", side="service")

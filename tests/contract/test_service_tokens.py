@@ -177,10 +177,15 @@ def test_an_unreadable_token_request_is_an_invalid_request(service_process, cont
 
 
 @pytest.mark.rule("4.1/only_post", "7/only_post", side="service")
-def test_only_post_is_accepted_at_the_token_endpoint(service_process):
-    answer = requests.get(service_process.base_url + PATH, timeout=PATIENCE)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_only_post_is_accepted_at_the_token_endpoint(service_process, method):
+    right = credentials(service_process)
+    url = service_process.base_url + PATH
+    answer = requests.request(method, url, data=right, timeout=PATIENCE)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
-    assert answer.json()["error"] == "invalid_request"
+    if method != "HEAD":  # whose answer has no body
+        assert answer.json()["error"] == "invalid_request"
+    assert requests.post(url, data=right, timeout=PATIENCE).status_code == 200
 
 
 @pytest.mark.rule("4.1/lifetime", "5.2/lifetime", "8/lifetime", side="service")

@@ -106,7 +106,6 @@ def test_another_location_starts_nothing(people, shop, waiting):
     assert at_location(people, other) == []
 
 
-@pytest.mark.rule("2.3/segmentation", side="service")
 def test_who_is_not_targeted_gets_nothing(people, shop, waiting):
     waiting(locations=[shop], broadcast=0, device_ids=[1003])
     assert reasons(at_location(people, shop)) == ["not targeted"]

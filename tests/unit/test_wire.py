@@ -261,15 +261,16 @@ def test_a_webhook_message_is_an_entry_of_type_8(kind: str, member: str) -> None
 
 
 @pytest.mark.rule(
-    "2.3/segmentation", "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids", "2.9/external_ids",
-    side="client",
-)  # fmt: skip
+    "2.9/device_ids", "2.9/device_tokens", "2.9/device_uuids", "2.9/external_ids", side="client"
+)
 @pytest.mark.parametrize(
     ("identified_by", "identifiers", "array", "values"),
     [
         ("device_id", ids(3, 1, 2), "device_ids", [1, 2, 3]),
         ("device_id", ids(2**62), "device_ids", [2**62]),
+        ("device_token", ids(8, 7), "device_tokens", [7, 8]),  # integers, as the document has them
         ("device_token", texts("b", "a"), "device_tokens", ["a", "b"]),
+        ("device_uuid", ids(9), "device_uuids", [9]),
         ("device_uuid", texts("u-1"), "device_uuids", ["u-1"]),
         ("external_id", texts("crm-1"), "external_ids", ["crm-1"]),
     ],
@@ -294,7 +295,40 @@ def test_a_request_to_nobody_is_not_written() -> None:
         Targeting("device_id", ids())
 
 
-@pytest.mark.rule("2.3/broadcast", "2.3/segmentation", "2.9/broadcast", side="client")
+@pytest.mark.rule("2.3/segmentation", side="client")
+@pytest.mark.parametrize(
+    ("targeting", "segmentation"),
+    [
+        ({"kind": "query"}, {"broadcast": 0, "device_ids": [5]}),
+        ({"kind": "saved_segments", "ids": [4]}, {"broadcast": 0, "segment_ids": [4]}),
+        (
+            {"kind": "conditions", "where": {"all": [{"attribute": "tier", "value": "gold"}]}},
+            {
+                "broadcast": 0,
+                "conditions": {
+                    "operator": "AND",
+                    "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]],
+                },
+            },
+        ),
+        ({"kind": "broadcast"}, {"broadcast": 1}),
+    ],
+)
+def test_every_campaign_has_one_segmentation(targeting: dict[str, Any], segmentation: dict[str, Any]) -> None:
+    body = written(campaign(channels={"email": EMAIL}, targeting=targeting))
+    every = {
+        "broadcast",
+        "conditions",
+        "segment_ids",
+        "device_ids",
+        "device_tokens",
+        "device_uuids",
+        "external_ids",
+    }
+    assert {name: value for name, value in body.items() if name in every} == segmentation
+
+
+@pytest.mark.rule("2.3/broadcast", "2.9/broadcast", side="client")
 def test_a_broadcast_names_nobody() -> None:
     body = written(campaign(channels={"email": EMAIL}, targeting={"kind": "broadcast"}))
     assert body["broadcast"] == 1
@@ -332,7 +366,6 @@ def test_conditions_have_the_shape_of_the_document() -> None:
     }
 
 
-@pytest.mark.rule("2.3/segmentation", side="client")
 @pytest.mark.parametrize("kind", ["query", "broadcast"])
 def test_people_come_from_the_query_or_from_the_service_never_both(kind: str) -> None:
     made = campaign(channels={"email": EMAIL}, targeting={"kind": kind})
@@ -406,7 +439,7 @@ def test_a_recurring_campaign_has_days_dates_and_a_time() -> None:
     assert written(made, names=sunday_first)["send_days"] == [1, 2, 6]
 
 
-@pytest.mark.rule("2.11/send_days", "2.11/end_date", "3/until_stopped", side="client")
+@pytest.mark.rule("2.11/send_days", "2.11/end_date", side="client")
 def test_a_campaign_on_all_days_that_never_ends_names_neither_days_nor_end() -> None:
     send = {"kind": "recurring", "time": "08:00", **ENDLESS}
     body = written(campaign(channels={"email": EMAIL}, send=send))

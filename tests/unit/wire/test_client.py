@@ -83,6 +83,14 @@ def test_a_body_is_posted_as_it_is_with_a_token(
     assert request.body == BODY
 
 
+@pytest.mark.rule("5/bearer", side="client")
+def test_campaigns_are_listed_with_a_token_too(script: Any, client: Client) -> None:
+    page = {"success": True, "data": [{"id": 7, "title": "Spring"}]}
+    script.tell(script.token("token-one"), script.answer(200, page))
+    assert client.list_campaigns(b"{}") == [(7, "Spring")]
+    assert script.requests[1].headers["Authorization"] == "Bearer token-one"
+
+
 def test_one_token_serves_many_requests(script: Any, client: Client) -> None:
     script.tell(script.token("token-one"), *[script.answer(200, YES)] * 3)
     assert [client.create_campaign(BODY).kind for _ in range(3)] == ["accepted"] * 3
