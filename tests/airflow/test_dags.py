@@ -19,6 +19,7 @@ import pytest
 from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 from airflow.models.dag import DagModel
 from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as TASK_OF
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -405,3 +406,116 @@ def test_a_campaign_can_be_made_a_dag_by_hand(folder: Path) -> None:
         "quiet",
         "launched",
     ]
+
+
+DEFINES_THIRD = {
+    "by position": "DAG('third', schedule=None)",
+    "by keyword": "x = airflow.sdk.DAG(schedule=None, dag_id='third')",
+    "in a block": "with DAG('third') as dag:\n    pass",
+    "by a constant": "NAME = 'third'\nx = DAG(NAME)",
+    "of a function": "@dag\ndef third(): ...",
+    "of a function that is called": "@dag(schedule=None)\ndef third(): ...",
+    "in a decorator": "@dag(dag_id='third')\ndef other(): ...",
+    "in a decorator by position": "@dag('third')\ndef other(): ...",
+    "of ours": "x = reconcile_dag('0 9 * * *', dag_id='third')",
+    "in a function": "def make():\n    return DAG('third')\nx = make()",
+}
+
+
+@pytest.mark.parametrize("how", DEFINES_THIRD)
+def test_a_campaign_does_not_take_the_name_of_a_dag_in_another_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)  # as Airflow does with the folder of a bundle
+    shutil.rmtree(folder / "campaigns/second")
+    file = folder / "team/sales.py"
+    file.parent.mkdir()
+    file.write_text(f"import airflow\nfrom airflow.sdk import DAG, dag\n{DEFINES_THIRD[how]}\n")
+    assert sorted(campaign_dags(folder / "campaigns")) == ["first"]
+    with pytest.raises(CampaignError) as raised:
+        check_campaigns(folder / "campaigns")
+    assert str(raised.value) == (
+        f"{folder}/campaigns/third: the file {file} defines a DAG of this name. Rename the campaign's folder."
+    )
+
+
+@pytest.mark.parametrize("text", ["Path(__file__).stem", "os.path.basename(__file__)[:-3]"])
+def test_a_campaign_does_not_take_the_name_of_a_dag_that_is_called_as_its_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "third.py").write_text(f"from airflow.sdk import DAG\nNAME = {text}\ndag = DAG(NAME)\n")
+    assert sorted(campaign_dags(folder / "campaigns")) == ["first"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TriggerDagRunOperator(trigger_dag_id='third')",
+        "print('third')  # DAG('third')",
+        "@task\ndef third(): ...",
+        "with DAG('fourth', tags=['third']): pass",
+        "DAG('third'",  # Airflow cannot read it either
+    ],
+)
+def test_a_file_that_only_names_a_campaign_does_not_take_it_away(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "other.py").write_text(f"from airflow.sdk import DAG\n{text}\n")
+    assert sorted(campaign_dags(folder / "campaigns")) == ["first", "third"]
+
+
+@pytest.mark.parametrize("where", ["configured", "on Python's path"])
+def test_names_are_looked_for_in_the_whole_dags_folder_and_not_in_what_airflow_ignores(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    crm = folder.parent / "all" / "crm"
+    shutil.copytree(folder, crm)
+    other = crm.parent / "press" / "sales.py"
+    other.parent.mkdir()
+    other.write_text("from airflow.sdk import DAG\ndag = DAG('third')\n")
+    assert "third" in campaign_dags(crm / "campaigns")
+    if where == "configured":
+        monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(crm.parent))
+    else:
+        monkeypatch.syspath_prepend(crm.parent)
+    assert "third" not in campaign_dags(crm / "campaigns")
+    (crm.parent / ".airflowignore").write_text("press/\n")
+    assert "third" in campaign_dags(crm / "campaigns")
+
+
+@pytest.mark.parametrize("larger", ["the folder of the process", "a folder above the DAGs folder"])
+def test_names_are_not_looked_for_in_more_than_a_dags_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, larger: str
+) -> None:
+    (folder / "sales.py").write_text("from airflow.sdk import DAG\ndag = DAG('third')\n")
+    monkeypatch.syspath_prepend(folder)
+    if larger == "the folder of the process":
+        monkeypatch.chdir(folder)
+    else:
+        monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(folder / "elsewhere/dags"))
+    assert "third" in campaign_dags(folder / "campaigns")
+
+
+def test_a_task_reads_its_own_campaign_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(200):
+        shutil.copytree(folder / "campaigns/first", folder / "campaigns" / f"more_{number}")
+    (folder / "sales.py").write_text("from airflow.sdk import DAG\ndag = DAG('first')\n")
+    opened: list[str] = []
+    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
+    monkeypatch.setenv(TASK_OF, "third")  # as Airflow does before a task reads its DAG file
+    file = folder / "campaigns.py"
+    bag = BundleDagBag(dag_folder=file, bundle_path=folder, bundle_name="dags-folder")
+    assert list(bag.dags) == ["third"]
+    campaigns = {Path(each).parent.name for each in opened if each.startswith(f"{folder}/campaigns/")}
+    assert campaigns == {"third"}
+    assert str(folder / "sales.py") not in opened
+    assert campaign_dags(folder / "campaigns", connections={"another"}) == {}
+    assert "connection: found" in caplog.text  # what a campaign may not do, its tasks may not either
+    monkeypatch.setenv(TASK_OF, "reconcile")
+    assert campaign_dags(folder / "campaigns") == {}
+    monkeypatch.delenv(TASK_OF)
+    assert len(campaign_dags(folder / "campaigns")) == 201  # not "second", which is broken, nor "first"

@@ -12,6 +12,8 @@ import pytest
 from airflow.models.asset import AssetDagRunQueue
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow import settings
@@ -188,3 +190,31 @@ def test_an_operator_refuses_a_launch_that_is_for_the_other_one(house: Any) -> N
     operator = ExecuteCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
     with pytest.raises(AirflowFailException, match="use CreateCampaignOperator"):
         operator.execute({})
+
+
+def test_a_campaign_that_took_the_name_of_another_dag_sends_nothing(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with DAG("taken", schedule=None, start_date=house.day) as other:
+        EmptyOperator(task_id="load")
+    assert run_dag(other, logical_date=house.day).state == "success"
+    run = run_dag(house.campaign("taken", default_args={}), logical_date=house.day + timedelta(days=1))
+    assert run.state == "failed"
+    assert house.tasks(run)["audience"] == ["failed"]
+    assert launches(house, "taken") == []
+    assert house.truths("taken") == []
+    assert "was another DAG's before this campaign took its name" in capfd.readouterr().out
+    [audience] = [each for each in run.get_task_instances() if each.task_id == "audience"]
+    assert audience.try_number == 1
+
+
+def test_runs_of_a_campaign_that_had_other_tasks_are_its_own(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    before = house.campaign("grown", query=house.few)
+    with before:
+        EmptyOperator(task_id="more")
+    assert run_dag(before, logical_date=house.day).state == "success"
+    run = run_dag(house.campaign("grown", query=house.few), logical_date=house.day + timedelta(days=1))
+    assert run.state == "success"
+    assert len(launches(house, "grown")) == 2

@@ -4,6 +4,7 @@
 
     folder ....... the campaigns of a folder, and what is wrong with them
     campaign ..... one of them
+    names ........ whether its name is another DAG's
     own .......... what all campaigns share: late post-backs, doubts, the size of the ledger
 """
 

@@ -29,6 +29,7 @@ from sendoff.errors import CampaignError
 from sendoff_airflow.alerts import tell_of_silence
 from sendoff_airflow.approval import ApproveLaunchOperator
 from sendoff_airflow.assets import audience_asset, launch_asset, report_asset
+from sendoff_airflow.dags.names import refuse_runs_of_others
 from sendoff_airflow.documentation import documentation
 from sendoff_airflow.failures import PATIENCE
 from sendoff_airflow.operators import (
@@ -93,6 +94,7 @@ def campaign_dag(
             size_limit="{{ params.size_limit or '' }}",
             preview_only="{{ params.dry_run }}",
             outlets=[audience_asset(name)],
+            pre_execute=refuse_runs_of_others,
         )
         launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
         report = ReconcileOperator(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables import interval
 from airflow.timetables.base import TimeRestriction
@@ -20,6 +20,7 @@ from sendoff.campaign.model import Campaign
 from sendoff.campaign.values import shown
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
+from sendoff_airflow.dags.names import names_in_use
 from sendoff_airflow.dags.own import OWN_DAGS
 
 _log = logging.getLogger(__name__)
@@ -37,12 +38,20 @@ def campaign_dags(
     """Make a DAG of each campaign in ``folder``, by name; what is broken is left to :func:`check_campaigns`.
 
     ``connections`` and ``warehouses``: Airflow's connections that campaigns may name; any, where it is None.
-    ``reserved``: names of the deployment's other DAGs, which no campaign may have. The other arguments are those of
-    :func:`campaign_dag`.
+    ``reserved``: names of the deployment's other DAGs, which no campaign may have. Those that stand in the Python files
+    of the DAGs folder are found anyway. The other arguments are those of :func:`campaign_dag`.
+
+    A task reads its DAG file once more, and gets the DAG of its own campaign alone, or none.
     """
-    allowed = _Allowed(approvers or {}, connections, warehouses, reserved)
+    task_of = get_parsing_context().dag_id
+    if task_of is None:
+        paths = list(_folders(folder))
+        taken = names_in_use(folder, [path.name for path in paths])
+    else:  # what may be sent was decided when the DAG was stored
+        paths, taken = list(_folders(folder, only=task_of)), {}
+    allowed = _Allowed(approvers or {}, connections, warehouses, reserved, taken)
     dags = {}
-    for path in _folders(folder):
+    for path in paths:
         try:
             dags[path.name] = _checked_dag(path, allowed, choices)
         except CampaignError as error:
@@ -64,9 +73,11 @@ def check_campaigns(
     In the file that makes the DAGs it would take the sound campaigns away as well, since Airflow drops all DAGs of a
     file that raises.
     """
-    allowed = _Allowed(approvers or {}, connections, warehouses, reserved)
+    paths = list(_folders(folder))
+    taken = names_in_use(folder, [path.name for path in paths])
+    allowed = _Allowed(approvers or {}, connections, warehouses, reserved, taken)
     problems = []
-    for path in _folders(folder):
+    for path in paths:
         try:
             _checked_dag(path, allowed, {})
         except CampaignError as error:
@@ -83,6 +94,7 @@ class _Allowed:
     connections: Collection[str] | None
     warehouses: Collection[str] | None
     reserved: Collection[str]
+    taken: Mapping[str, Path]
 
     def check(self, folder: CampaignFolder) -> None:
         """Raise CampaignError for the first name of a campaign that is not allowed."""
@@ -90,6 +102,10 @@ class _Allowed:
         if folder.name in self.reserved:
             names = ", ".join(sorted(self.reserved))
             raise CampaignError(f"{folder.path}: found the name of another DAG; allowed: none of {names}")
+        if other := self.taken.get(folder.name):
+            raise CampaignError(
+                f"{folder.path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
+            )
         named = [("connection", campaign.connection, self.connections)]
         named.append(("warehouse", campaign.warehouse, self.warehouses))
         for number, exclusion in enumerate(campaign.audience.exclude):
@@ -136,9 +152,9 @@ def _is_airflows(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in ("airflow", "croniter")
 
 
-def _folders(folder: Path) -> Iterator[Path]:
+def _folders(folder: Path, only: str | None = None) -> Iterator[Path]:
     """Give each folder that means to be a campaign: one that holds either of its two files, or cannot be entered."""
-    for path in sorted(folder.iterdir()):
+    for path in sorted(each for each in folder.iterdir() if only in (None, each.name)):
         try:
             if {"campaign.yaml", "audience.sql"} & {each.name for each in path.iterdir()}:
                 yield path
