@@ -14,7 +14,8 @@ _HEAD = """\
 # Commands
 
 Every command of `sendoff`. An [error](errors.md) is one line on standard error and exit code 1, a call that is not
-understood exit code 2. `sendoff preview` ends with exit code 3 if a run would not send what it shows. With `SENDOFF_LOG_FORMAT=json` that line is JSON.
+understood exit code 2. `sendoff preview` ends with exit code 3 if a run would not send what it shows.
+With `SENDOFF_LOG_FORMAT=json` that line is JSON.
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service

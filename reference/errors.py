@@ -33,7 +33,7 @@ _ADVICE = {
     "QueryError": "Run the query on the warehouse; grant its user what it reads.",
     "AudienceError": "Look at what the query gives: `sendoff preview` counts it, and shows who is left out.",
     "GateError": "Read what the gate saw. Where it is wrong, change the campaign, or release the launch.",
-    "LateError": "Nothing, or send the period on purpose with a resend number and a later `gates.lateness`.",
+    "LateError": "Nothing; or trigger the period with *Send late*, unless its moment of sending is over.",
     "NotFoundError": "List what there is: `sendoff report`. Is it the right ledger?",
     "UnusableLedgerError": "Do what its text says: it names the cause.",
     "RefusedError": "Read the service's reason in `sendoff report`; correct the campaign, then resend.",

@@ -6,17 +6,17 @@
     channels ..... set by no campaign: at least one of the people is on a platform that a channel reaches
     change ....... the audience, whole with its holdout and before a size limit, against that of the last launch
     unusable ..... rows without an identifier that can be used; one that came twice can be
-    lateness ..... the time since the launch was due; closed, the launch is skipped
+    lateness ..... the time since the launch was due; if closed, the launch is skipped
     window ....... the times at which people are reached; what is sent at once waits for it instead
     spread ....... the waves; never closed here, each is judged before the next (sendoff.spread)
-    send ......... set by no campaign, and always there: a moment of sending is not over
+    send ......... set by no campaign, and always there: a moment of sending is not over; if closed, it is skipped
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -28,6 +28,7 @@ from sendoff.campaign.values import OWN_ZONE, QUERY_ZONE, moment
 from sendoff.errors import GateError, LateError
 from sendoff.ledger import Decision
 from sendoff.ledger.launches import Launch
+from sendoff.period import Period
 from sendoff.reach import reach_of
 from sendoff.segments import Segment
 
@@ -58,22 +59,42 @@ def gates_of(
     due_at: datetime | None,
     period_end: datetime,
     now: datetime,
+    send_late: bool = False,
 ) -> tuple[GateResult, ...]:
     """Hold a launch against every gate that its campaign sets, and against the clock.
 
     ``campaign`` is resolved for the period. ``audience``: None where the service chooses the people, and nobody knows
     how many. ``segments``: who is sent to. ``previous``: the campaign's last launch. ``due_at``: when the
-    launch was to be made; None for one that somebody made by hand.
+    launch was to be made, as :func:`due_at_of` has it; None for one that has no such moment. ``send_late``: somebody
+    sends it late on purpose.
     """
-    return tuple(_results(campaign, audience, segments, previous, due_at, period_end, now))
+    return tuple(_results(campaign, audience, segments, previous, due_at, period_end, now, send_late))
+
+
+def due_at_of(campaign: Campaign, period: Period, run_at: datetime | None) -> datetime | None:
+    """Return the moment from which ``gates.lateness`` counts, or None if the campaign cannot be too late.
+
+    For a campaign with a schedule it is the end of the period, however the run was started; else it is the start of the
+    run (``run_at``). If the file names no ``gates.lateness``, only a campaign with a schedule that sends at once has
+    such a moment.
+    """
+    if campaign.gates.lateness is None:
+        return None
+    if campaign.gates.names_lateness:
+        return period.end if campaign.schedule else run_at
+    return period.end if campaign.schedule and campaign.send.kind == "now" else None
 
 
 def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
-    """Raise LateError where a launch is too late, else GateError where a gate is closed; both name all that are."""
+    """Raise LateError if a launch is too late, else GateError if a gate is closed. Both name every closed gate."""
     closed = [result for result in results if not result.is_open]
-    if closed:
-        kind = LateError if any(result.name == "lateness" for result in closed) else GateError
-        raise kind(f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}")
+    if not closed:
+        return
+    names = {result.name for result in closed}
+    text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
+    if "lateness" in names:
+        raise LateError(f"{text}; to send it all the same, trigger the run with Send late (send_late)")
+    raise LateError(text) if "send" in names else GateError(text)
 
 
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
@@ -108,11 +129,13 @@ def is_over(campaign: Campaign, zone: str | None, period_end: datetime, now: dat
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
     """Say how late a launch is; one that was not due at any time is never late."""
-    allowed = f"at most {most.length:,} {most.unit}"
+    allowed = f"at most {most.length:,} {most.unit if most.length > 1 else most.unit.removesuffix('s')}"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
-    saw = f"{timedelta(seconds=round(late.total_seconds()))} h after it was due"
+    rest = timedelta(seconds=round(late.total_seconds()))
+    days = f"{rest.days} day{'s' if rest.days > 1 else ''} and " if rest.days else ""
+    saw = f"{days}{rest - timedelta(days=rest.days)} h after it was due"
     return GateResult("lateness", late <= most.timedelta(), saw, allowed)
 
 
@@ -124,6 +147,7 @@ def _results(
     due_at: datetime | None,
     period_end: datetime,
     now: datetime,
+    send_late: bool,
 ) -> Iterator[GateResult]:
     gates = campaign.gates
     people = sum(map(len, segments))
@@ -136,8 +160,10 @@ def _results(
         yield _change(gates.change, audience, previous)
     if gates.unusable is not None and audience:
         yield _unusable(gates.unusable, audience)
-    if gates.lateness:
-        yield lateness(gates.lateness, due_at, now)
+    if gates.lateness and (due_at or gates.names_lateness):
+        late = lateness(gates.lateness, due_at, now)
+        on_purpose = send_late and not late.is_open
+        yield replace(late, is_open=True, saw=f"{late.saw}, sent late on purpose") if on_purpose else late
     zones = sorted({segment.edition.time_zone or "" for segment in segments})
     sends = [
         (zone or None, campaign.edition(Edition(time_zone=zone or None), period_end).send) for zone in zones

@@ -16,7 +16,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Edition
 from sendoff.campaign.schedule import Once
 from sendoff.campaign.values import QUERY_ZONE
 from sendoff.errors import AudienceError, OvertakenError, PermanentError, QueryError
-from sendoff.gates import GateResult, gates_decision, gates_of, raise_if_closed
+from sendoff.gates import GateResult, gates_decision, gates_of, lateness, raise_if_closed
 from sendoff.identifiers import Identifiers
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
@@ -70,16 +70,18 @@ def prepare_launch(
     who: str | None = None,
     size_limit: int | None = None,
     due_at: datetime | None = None,
+    send_late: bool = False,
     now: datetime | None = None,
 ) -> Launch:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
     ``resend``: above 0 it needs a ``reason``, which the ledger keeps with the name of ``who`` gave it. ``size_limit``:
-    the most people that are kept, before the holdout; ``due_at``: when it was to be made. Raises LateError where it is
-    too late, GateError where another gate is closed, and what :func:`plan_launch` raises; then nothing is frozen. Where
-    its rules look at other launches and one is made meanwhile, it is planned again; OvertakenError where that does not
-    end.
+    the most people that are kept, before the holdout. ``due_at``: when it was to be made, by
+    :func:`~sendoff.gates.due_at_of`; ``send_late``: somebody sends it however late it is. Raises LateError where it is
+    too late, before the warehouse is asked, GateError where another gate is closed, and what :func:`plan_launch`
+    raises; then nothing is frozen. Where its rules look at other launches and one is made meanwhile, it is planned
+    again; OvertakenError where that does not end.
     """
     moment = now or datetime.now(UTC)
     connection = folder.campaign.connection
@@ -87,10 +89,22 @@ def prepare_launch(
     if frozen := ledger.launches.find(key):
         return frozen
     resent = _resent(folder.name, key, resend, reason, who, moment)
+    gates = folder.campaign.gates
+    if gates.lateness and not send_late:
+        raise_if_closed(folder.name, [lateness(gates.lateness, due_at, moment)])
     asked = _ask(folder, period=period, warehouses=warehouses, now=moment)
     for _ in range(_MOST_PLANS):
         seen = ledger.launches.count(connection) if folder.campaign.audience.depend_on_launches else None
-        plan = _plan(ledger, folder, asked, period=period, size_limit=size_limit, due_at=due_at, now=moment)
+        plan = _plan(
+            ledger,
+            folder,
+            asked,
+            period=period,
+            size_limit=size_limit,
+            due_at=due_at,
+            send_late=send_late,
+            now=moment,
+        )
         raise_if_closed(folder.name, plan.gates)
         try:
             return ledger.launches.freeze(
@@ -104,7 +118,7 @@ def prepare_launch(
                 segments=plan.segments,
                 now=moment,
                 state="held" if plan.campaign.approval.is_needed(plan.people) else "released",
-                due_at=due_at,
+                due_at=due_at if gates.names_lateness and not send_late else None,
                 sends_at=plan.sends_at,
                 left_out=plan.left_out,
                 seen=seen,
@@ -127,6 +141,7 @@ def plan_launch(
     warehouses: Warehouses,
     size_limit: int | None = None,
     due_at: datetime | None = None,
+    send_late: bool = False,
     now: datetime,
 ) -> Plan:
     """Run a campaign's query for a period and give the launch as it would be frozen; nothing is stored.
@@ -134,10 +149,19 @@ def plan_launch(
     Without a ledger it is the campaign's first launch, and nothing that needs the ledger leaves anybody out.
 
     Raises QueryError and AudienceError; an audience of nobody is an error. Raises CampaignError where a request for
-    these people cannot be written, or what the file dates is over.
+    these people cannot be written, or what the file dates is over, and LateError where what follows from the period is.
     """
     asked = _ask(folder, period=period, warehouses=warehouses, now=now)
-    return _plan(ledger, folder, asked, period=period, size_limit=size_limit, due_at=due_at, now=now)
+    return _plan(
+        ledger,
+        folder,
+        asked,
+        period=period,
+        size_limit=size_limit,
+        due_at=due_at,
+        send_late=send_late,
+        now=now,
+    )
 
 
 def _resent(
@@ -168,7 +192,7 @@ class _Asked:
 
 def _ask(folder: CampaignFolder, *, period: Period, warehouses: Warehouses, now: datetime) -> _Asked:
     campaign = folder.campaign.resolved(period.end)
-    campaign.check_not_over(now)
+    folder.campaign.check_not_over(period.end, now)
     if folder.audience_sql is None:
         return _Asked(campaign, None, {})
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
@@ -193,6 +217,7 @@ def _plan(
     period: Period,
     size_limit: int | None,
     due_at: datetime | None,
+    send_late: bool,
     now: datetime,
 ) -> Plan:
     campaign = asked.campaign
@@ -222,6 +247,7 @@ def _plan(
             due_at=due_at,
             period_end=period.end,
             now=now,
+            send_late=send_late,
         ),
         not_compared=kept.not_compared if kept else (),
     )

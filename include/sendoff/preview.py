@@ -159,13 +159,15 @@ def preview(
     ledger: Ledger | None = None,
     size_limit: int | None = None,
     due_at: datetime | None = None,
+    send_late: bool = False,
     rate: float | None = None,
     names: FieldNames | None = None,
     now: datetime | None = None,
 ) -> Preview:
     """Run a campaign's query and say what a launch for the period would send; nothing is stored or sent.
 
-    ``rate``: the most requests a second that the connection allows. Without ``ledger``, what needs one is not known,
+    ``due_at`` and ``send_late`` are those of :func:`~sendoff.launch.prepare_launch`. ``rate``: the most requests a
+    second that the connection allows. Without ``ledger``, what needs one is not known,
     and the warnings say so. Raises QueryError and AudienceError; an audience of nobody is an error.
     """
     plan = plan_launch(
@@ -175,6 +177,7 @@ def preview(
         warehouses=warehouses,
         size_limit=size_limit,
         due_at=due_at,
+        send_late=send_late,
         now=now or datetime.now(UTC),
     )
     made = None

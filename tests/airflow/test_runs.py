@@ -52,7 +52,8 @@ def test_a_dry_run_counts_and_freezes_nothing(
     counts = house.xcoms(run)["audience", "preview", -1]
     assert counts["people"] == 200
     assert counts["left_out"]["size_limit"] == 300
-    assert [(gate["name"], gate["is_open"]) for gate in counts["gates"]] == [("least", True), ("most", False)]
+    gates = {gate["name"]: gate["is_open"] for gate in counts["gates"]}
+    assert gates == {"least": True, "channels": True, "most": False}
     printed = capfd.readouterr().out
     assert "people: 200" in printed
     assert "We missed you" not in printed
@@ -87,6 +88,32 @@ def test_a_run_that_is_too_late_is_skipped_and_says_why(
     assert house.tasks(run) == SKIPPED
     assert house.truths("too_late") == []
     assert "gates.lateness" in capfd.readouterr().out
+
+
+WEEKLY = 'schedule: "0 9 * * 1"\nstart: 2026-01-05\n'
+
+
+@pytest.mark.promise("hands/late")
+def test_an_old_period_of_a_schedule_is_skipped_unless_the_form_says_send_late(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("last_winter", query=house.few, more=WEEKLY)
+    run = run_dag(dag, logical_date=house.day)  # as a backfill makes it
+    assert run.state == "success"
+    assert house.tasks(run) == SKIPPED
+    assert house.truths("last_winter") == []
+    assert "trigger the run with Send late" in capfd.readouterr().out
+    run = run_dag(dag, logical_date=house.day + timedelta(hours=1), run_conf={"send_late": True})
+    assert run.state == "success"
+    assert len(house.truths("last_winter")) == 1
+
+
+@pytest.mark.promise("hands/late")
+def test_a_once_off_whose_moment_is_over_is_skipped(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    send = 'send: {kind: once, time: "18:30", time_zone: UTC}\n'
+    run = run_dag(house.campaign("over", query=house.few, more=WEEKLY + send), logical_date=house.day)
+    assert run.state == "success"
+    assert house.tasks(run) == SKIPPED
 
 
 def test_a_resend_needs_a_reason_and_the_ledger_keeps_it(

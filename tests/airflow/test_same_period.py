@@ -41,7 +41,7 @@ def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
 ) -> None:
     dag = house.campaign("one_period", more=DAILY)
     start = house.day.replace(hour=0)
-    first = run_dag(dag, logical_date=start)
+    first = run_dag(dag, logical_date=start, run_conf={"send_late": True})
     made = dispatches(house, "one_period")
     assert [(state, attempt) for _, state, attempt in made] == [("accepted", 1)] * house.segments
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from sendoff.campaign import Campaign, CampaignFolder, Channel, Edition, campaign_schema, load_campaign
 from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
 from sendoff.campaign.schedule import Keeping, Once, Recurring, Triggered, Until
-from sendoff.errors import CampaignError
+from sendoff.errors import CampaignError, LateError
 from sendoff.period import Period
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -1103,10 +1103,10 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
     fields: dict[str, Any], found: str, ends: str
 ) -> None:
     end, minute = datetime.fromisoformat(ends), timedelta(minutes=1)
-    resolved = campaign(**{**PUSHED, **fields}).resolved(EVENING)
-    resolved.check_not_over(end)
+    made = campaign(**{**PUSHED, **fields})
+    made.check_not_over(EVENING, end)
     with pytest.raises(CampaignError) as error:
-        resolved.check_not_over(end + minute)
+        made.check_not_over(EVENING, end + minute)
     assert str(error.value) == (
         f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC; "
         f"allowed: one after {end + minute:%Y-%m-%d %H:%M} UTC, for it is over by now"
@@ -1116,7 +1116,16 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
 def test_what_has_no_end_is_never_over() -> None:
     for send in ({"kind": "now"}, DAILY):
         lasting = {"length": 3, "unit": "days"}
-        campaign(**PUSHED, send=send, push_expiry=lasting).check_not_over(datetime(2099, 1, 1, tzinfo=UTC))
+        campaign(**PUSHED, send=send, push_expiry=lasting).check_not_over(
+            EVENING, datetime(2099, 1, 1, tzinfo=UTC)
+        )
+
+
+def test_an_end_that_follows_from_the_period_makes_the_launch_too_late() -> None:
+    made = campaign(**PUSHED, push_expiry={"until": {"time": "23:30", "time_zone": "UTC"}})
+    made.check_not_over(EVENING, EVENING)
+    with pytest.raises(LateError, match=r"push_expiry\.until: found an end at"):
+        made.check_not_over(EVENING, EVENING + timedelta(days=1))
 
 
 def test_what_the_service_repeats_has_one_life_whichever_its_end() -> None:

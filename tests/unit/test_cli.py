@@ -234,7 +234,9 @@ def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str], sendoff
     chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
     assert any("The DAG's may differ" in warning for warning in chosen["warnings"])
     asked = ("--period-end", "2026-03-02", "--days", "7", "--json")
-    given = json.loads(sendoff("preview", folder, "--warehouse", url, *asked).stdout)
+    done = sendoff("preview", folder, "--warehouse", url, *asked)
+    given = json.loads(done.stdout)
+    assert {each["name"] for each in given["gates"] if not each["is_open"]} == {"most", "lateness"}
     assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
     assert not any("The DAG's may differ" in warning for warning in given["warnings"])
 

@@ -14,8 +14,9 @@ import pytest
 from sendoff.audience import Audience
 from sendoff.campaign import Campaign, CampaignFolder, Edition
 from sendoff.campaign.gates import SendWindow
+from sendoff.clearance import Clearance
 from sendoff.errors import GateError, LateError
-from sendoff.gates import GateResult, gates_of, opens_at, raise_if_closed
+from sendoff.gates import GateResult, due_at_of, gates_of, opens_at, raise_if_closed
 from sendoff.identifiers import integers
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Ledger
@@ -154,6 +155,62 @@ def test_rows_without_a_usable_identifier_have_a_most_and_duplicates_do_not_coun
 
 
 HOURS = {"lateness": {"length": 2, "unit": "hours"}}
+
+
+ONE_DAY_LATER = NOW + timedelta(days=1)
+SCHEDULED = {"schedule": "0 9 * * *"}
+
+
+@pytest.mark.parametrize(
+    ("gates", "fields", "due_at"),
+    [
+        ({}, SCHEDULED, PERIOD.end),
+        ({}, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, None),  # see the gate send
+        ({}, {}, None),  # without a schedule, somebody chose to run it
+        ({"lateness": None}, SCHEDULED, None),
+        (HOURS, SCHEDULED, PERIOD.end),
+        (HOURS, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, PERIOD.end),
+        (HOURS, {}, NOW),
+    ],
+)  # fmt: skip
+def test_lateness_counts_from_the_end_of_a_schedules_period(
+    gates: Mapping[str, Any], fields: Mapping[str, Any], due_at: datetime | None
+) -> None:
+    assert due_at_of(campaign(gates=gates, **fields), PERIOD, NOW) == due_at
+
+
+@pytest.mark.parametrize(
+    ("late", "is_open"), [(timedelta(days=1), True), (timedelta(days=1, seconds=1), False)]
+)
+def test_what_a_schedule_sends_at_once_may_be_one_day_late(late: timedelta, is_open: bool) -> None:
+    found = gate("lateness", {}, due_at=PERIOD.end, now=PERIOD.end + late, **SCHEDULED)
+    assert (found.is_open, found.allowed) == (is_open, "at most 1 day")
+    assert found.saw == f"1 day and {late - timedelta(days=1)} h after it was due"
+
+
+def test_what_is_sent_late_on_purpose_says_so_and_is_not_stopped_later(
+    ledger: Ledger, warehouse: str
+) -> None:
+    launch = prepared(ledger, warehouse, HOURS, due_at=NOW - timedelta(hours=3), send_late=True)
+    (decision,) = ledger.decisions.of_launch(launch.launch_key)
+    saw = {each["name"]: each["saw"] for each in (decision.detail or {})["gates"]}
+    assert saw["lateness"] == "3:00:00 h after it was due, sent late on purpose"
+    assert not Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER)
+
+
+@pytest.mark.parametrize(("gates", "is_stopped"), [({}, False), (HOURS, True)])
+def test_only_a_lateness_of_the_file_stops_a_launch_that_waits(
+    ledger: Ledger, warehouse: str, gates: Mapping[str, Any], is_stopped: bool
+) -> None:
+    launch = prepared(ledger, warehouse, gates, due_at=NOW)
+    assert Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER + timedelta(days=1)) is is_stopped
+
+
+def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
+    with pytest.raises(
+        LateError, match=r"gates.lateness: found .*; to send it all the same, trigger the run"
+    ):
+        prepared(ledger, "sqlite:////nowhere/at/all.db", HOURS, due_at=NOW - timedelta(hours=3))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +448,7 @@ def test_open_gates_raise_nothing() -> None:
     ("results", "kind", "said"),
     [
         ([OPEN, MOST], GateError, "gates.most: found 61,234 people; allowed: at most 50,000"),
-        ([MOST, OVER], GateError, "; allowed: at most 50,000; send: found a moment; allowed: a later one"),
+        ([MOST, OVER], LateError, "; allowed: at most 50,000; send: found a moment; allowed: a later one"),
         (
             [MOST, LATE],
             LateError,

@@ -117,13 +117,22 @@ class Gates(Value):
         None, description="Most rows whose identifier is null or invalid, in percent"
     )
     lateness: Duration | None = Field(
-        None, description="How late a launch may be; what is later is not sent, and reported"
+        Duration(length=1, unit="days"),
+        description="How late a launch may be, counted from the end of the period if the campaign has a schedule, "
+        "else from the start of the run. A later run is skipped, unless somebody triggers it with Send late. The "
+        "default holds only for a campaign with a schedule and send.kind: now, and only until the launch is made; "
+        "null: never too late",
     )
     window: SendWindow | None = Field(None, description="The part of each day in which requests are made")
     spread: Spread | None = Field(None, description="Send to a few first")
     failures: Failures | None = Field(
         Failures(), description="When the launch is held because its requests fail; null: never"
     )
+
+    @property
+    def names_lateness(self) -> bool:
+        """Whether the file names a lateness; the default is for campaigns with a schedule that send at once."""
+        return "lateness" in self.model_fields_set
 
 
 class Approval(Value):

@@ -28,7 +28,7 @@ from sendoff.campaign.values import (
     TimeZone,
     Value,
 )
-from sendoff.errors import CampaignError
+from sendoff.errors import CampaignError, LateError, SendoffError
 from sendoff.period import Period
 
 _FROZEN = "frozen"
@@ -331,21 +331,25 @@ class Campaign(Value):
             if channels.inbox and channels.inbox.keep:
                 yield (*path, "channels", "inbox", "keep"), channels.inbox.keep
 
-    def check_not_over(self, now: datetime) -> None:
-        """Raise CampaignError where a day or moment that it lasts until is past; it must be resolved.
+    def check_not_over(self, period_end: datetime, now: datetime) -> None:
+        """Raise an error if a day or moment that it lasts until is past.
 
-        A once-off is not looked at here: the gate *send* is there for it.
+        That is CampaignError if the file names the day, and LateError if the day follows from the period: then the
+        campaign is right, and the launch too late. A once-off is not looked at here: the gate *send* is there for it.
         """
-        ends: dict[tuple[str, ...], datetime | None] = {}
         if isinstance(self.send, Recurring | Triggered):
-            ends["send", "end"] = self.send.ends_at()
-        ends |= {(*path, "until"): keeping.ends_at() for path, keeping in self.keepings()}
-        for path, end in ends.items():
-            if end and end < now:
-                found, seen = (f"{each.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for each in (end, now))
-                raise CampaignError(
-                    f"{'.'.join(path)}: found an end at {found}; allowed: one after {seen}, for it is over by now"
-                )
+            _check_end(("send", "end"), self.send.ends_at(), now, CampaignError)
+        for path, keeping in self.keepings():
+            kind = CampaignError if keeping.until and keeping.until.date else LateError
+            _check_end((*path, "until"), keeping.resolved(period_end).ends_at(), now, kind)
+
+
+def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind: type[SendoffError]) -> None:
+    if end and end < now:
+        found, seen = (f"{each.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for each in (end, now))
+        raise kind(
+            f"{'.'.join(path)}: found an end at {found}; allowed: one after {seen}, for it is over by now"
+        )
 
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:

@@ -60,6 +60,9 @@ def preview(
     ] = None,
     days: Annotated[int, typer.Option(min=0, help="Length of the period")] = 1,
     size_limit: Annotated[int | None, typer.Option(min=1, help="Most people that are sent to")] = None,
+    send_late: Annotated[
+        bool, typer.Option("--send-late", help="As a run that somebody triggers with Send late")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what a launch would send, to how many and whether its gates let it, sending and storing nothing.
@@ -72,6 +75,7 @@ def preview(
     period.
     """
     from sendoff.campaign import load_campaign
+    from sendoff.gates import due_at_of
     from sendoff.preview import preview as make_preview
     from sendoff.preview_text import as_table
 
@@ -81,7 +85,14 @@ def preview(
     url = ledger_url or load_settings().ledger_url
     with opened(url) if url else nullcontext() as ledger:
         found = make_preview(
-            loaded, period=period, warehouses=warehouses, ledger=ledger, size_limit=size_limit, rate=rate
+            loaded,
+            period=period,
+            warehouses=warehouses,
+            ledger=ledger,
+            size_limit=size_limit,
+            due_at=due_at_of(loaded.campaign, period, None),
+            send_late=send_late,
+            rate=rate,
         )
     result = replace(found, warnings=[*remarks, *found.warnings])
     if as_json:

@@ -164,9 +164,10 @@ class AirflowApi:
             for found in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
         ]
 
-    def trigger(self, dag: str) -> str:
+    def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start the run that the DAG's schedule has next, or one of now where it has no schedule, and give its id.
 
+        ``conf``: what the trigger form would say.
         It is made before the DAG is unpaused, so that the scheduler finds it and makes no other one.
         """
         details = self._call("GET", f"/api/v2/dags/{dag}")
@@ -174,6 +175,7 @@ class AirflowApi:
             "logical_date": details["next_dagrun_logical_date"] or datetime.now(UTC).isoformat(),
             "data_interval_start": details["next_dagrun_data_interval_start"],
             "data_interval_end": details["next_dagrun_data_interval_end"],
+            "conf": dict(conf or {}),
         }
         run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json=wanted)
         self._call("PATCH", f"/api/v2/dags/{dag}", json={"is_paused": False})

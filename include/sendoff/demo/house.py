@@ -139,7 +139,7 @@ class House:
 
     def _run_dag(self, api: AirflowApi) -> None:
         dag = self._folder.name
-        run = api.trigger(dag)
+        run = api.trigger(dag, {"send_late": True})  # the newest period may have ended up to a week ago
         deadline = time.monotonic() + LONGEST_RUN
         while (state := api.state(dag, run)) in {"queued", "running"}:
             if time.monotonic() > deadline:

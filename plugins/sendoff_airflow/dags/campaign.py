@@ -92,6 +92,7 @@ def campaign_dag(
             resend="{{ params.resend }}",
             reason="{{ params.reason or '' }}",
             size_limit="{{ params.size_limit or '' }}",
+            send_late="{{ params.send_late }}",
             preview_only="{{ params.dry_run }}",
             outlets=[audience_asset(name)],
             pre_execute=refuse_runs_of_others,
@@ -200,6 +201,13 @@ def _form() -> dict[str, Param]:
             minimum=1,
             title="Size limit",
             description="The most people that it is sent to; the others are left out. Empty: no limit.",
+        ),
+        "send_late": Param(
+            False,
+            type="boolean",
+            title="Send late",
+            description="Send this period however long ago it ended. Otherwise the run is skipped if that is longer "
+            "ago than gates.lateness allows: a day, if the campaign does not say otherwise.",
         ),
         "resend": Param(
             0,

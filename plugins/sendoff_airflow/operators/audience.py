@@ -52,10 +52,11 @@ class BuildAudienceOperator(TellingOperator):
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
     :param reason: why it is repeated; a resend needs one (templated)
     :param size_limit: the most people that it is sent to (templated)
+    :param send_late: send a period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
     :param preview_only: look only: log the counts, freeze nothing, and skip this task and what follows (templated)
     """
 
-    template_fields: Sequence[str] = ("resend", "reason", "size_limit", "preview_only")
+    template_fields: Sequence[str] = ("resend", "reason", "size_limit", "send_late", "preview_only")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class BuildAudienceOperator(TellingOperator):
         resend: int | str = 0,
         reason: str | None = None,
         size_limit: int | str | None = None,
+        send_late: bool | str = False,
         preview_only: bool | str = False,
         ledger_conn_id: str = LEDGER,
         **kwargs: Any,
@@ -73,6 +75,7 @@ class BuildAudienceOperator(TellingOperator):
         self.resend = resend
         self.reason = reason
         self.size_limit = size_limit
+        self.send_late = send_late
         self.preview_only = preview_only
         self.ledger_conn_id = ledger_conn_id
 
@@ -83,13 +86,14 @@ class BuildAudienceOperator(TellingOperator):
         from sendoff_airflow.stores import ledger
 
         is_dry = _truth("preview_only", self.preview_only)
+        send_late = _truth("send_late", self.send_late)
         resend = _number("resend", self.resend) or 0
         size_limit = _number("size_limit", self.size_limit)
         folder = load_campaign(Path(self.folder))
         with closing(ledger(self.ledger_conn_id)) as book:
             if is_dry:
-                self._look(context, book, folder, size_limit)
-            launch = self._freeze(context, book, folder, resend, size_limit)
+                self._look(context, book, folder, size_limit, send_late)
+            launch = self._freeze(context, book, folder, resend, size_limit, send_late)
         counts = {
             "audience": launch.audience,
             "segments": launch.segments,
@@ -109,37 +113,54 @@ class BuildAudienceOperator(TellingOperator):
         return lineage.of_query(self.folder)
 
     def _freeze(
-        self, context: Context, book: Ledger, folder: CampaignFolder, resend: int, size_limit: int | None
+        self,
+        context: Context,
+        book: Ledger,
+        folder: CampaignFolder,
+        resend: int,
+        size_limit: int | None,
+        send_late: bool,
     ) -> Launch:
+        from sendoff.gates import due_at_of
         from sendoff.launch import prepare_launch
         from sendoff_airflow.stores import warehouse
 
         run = context["dag_run"]
+        period = period_of(context, folder.campaign)
         return prepare_launch(
             book,
             folder,
-            period=period_of(context, folder.campaign),
+            period=period,
             warehouses=warehouse,
             resend=resend,
             reason=self.reason or None,
             who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
             size_limit=size_limit,
-            due_at=run.run_after,
+            due_at=due_at_of(folder.campaign, period, run.run_after),
+            send_late=send_late,
         )
 
     def _look(
-        self, context: Context, book: Ledger, folder: CampaignFolder, size_limit: int | None
+        self,
+        context: Context,
+        book: Ledger,
+        folder: CampaignFolder,
+        size_limit: int | None,
+        send_late: bool,
     ) -> NoReturn:
+        from sendoff.gates import due_at_of
         from sendoff.preview import preview
         from sendoff_airflow.stores import warehouse
 
+        period = period_of(context, folder.campaign)
         seen = preview(
             folder,
-            period=period_of(context, folder.campaign),
+            period=period,
             warehouses=warehouse,
             ledger=book,
             size_limit=size_limit,
-            due_at=context["dag_run"].run_after,
+            due_at=due_at_of(folder.campaign, period, context["dag_run"].run_after),
+            send_late=send_late,
         )
         counts = _counts(seen)
         context["ti"].xcom_push("preview", counts)
