@@ -14,6 +14,7 @@ import pytest
 
 from sendoff.ledger import Ledger
 
+WAIT_SECONDS = 120
 Receiving = Callable[..., AbstractContextManager[Any]]
 
 
@@ -157,15 +158,32 @@ def test_slow_and_broken_clients_keep_nobody_from_being_served(sqlite_url: str, 
     assert [device for _, _, device in receiver.stored()] == list(range(1, 21))
 
 
-def test_a_receiver_waits_for_its_tables(receiving: Receiving, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with receiving(url, wait=False) as receiver:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_receiver_without_tables_says_what_to_run_and_ends(
+    receiving: Receiving, tmp_path: Path, is_there: bool
+) -> None:
+    file = tmp_path / "ledger.db"
+    if is_there:
+        file.touch()
+    with receiving(f"sqlite:///{file}", wait=False) as receiver:
+        assert receiver.process.wait(WAIT_SECONDS) == 1
+        assert "run: sendoff migrate" in receiver.log()
+        assert receiver.status("/healthz", "GET") is None
+    with closing(Ledger(f"sqlite:///{file}")) as ledger:
+        ledger.migrate()
+    with receiving(f"sqlite:///{file}") as receiver:
+        assert receiver.post(1) == 200
+
+
+def test_a_receiver_starts_while_its_database_is_away_and_says_why(
+    receiving: Receiving, free_port: int
+) -> None:
+    with receiving(f"postgresql://ann:planted@127.0.0.1:{free_port}/ledger", wait=False) as receiver:
         receiver.until(lambda: receiver.status("/healthz", "GET") == 200)
         assert receiver.post(1) == 503
-        with closing(Ledger(url)) as ledger:
-            ledger.migrate()
-        receiver.until(lambda: receiver.post(2) == 200)
-    assert {device for _, _, device in receiver.stored()} == {2}
+        assert receiver.status("/readyz", "GET") == 503
+        assert f"nothing answers at 127.0.0.1:{free_port}" in receiver.log()
+        assert "planted" not in receiver.log()
 
 
 @pytest.mark.promise("private/secrets")
