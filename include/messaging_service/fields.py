@@ -6,6 +6,7 @@ member that stands in no table is accepted and reported, because the document is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -16,6 +17,7 @@ from zoneinfo import ZoneInfo
 from messaging_service.names import NOT_SHOWN, Names
 from messaging_service.replies import Problem
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 # What is wrong with a value, or None.
 Check = Callable[[Any], str | None]
 # ISO 639-1.
@@ -63,6 +65,16 @@ def is_url(value: Any) -> str | None:
     except ValueError:
         good = False
     return None if good else "must be an http or https address"
+
+
+def is_link(value: Any) -> str | None:
+    """Accept an absolute URL of any scheme: an address, or a link into an app."""
+    if not isinstance(value, str):
+        return "must be a string"
+    scheme, separator, rest = value.partition(":")
+    if separator and _SCHEME.fullmatch(scheme) and scheme.lower() not in ("http", "https"):
+        return None if rest.strip("/") else "must be an absolute URL"
+    return None if is_url(value) is None else "must be an absolute URL"
 
 
 def is_date(value: Any) -> str | None:
@@ -206,7 +218,7 @@ MESSAGE: Mapping[str, Check] = {
     "push_picture": is_url,
     "push_icon": is_url,
     "inbox_type": is_text,
-    "url": is_url,
+    "url": is_link,
     "url_browser": is_boolean,
     "page": is_text,
     "payload_add": _pairs,
@@ -215,7 +227,7 @@ MESSAGE: Mapping[str, Check] = {
     "languages_default": is_language,
     "push_text_languages": by_language(is_text),
     "push_title_languages": by_language(is_text),
-    "url_languages": by_language(is_url),
+    "url_languages": by_language(is_link),
     "email_address_id": _FROM_1,
     "email_subject": is_text,
     "email_html": is_text,

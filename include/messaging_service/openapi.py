@@ -40,6 +40,7 @@ _BY_CHECK: Mapping[fields.Check, Schema] = {
     fields.is_boolean: {"enum": [0, 1, False, True]},
     fields.is_int32: {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1},
     fields.is_url: {"type": "string", "pattern": "^https?://"},
+    fields.is_link: {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*:."},
     fields.is_date: {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
     fields.is_time: {"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"},
     fields.is_time_zone: {"type": "string", "minLength": 1},

@@ -115,6 +115,7 @@ class Preview:
     rate: float | None  # requests per second
     seconds: float | None  # that the requests take at that rate
     renderings: Sequence[Rendering]
+    filled_in: Sequence[str]  # names of the tags that the service fills in for each person
     request: Mapping[str, Any] | None = field(repr=False)
     gates: Sequence[GateResult]
     approval: Consent
@@ -341,6 +342,7 @@ def _preview(
             _summed((edition, size) for edition, _, size in made.parts),
             period_end=made.period.end,
         ),
+        filled_in=campaign.filled_in(),
         request=shown_request(
             whole,
             people=len(made.first or ()),

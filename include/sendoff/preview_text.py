@@ -146,7 +146,8 @@ def _sections(preview: Preview) -> Iterator[_Section]:
         yield "Gates", [_Rows(("", "gate", "found", "allowed"), rows)]
     yield "Approval", [_Prose(_approval(preview))]
     if preview.renderings:
-        yield "What people see", [block for each in preview.renderings for block in _rendering(each)]
+        blocks = [block for each in preview.renderings for block in _rendering(each)]
+        yield "What people see", [*blocks, *_filled_in(preview.filled_in)]
     if preview.request is not None:
         shown = json.dumps(preview.request, indent=2, ensure_ascii=False)
         yield "The first request", [_Literal(shown, "json")]
@@ -262,6 +263,15 @@ def _rendering(rendering: Rendering) -> Iterator[_Block]:
     for channel, parts in rendering.channels.items():
         channels.setdefault("\n".join(_shown(parts)), []).append(channel)
     yield _Literal("\n".join(f"{', '.join(names)}\n{shown}" for shown, names in channels.items()))
+
+
+def _filled_in(names: Sequence[str]) -> Iterator[_Block]:
+    if names:
+        tags = ", ".join(f"{{{{{name}}}}}" for name in names)
+        yield _Prose(
+            f"The service fills in {tags} from what it knows of each person. According to its public documentation, it "
+            "sends no message to a person for whom it has no value."
+        )
 
 
 def _shown(parts: Mapping[str, str]) -> Iterator[str]:

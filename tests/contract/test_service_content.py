@@ -209,6 +209,26 @@ def test_a_push_carries_its_link_picture_and_payload(people):
     assert {name: message[name] for name in expected} == expected
 
 
+@pytest.mark.rule("2.5/url", "2.5/url_languages", side="service")
+def test_a_push_may_lead_into_an_app(people):
+    link = "myshop://basket/{{user_id}}"
+    campaign = send(
+        people,
+        android_push=1,
+        device_ids=[1001],
+        push_text="t",
+        url=link,
+        languages_multi=1,
+        languages_list=["fr"],
+        languages_default="fr",
+        push_text_languages={"fr": "t"},
+        url_languages={"fr": link},
+    )
+    assert only(people, campaign, 1001)["message"]["url"] == "myshop://basket/u1"
+    for wrong in ("myshop:", "://basket", "https://", "basket/42", 1):
+        assert "url" in refusal(people, url=wrong)
+
+
 @pytest.mark.rule(
     "2.3/encryption", "2.4/inbox_type", "2.4/push_picture", "2.5/url", "2.5/payload_add",
     "2.6/email_address_id", "2.6/email_unsubscribe", "2.6/email_type", "2.8/sms", side="service",

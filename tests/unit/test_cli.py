@@ -101,7 +101,8 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
     told = sendoff("report", "--ledger", ledger_url)
     assert told.returncode == 0, told.stderr
     assert told.stdout == (
-        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released\n"
+        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released, "
+        "made 2026-03-02 00:00 UTC, 3 people, 1 request\n"
     )
     (shown,) = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
     assert shown == {
@@ -109,6 +110,9 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
         "campaign": "spring",
         "period": "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
         "state": "released",
+        "made_at": "2026-03-02T00:00:00+00:00",
+        "audience": 3,
+        "requests": 1,
     }
 
 

@@ -64,7 +64,8 @@ def test_a_campaign_of_the_tree_follows_all_advice(folder: Path) -> None:
         {"language": "english"},
         {"channels": {"fax": None}},
         {"channels": ["android_push"]},
-        {"message": {"url": "ftp://shop.example.com"}},
+        {"message": {"url": "shop.example.com"}},
+        {"message": {"picture": "ftp://shop.example.com"}},
         {"send": {}},  # no kind
         {"send": {"kind": "once", "time": "6 pm", "time_zone": "UTC"}},
         {"send": {"kind": "once", "time": "18:00"}},  # in which zone?

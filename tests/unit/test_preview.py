@@ -360,6 +360,26 @@ def test_of_people_whom_the_service_chooses_a_preview_counts_nobody(kind: str, l
     assert preview_of(ledger, launch.launch_key).people is None
 
 
+def test_the_tags_that_the_service_fills_in_are_named(warehouse: str) -> None:
+    seen = look(folder(), warehouse)
+    assert seen.filled_in == ("first_name",)
+    text = " ".join(printed(seen).split())
+    assert "The service fills in {{first_name}} from what it knows of each person." in text
+    assert "it sends no message to a person for whom it has no value" in text
+    plain = look(folder(message={"title": "Hello", "text": "It is spring"}), warehouse)
+    assert "fills in" not in printed(plain)
+
+
+def test_a_column_that_was_meant_for_a_tag_gets_a_hint(warehouse: str) -> None:
+    sql = SQL.replace("platform", "'Ann' AS first_name, platform")
+    hint = (
+        "audience.sql: the column first_name does not fill in {{first_name}}: the service does, from what it knows; "
+        "each person's own values need a template (template.columns)"
+    )
+    assert hint in look(folder(sql), warehouse).warnings
+    assert hint not in look(folder(), warehouse).warnings
+
+
 def test_who_must_agree_is_told(warehouse: str) -> None:
     asked = look(folder(approval={"needed": "above", "above": 4, "role": "crm_leads"}), warehouse)
     assert asked.approval.is_needed
@@ -372,9 +392,9 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     values = look(folder(), warehouse).to_json()
     assert json.loads(json.dumps(values)) == values
     assert " ".join(sorted(values)) == (
-        "already_made approval audience campaign change dropped gates groups held_out identified_by languages "
-        "launch_key left_out people period rate renderings request requests rows seconds segment_size sending state "
-        "targeting time_zones variants warnings wave_wait_seconds waves would_send"
+        "already_made approval audience campaign change dropped filled_in gates groups held_out identified_by "
+        "languages launch_key left_out people period rate renderings request requests rows seconds segment_size "
+        "sending state targeting time_zones variants warnings wave_wait_seconds waves would_send"
     )
 
 

@@ -44,7 +44,7 @@ def advice(campaign: Campaign, *, columns: Collection[str] | None = None) -> lis
     ``columns``: those of its query, where they are known. Lengths are counted without tags, and what stands for a tag
     makes a text longer.
     """
-    found = [*_on_content(campaign), *_on_reports(campaign, columns)]
+    found = [*_on_content(campaign), *_on_reports(campaign, columns), *_on_tags(campaign, columns or ())]
     for name in campaign.variants:
         ours = campaign.as_variant(name)
         found += [f"variants.{name}: {line}" for line in _on_content(ours) if line not in found]
@@ -159,6 +159,17 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
     mixed = _reports_some(campaign)
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
         yield f"audience.sql: no column platform; of {mixed} no deliveries are reported, so nobody can be told missing"
+
+
+def _on_tags(campaign: Campaign, columns: Collection[str]) -> Iterator[str]:
+    """Name each column of the query that somebody may have meant for a tag."""
+    given = {column.lower() for column in columns}
+    for name in campaign.filled_in():
+        if name.lower() in given:
+            yield (
+                f"audience.sql: the column {name} does not fill in {{{{{name}}}}}: the service does, from what it "
+                "knows; each person's own values need a template (template.columns)"
+            )
 
 
 def _reports_some(campaign: Campaign) -> str:

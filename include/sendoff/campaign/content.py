@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from sendoff.campaign.schedule import Keeping
-from sendoff.campaign.values import Flag, Int32, Language, Text, Value, WebAddress, problem
+from sendoff.campaign.tags import TAGGED, TAGGED_CODE
+from sendoff.campaign.values import Flag, Int32, Language, Link, Text, Value, WebAddress, problem
+
+TaggedText = Annotated[Text, TAGGED]
+TaggedCode = Annotated[str, TAGGED_CODE]
+TaggedValue = Annotated[str, TAGGED]
+TaggedAddress = Annotated[WebAddress, TAGGED]
+TaggedLink = Annotated[Link, TAGGED]
 
 
 class Channel(StrEnum):
@@ -38,9 +45,13 @@ class _Content(Value):
 class Translation(_Content):
     """A push or inbox message in another language; ``url`` where that language leads elsewhere."""
 
-    title: Text | None = Field(None, description="Title in that language; required where the message has one")
-    text: Text | None = Field(None, description="Text in that language; required where the message has one")
-    url: WebAddress | None = Field(
+    title: TaggedText | None = Field(
+        None, description="Title in that language; required where the message has one"
+    )
+    text: TaggedText | None = Field(
+        None, description="Text in that language; required where the message has one"
+    )
+    url: TaggedLink | None = Field(
         None, description="Where opening the message leads; default the url of the message"
     )
 
@@ -52,16 +63,20 @@ class Message(_Content):
     ``text`` themselves, which are in the campaign's ``language``, to everybody else.
     """
 
-    title: Text | None = Field(
+    title: TaggedText | None = Field(
         None, description="Title of the message; tags in double braces are personalised"
     )
-    text: Text | None = Field(None, description="Text of the message; tags in double braces are personalised")
-    url: WebAddress | None = Field(None, description="Where opening the message leads")
+    text: TaggedText | None = Field(
+        None, description="Text of the message; tags in double braces are personalised"
+    )
+    url: TaggedLink | None = Field(
+        None, description="Where opening the message leads: a web address, or a link into the app"
+    )
     open_in: Literal["web_view", "browser"] | None = Field(None, description="What shows the address of url")
-    page: Text | None = Field(None, description="HTML shown when the message is opened")
-    picture: WebAddress | None = Field(None, description="Image in the message")
-    icon: WebAddress | None = Field(None, description="Icon of the message")
-    payload: Mapping[str, str] = Field(default={}, description="Keys and values for the app")
+    page: TaggedText | None = Field(None, description="HTML shown when the message is opened")
+    picture: TaggedAddress | None = Field(None, description="Image in the message")
+    icon: TaggedAddress | None = Field(None, description="Icon of the message")
+    payload: Mapping[str, TaggedCode] = Field(default={}, description="Keys and values for the app")
     translations: Mapping[Language, Translation] = Field(
         default={}, description="The words in other languages"
     )
@@ -84,17 +99,17 @@ class WebPush(_Content):
         tuple[Literal["chrome", "firefox", "opera", "safari"], ...],
         Field(min_length=1, description="The browsers that are pushed to"),
     ]
-    title: Text | None = Field(None, description="Title in browsers; default that of message")
-    text: Text | None = Field(None, description="Text in browsers; default that of message")
-    url: WebAddress | None = Field(None, description="Where opening it leads; default the url of message")
+    title: TaggedText | None = Field(None, description="Title in browsers; default that of message")
+    text: TaggedText | None = Field(None, description="Text in browsers; default that of message")
+    url: TaggedAddress | None = Field(None, description="Where opening it leads; default the url of message")
 
 
 class Inbox(_Content):
     """Messages in the app's inbox; title, text, url and translations replace what ``message`` says."""
 
-    title: Text | None = Field(None, description="Title in the inbox; default that of message")
-    text: Text | None = Field(None, description="Text in the inbox; default that of message")
-    url: WebAddress | None = Field(None, description="Where opening it leads; default the url of message")
+    title: TaggedText | None = Field(None, description="Title in the inbox; default that of message")
+    text: TaggedText | None = Field(None, description="Text in the inbox; default that of message")
+    url: TaggedLink | None = Field(None, description="Where opening it leads; default the url of message")
     translations: Mapping[Language, Translation] = Field(
         default={},
         description="The words in other languages; default those of message unless title or text is given here",
@@ -108,9 +123,11 @@ class Inbox(_Content):
 class EmailTranslation(_Content):
     """An email in another language."""
 
-    subject: Text = Field(description="Subject in that language")
-    html: Text | None = Field(None, description="HTML in that language; required where the email has one")
-    text: Text | None = Field(
+    subject: TaggedText = Field(description="Subject in that language")
+    html: TaggedText | None = Field(
+        None, description="HTML in that language; required where the email has one"
+    )
+    text: TaggedText | None = Field(
         None, description="Plain text in that language; required where the email has one"
     )
 
@@ -119,9 +136,11 @@ class Email(_Content):
     """An email, from a verified address that the service knows by number."""
 
     from_address: Int32 = Field(description="Id of a verified from address")
-    subject: Text = Field(description="Subject; tags in double braces are personalised")
-    html: Text | None = Field(None, description="The HTML version; html, text or both must be given")
-    text: Text | None = Field(None, description="The plain-text version; html, text or both must be given")
+    subject: TaggedText = Field(description="Subject; tags in double braces are personalised")
+    html: TaggedText | None = Field(None, description="The HTML version; html, text or both must be given")
+    text: TaggedText | None = Field(
+        None, description="The plain-text version; html, text or both must be given"
+    )
     unsubscribe_header: Flag = Field(True, description="Whether to send the unsubscribe header")
     translations: Mapping[Language, EmailTranslation] = Field(
         default={},
@@ -138,14 +157,14 @@ class Email(_Content):
 class SmsTranslation(_Content):
     """A text message in another language."""
 
-    text: Text = Field(description="Text in that language")
+    text: TaggedText = Field(description="Text in that language")
 
 
 class Sms(_Content):
     """A text message."""
 
-    sender: Text = Field(description="Sender header that names the brand")
-    text: Text = Field(description="The message")
+    sender: TaggedText = Field(description="Sender header that names the brand")
+    text: TaggedText = Field(description="The message")
     translations: Mapping[Language, SmsTranslation] = Field(
         default={},
         description="The message in other languages, each sent apart to those whose column language names it",
@@ -156,15 +175,17 @@ class WebhookBody(_Content):
     """What a webhook message carries."""
 
     kind: Literal["raw", "form", "json"] = Field(description="How content is sent")
-    content: Text = Field(description="The body")
+    content: Annotated[Text, TAGGED_CODE] = Field(description="The body")
 
 
 class Webhook(_Content):
     """A call of an address for each person."""
 
-    address: WebAddress = Field(description="The address that the service calls")
-    query: Mapping[str, str] = Field(default={}, description="Parameters that are added to the address")
-    headers: Mapping[str, str] = Field(default={}, description="Headers of the request")
+    address: TaggedAddress = Field(description="The address that the service calls")
+    query: Mapping[str, TaggedValue] = Field(
+        default={}, description="Parameters that are added to the address"
+    )
+    headers: Mapping[str, TaggedValue] = Field(default={}, description="Headers of the request")
     body: WebhookBody | None = Field(None, description="Body of the request")
 
 

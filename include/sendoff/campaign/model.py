@@ -16,8 +16,10 @@ from sendoff.campaign.cron import PRESETS, checked_cron
 from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
 from sendoff.campaign.rules import broken_rules
 from sendoff.campaign.schedule import Keeping, Now, Once, Recurring, Schedule, Triggered
+from sendoff.campaign.tags import names_in
 from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.campaign.values import (
+    FROZEN,
     QUERY_ZONE,
     AssetName,
     ConnectionName,
@@ -31,11 +33,9 @@ from sendoff.campaign.values import (
 from sendoff.errors import CampaignError, LateError, SendoffError
 from sendoff.period import Period
 
-_FROZEN = "frozen"
-
 
 def _cron(schedule: str, info: ValidationInfo) -> str:
-    return schedule if info.context == _FROZEN else checked_cron(schedule)
+    return schedule if info.context == FROZEN else checked_cron(schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Campaign(Value):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Self:
-        if info.context == _FROZEN:
+        if info.context == FROZEN:
             return self
         broken = [(rule.path, rule.text) for rule in broken_rules(self)]
         if broken:
@@ -185,7 +185,7 @@ class Campaign(Value):
         version of Sendoff wrote what this one cannot read.
         """
         try:
-            return cls.model_validate_json(definition, context=_FROZEN)
+            return cls.model_validate_json(definition, context=FROZEN)
         except ValidationError as error:
             places = {".".join(map(str, each["loc"])) or "all of it" for each in error.errors()}
             raise CampaignError(
@@ -232,6 +232,14 @@ class Campaign(Value):
         """
         apart = any(content and content.translations for content in (self.channels.email, self.channels.sms))
         return self.languages() if apart else ()
+
+    def filled_in(self) -> tuple[str, ...]:
+        """Return the names of the tags in its words and those of its variants, sorted; a template keeps its own."""
+        written: list[Any] = [self.message, self.channels]
+        written += [part for each in self.variants.values() for part in (each.message, each.channels)]
+        return tuple(
+            sorted({name for part in written if part for name in names_in(part.model_dump(mode="json"))})
+        )
 
     @property
     def default_zone(self) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sendoff.campaign.content import PUSH_LIKE, Channel
 from sendoff.campaign.schedule import Once, Recurring, Triggered
-from sendoff.campaign.values import QUERY_ZONE
+from sendoff.campaign.values import QUERY_ZONE, is_web_address
 
 if TYPE_CHECKING:
     from sendoff.campaign.model import Campaign, Variant
@@ -242,9 +242,24 @@ def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
     for path, content in campaign.translated():
         if _says_something(content):
             yield from _is_whole(".".join(path), content, codes)
+    yield from _browsers_can_open_it(campaign)
     if codes and campaign.channels.own_words(Channel.WEB_PUSH):
         allowed = "the words of message, because those of web_push alone cannot be translated"
         yield _broken("channels.web_push", "words of its own in a campaign with translations", allowed)
+
+
+def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Web push takes its url from the message, and a browser opens no link into an app."""
+    if Channel.WEB_PUSH not in campaign.channels.used():
+        return
+    words = campaign.words(Channel.WEB_PUSH)
+    if words.url and not is_web_address(words.url):
+        allowed = "channels.web_push.url with a web address, because a browser opens no link into an app"
+        yield _broken("channels.web_push", "no web address to open", allowed)
+    for code, translation in words.translations.items():
+        if translation.url and not is_web_address(translation.url):
+            allowed = "a web address, because web_push shows it too and a browser opens no link into an app"
+            yield _broken(f"message.translations.{code}.url", "a link into an app", allowed)
 
 
 def _is_whole(path: str, content: object, codes: set[str]) -> Iterator[BrokenRule]:

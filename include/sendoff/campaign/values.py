@@ -31,6 +31,14 @@ QUERY_ZONE = "query"
 """Instead of a time zone: that of each person's column ``time_zone`` in the audience query."""
 
 NEVER = "never"
+FROZEN = "frozen"
+"""The context in which a launch's campaign is read: as it was frozen, whatever is asked of a file by now."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
+_NO_LINKS = frozenset(
+    {"http", "https", "javascript", "vbscript", "data"}
+)  # web addresses, and what runs code
+_SPACES = re.compile(r"[\s\x00-\x1f]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files beside those of IANA's zones
 
@@ -132,15 +140,32 @@ def _language(code: str) -> str:
     return code
 
 
-def _web_address(address: str) -> str:
+def is_web_address(address: str) -> bool:
+    """Say whether an address is one that a browser opens: https, or http on this machine."""
     try:
         parts = urlsplit(address)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-        good = secure and bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", address)
+        return secure and bool(parts.hostname) and not _SPACES.search(address)
     except ValueError:
-        good = False
-    if not good:
+        return False
+
+
+def _web_address(address: str) -> str:
+    if not is_web_address(address):
         raise problem(_size(address), "a web address that starts with https:// and has no spaces")
+    return address
+
+
+def _link(address: str) -> str:
+    scheme, separator, rest = address.partition(":")
+    is_deep = bool(separator) and _SCHEME.fullmatch(scheme) is not None and bool(rest.strip("/"))
+    if is_deep and scheme.lower() not in _NO_LINKS and not _SPACES.search(address):
+        return address
+    if not is_web_address(address):
+        raise problem(
+            _size(address),
+            "a web address that starts with https://, or a link into the app such as myshop://basket/42; no spaces",
+        )
     return address
 
 
@@ -175,6 +200,14 @@ WebAddress = Annotated[
     _STRICT,
     AfterValidator(_web_address),
     WithJsonSchema({"type": "string", "format": "uri", "pattern": "^https?://"}),
+]
+Link = Annotated[
+    str,
+    _STRICT,
+    AfterValidator(_link),
+    WithJsonSchema(
+        {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]+:.", "examples": ["myshop://basket/42"]}
+    ),
 ]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = (

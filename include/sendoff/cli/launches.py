@@ -58,7 +58,7 @@ def report(
 ) -> None:
     """Reconcile a launch with everything that came back so far, and show the report; variants are compared.
 
-    Without a launch it lists the newest twenty.
+    Without a launch it lists the newest twenty: when each was made, its audience with the holdout, its requests.
     """
     if launch is None:
         for option, given in (("--picture", picture), ("--html", html), ("--outcome", outcome)):
@@ -151,15 +151,26 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
                 "campaign": each.campaign,
                 "period": each.period.key,
                 "state": each.state,
+                "made_at": each.created_at.isoformat(),
+                "audience": None if each.is_chosen_by_service else each.audience,
+                "requests": each.segments,
             }
             for each in found
         ]
         typer.echo(json.dumps(told, indent=2))
         return
     for each in found:
-        typer.echo(f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, {each.state}")
+        whom = "people whom the service chooses" if each.is_chosen_by_service else _people(each.audience)
+        typer.echo(
+            f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, {each.state}, "
+            f"made {each.created_at:%Y-%m-%d %H:%M} UTC, {whom}, {counted(each.segments, 'request')}"
+        )
     if not found:
         typer.echo("the ledger holds no launch")
+
+
+def _people(count: int) -> str:
+    return counted(count, "person", "people")
 
 
 @app.command()
