@@ -18,6 +18,14 @@ _SHORT_LINE = re.compile(r"[^\r\n]*")
 _DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
+_MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_TEXT_OF_A_LINE = re.compile(r"[^\n]+")
+_LONGEST = 60  # characters that are shown of a line
+_JINJA = re.compile(r"\{\{|\{%")
+_MACRO = re.compile(
+    r"\{\{-?\s*(?:ds|ts|(?:ds|ts)_no\w+|data_interval_\w+|logical_date|execution_date|(?:prev|next)_\w+|params|macros|"
+    r"dag_run|run_id|ti|task_instance|var|conn|(?:yester|tomor)\w+_ds)\b"
+)  # of Airflow: in a text, other braces may be meant as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,16 @@ def _after(sql: str, mark: str, start: int) -> int:
     return found + len(mark) if found >= 0 else -1
 
 
+def usual_reading(backend: str | None = None) -> Reading:
+    """Return the reading by which parameters are looked for; without a backend, texts like ``$$this$$`` are texts."""
+    return Reading(has_dollars=backend is None or backend in _DOLLARS)
+
+
+def is_like_mysql(backend: str) -> bool:
+    """Whether a database may read a query as MySQL does: any that is not known to read it otherwise."""
+    return backend not in _DOLLARS and backend != "sqlite"
+
+
 def readings(backend: str) -> Iterator[Reading]:
     """Give every way in which a database, by SQLAlchemy's name for it, may read a query: settings of it decide."""
     if backend == "sqlite":
@@ -94,3 +112,62 @@ def parts_of(sql: str, reading: Reading) -> Iterator[tuple[bool, str]]:
         yield True, sql[opening.start() : end]
         done = at = end
     yield False, sql[done:]
+
+
+def outside(sql: str, reading: Reading) -> str:
+    """Return a query of the same length, with spaces in place of its texts, quoted names and comments."""
+    return "".join(" " * len(text) if is_inert else text for is_inert, text in parts_of(sql, reading))
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place in a query, from 1; without a column, a whole line."""
+
+    line: int
+    column: int | None = None
+
+    @classmethod
+    def at(cls, sql: str, offset: int) -> Spot:
+        """Return the place of a character."""
+        return cls(sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset))
+
+    def told(self, sql: str, reading: Reading) -> str:
+        """Return the place with an excerpt of its line, in which texts, comments and long numbers are left out."""
+        where = f"line {self.line}" + (f", column {self.column}" if self.column else "")
+        lines = sql.split("\n")
+        if not 0 < self.line <= len(lines):
+            return where
+        start = sum(len(line) + 1 for line in lines[: self.line - 1])
+        end = start + len(lines[self.line - 1])
+        split = start + (self.column or 1) - 1
+        before, after = "", ""
+        at = 0
+        for is_inert, text in parts_of(sql, reading):
+            left = text[max(start - at, 0) : max(split - at, 0)]
+            right = text[max(split - at, 0) : max(end - at, 0)]
+            before += _TEXT_OF_A_LINE.sub("…", left) if is_inert else left
+            after += _TEXT_OF_A_LINE.sub("…", right) if is_inert else right
+            at += len(text)
+        shown = _shortened(_MAYBE_DATA.sub("…", before), _MAYBE_DATA.sub("…", after))
+        return f"{where}: {shown}" if shown else where
+
+
+def _shortened(before: str, after: str) -> str:
+    before, after = before.lstrip(), after.rstrip()
+    if len(before) > _LONGEST // 2:
+        before = f"…{before[-_LONGEST // 2 :]}"
+    if len(after) > _LONGEST // 2 + (most := max(_LONGEST // 2 - len(before), 0)):
+        after = f"{after[: _LONGEST // 2 + most]}…"
+    return before + after
+
+
+def jinja_at(sql: str) -> int | None:
+    """Return where a query holds a tag of Jinja, which nothing renders; None if it holds none."""
+    at = 0
+    for is_inert, text in parts_of(sql, usual_reading()):
+        if not text.startswith(("--", "/*")) or not is_inert:
+            found = (_MACRO if is_inert else _JINJA).search(text)
+            if found:
+                return at + found.start()
+        at += len(text)
+    return None

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
 
 from sendoff.errors import QueryError
 from sendoff.query import Parameter, Query, named_parameters, what_the_database_said
@@ -102,6 +103,116 @@ def test_a_mark_that_nobody_knows_is_refused() -> None:
 def test_parameters_are_named_where_they_are_used() -> None:
     sql = """SELECT x::date, ':text', "col:umn" /* :comment */ FROM t WHERE id % :parts = :part AND a[1\\:n] = :part"""
     assert named_parameters(sql) == ["part", "parts"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "bound", "written"),
+    [
+        ("SELECT :a::date, x::text", "SELECT %(a)s::date, x::text", "SELECT 7::date, x::text"),
+        ("SELECT :a::text::date", "SELECT %(a)s::text::date", "SELECT 7::text::date"),
+        ("SELECT s[:a:9], s[1\\:n]", "SELECT s[%(a)s:9], s[1:n]", "SELECT s[7:9], s[1:n]"),
+        ("SELECT (:a)::date, :a", "SELECT (%(a)s)::date, %(a)s", "SELECT (7)::date, 7"),
+    ],
+)
+def test_a_parameter_before_a_colon_is_put_in_and_its_cast_kept(sql: str, bound: str, written: str) -> None:
+    query = Query(sql, {"a": 7}, 1, URL)
+    assert named_parameters(sql) == ["a"]
+    dialect = DefaultDialect(paramstyle="pyformat")
+    assert str(query.with_bound_values("postgresql").compile(dialect=dialect)).strip() == bound
+    assert query.with_literals().strip() == written
+    placed = bound.replace("%(a)s", "?")
+    assert query.with_places("?") == (placed + "\n", (7,) * placed.count("?"))
+
+
+@pytest.mark.parametrize("text", ["$$it's :a$$", "$x$ :a $$ :b $x$", "E'it\\'s :a'"])
+def test_nothing_is_put_into_a_text_that_postgresql_alone_knows(text: str) -> None:
+    query = Query(f"SELECT {text}, :a", {"a": 7}, 1, URL)
+    assert query.with_literals().strip() == f"SELECT {text}, 7"
+    assert named_parameters(f"SELECT {text}") == []
+    assert "names :a, but" in _refusal("SELECT $$ :a $$", "sqlite")
+
+
+def _refusal(sql: str, backend: str = "postgresql", **parameters: Parameter) -> str:
+    with pytest.raises(QueryError) as error:
+        Query(sql, parameters, 1, sa.make_url(f"{backend}://host/shop")).with_literals()
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("SELECT 1\n  WHERE x > :perod_end::date", "(line 2, column 13: WHERE x > :perod_end::date)"),
+        ("\n\nSELECT :perod_end", "(line 3, column 8: SELECT :perod_end)"),
+        # the first that is none in a text or comment
+        ("SELECT ':perod_end' -- :perod_end\n, :perod_end", "(line 2, column 3: , :perod_end)"),
+        # data of the author's own stays out
+        (
+            "SELECT 'ann@a.example', 4711 = :perod_end -- of ann",
+            "(line 1, column 32: SELECT …, … = :perod_end …)",
+        ),
+        (
+            f"SELECT {'a, ' * 50}:perod_end{', b' * 50}",
+            f"(line 1, column 158: …{'a, ' * 10}:perod_end{', b' * 6}, …)",
+        ),
+    ],
+)
+def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> None:
+    told = _refusal(sql, period_end="x", part=1)
+    assert "names :perod_end, but its parameters are :part, :period_end (did you mean :period_end?);" in told
+    assert told.endswith(place)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        (
+            "-- so\nDELETE FROM t",
+            "begins with DELETE; allowed: one query, which begins with SELECT, WITH, VALUES or",
+        ),
+        ("-- so\nDELETE FROM t", "(line 2, column 1: DELETE FROM t)"),
+        ("SELECT ';'\n; DROP TABLE t", "allowed: one query (line 2, column 1: ; DROP TABLE t)"),
+    ],
+)
+def test_what_is_not_one_query_is_shown_with_its_place(sql: str, told: str) -> None:
+    assert told in _refusal(sql)
+
+
+@pytest.mark.parametrize("backend", ["mysql", "mariadb", "starrocks"])
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("SELECT 1 /*! INTO OUTFILE '/x' */", "/*!"),
+        ("SELECT 1 /*!50110 + sleep(9) */", "/*!"),
+        ("SELECT 1 /*M! INTO DUMPFILE '/x' */", "/*M!"),
+        ("SELECT 1 /*M!100100 + sleep(9) */", "/*M!"),
+        ("/*! */ SELECT 1", "/*!"),
+        ("SELECT 1 /*! INTO OUTFILE '/x'", "/*!"),  # MySQL itself forgives that it has no end
+        (r"SELECT '\'' /*! INTO OUTFILE '/x' */ -- '", "/*!"),
+        ("SELECT 1 INTO OUTFILE '/x'", "INTO OUTFILE"),
+        ("SELECT 1 into\n\toutfile '/x'", "INTO OUTFILE"),
+        ("SELECT 1 INTO/* here */DUMPFILE '/x'", "INTO DUMPFILE"),
+        ("SELECT 1 INTO -- here\nDUMPFILE '/x'", "INTO DUMPFILE"),
+    ],
+)
+def test_what_mysql_runs_in_comments_or_writes_to_files_is_refused(
+    backend: str, sql: str, found: str
+) -> None:
+    told = _refusal(sql, backend)
+    assert told.startswith(f"found {found}, which ")
+    assert "(line 1, column " in told
+
+
+@pytest.mark.parametrize(
+    ("backend", "sql"),
+    [
+        ("mysql", "SELECT 'INTO OUTFILE', '/*! x */', `/*! y */` /* INTO OUTFILE */ /*+ NO_INDEX(t) */"),
+        ("mysql", "SELECT a AS into_outfile -- /*! no */"),
+        ("postgresql", "SELECT 1 /*! a comment like any other */"),
+        ("sqlite", "SELECT 1 /*! a comment like any other */"),
+    ],
+)
+def test_what_only_looks_like_it_is_no_reason_to_refuse_a_query(backend: str, sql: str) -> None:
+    assert Query(sql, {}, 1, sa.make_url(f"{backend}://host/shop")).with_literals().strip() == sql
 
 
 @pytest.mark.parametrize(

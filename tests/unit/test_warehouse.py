@@ -250,7 +250,49 @@ def postgres(request: pytest.FixtureRequest, postgres_url: str) -> Iterator[str 
 
 
 def test_the_line_of_a_mistake_is_told(postgres: str | sa.Engine) -> None:
-    assert "(line 3 of the query)" in refusal(postgres, "SELECT 1 AS n\nFROM\nnosuch")
+    told = refusal(postgres, "\nSELECT 'ann@a.example' AS n\nFROM  nosuch, x")
+    assert told.endswith('relation "nosuch" does not exist (line 3, column 7: FROM  nosuch, x)')
+
+
+def test_where_a_parameter_moved_a_mistake_its_line_is_told_alone(postgres: str | sa.Engine) -> None:
+    told = refusal(postgres, "SELECT 1 AS n\nWHERE :a = 5 AND nosuch = 3", parameters={"a": 100})
+    assert told.endswith("(line 2: WHERE :a = 5 AND nosuch = 3)")
+
+
+@pytest.mark.parametrize("kind", ["adbc", "sqlalchemy", "cursors"])
+def test_a_parameter_that_is_cast_is_put_in(postgres_url: str, kind: str) -> None:
+    engine = sa.create_engine(postgres_url, poolclass=NullPool)
+    source = {"adbc": postgres_url, "sqlalchemy": engine, "cursors": cursors_of(postgres_url)}[kind]
+    sql = "SELECT CAST(:period_end::date AS text) AS day, $$:period_end$$ AS word, :a::text::int AS n"
+    assert rows(source, sql, parameters={"period_end": END, "a": "7"}) == [
+        {"day": f"{END.astimezone(UTC):%Y-%m-%d}", "word": ":period_end", "n": 7}
+    ]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["engine", "cursors"])
+def test_a_statement_that_gives_no_result_is_told(kind: str) -> None:
+    """As SELECT with INTO and a variable does on MySQL; here, a database rewrites the query."""
+    if kind == "engine":
+        engine = sa.create_engine("sqlite://")
+        rewrite = sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+        rewrite(lambda *told: ("PRAGMA shrink_memory" if "SELECT" in told[2] else told[2], told[3]))
+        source: Source = engine
+    else:
+        source = Cursors(
+            lambda: sqlite3.connect(":memory:", factory=_Rewriting), "?", sa.make_url("any://host")
+        )
+    assert "the statement returned no result" in refusal(source, "SELECT 1 AS device_id")
+
+
+class _Rewriting(sqlite3.Connection):
+    def cursor(self, *_: Any) -> Any:
+        return super().cursor(_RewritingCursor)
+
+
+class _RewritingCursor(sqlite3.Cursor):
+    def execute(self, *_: Any) -> Any:
+        return super().execute("PRAGMA shrink_memory")
 
 
 def test_data_of_a_row_is_never_in_an_error(postgres: str | sa.Engine) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.query import Query
+from sendoff.errors import QueryError
+from sendoff.query import NO_ROWS, Query
 from sendoff.warehouse.driver import attempt, connected
 from sendoff.warehouse.rows import batches_of_rows
 
@@ -35,7 +36,9 @@ def read_cursors(query: Query, source: Cursors, stack: ExitStack) -> Iterator[pa
     cursor = stack.enter_context(closing(attempt(connection.cursor, query, Exception)))
     sql, values = query.with_places(source.placeholder)
     attempt(lambda: cursor.execute(sql, values) if values else cursor.execute(sql), query, Exception)
+    if not cursor.description:
+        raise QueryError(NO_ROWS)
     return batches_of_rows(
-        [column[0] for column in cursor.description or ()],
+        [column[0] for column in cursor.description],
         lambda: attempt(lambda: cursor.fetchmany(query.batch_rows), query, Exception),
     )

@@ -10,7 +10,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from sendoff.query import Query
+from sendoff.errors import QueryError
+from sendoff.query import NO_ROWS, Query
 from sendoff.warehouse.address import is_sqlite_file, read_only_uri
 from sendoff.warehouse.driver import attempt, connected
 from sendoff.warehouse.rows import batches_of_rows
@@ -20,6 +21,8 @@ def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[p
     """Read a query in a transaction that is rolled back; on PostgreSQL and SQLite, one that cannot write."""
     connection = stack.enter_context(connected(engine.connect, query))
     result = attempt(lambda: _execute(query, connection, stack), query)
+    if not result.returns_rows:
+        raise QueryError(NO_ROWS)
     partitions = result.partitions(query.batch_rows)
     return batches_of_rows(list(result.keys()), lambda: attempt(lambda: next(partitions, []), query))
 
