@@ -202,7 +202,7 @@ def _ask(folder: CampaignFolder, *, period: Period, warehouses: Warehouses, now:
         with warehouse.read(source, folder.audience_sql, parameters=parameters, parts=parts) as batches:
             audience = build_audience(batches, columns=template_columns(campaign))
     except (AudienceError, QueryError) as error:
-        raise type(error)(f"audience.sql: {error}") from None
+        raise type(error)(f"campaign {folder.name}: audience.sql: {error}") from None
     if not len(audience.identifiers):
         raise AudienceError(_nobody(folder.name, audience))
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)

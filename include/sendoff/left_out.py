@@ -87,7 +87,9 @@ def read_excluded(
         if isinstance(exclusion, QueryExclusion):
             source = warehouses(exclusion.warehouse or folder.campaign.warehouse)
             sql = folder.exclusion_sql[exclusion.file]
-            found[exclusion] = _people_of(source, sql, exclusion.file, parameters, audience)
+            found[exclusion] = _people_of(
+                source, sql, f"campaign {folder.name}: {exclusion.file}", parameters, audience
+            )
         elif isinstance(exclusion, FileExclusion):
             file = folder.path / exclusion.file
             found[exclusion] = read_people(file, audience.identified_by, audience.identifiers.kind)

@@ -60,9 +60,13 @@ def measure_outcome(
         "sent_at": sent_at(ledger, launch),
     }
     intake = _Intake(launch.identified_by, launch.kind, sides)
-    with warehouse.read(source, sql, parameters=parameters, batch_rows=_ROWS_AT_ONCE) as batches:
-        for batch in batches:
-            intake.add(batch)
+    try:
+        with warehouse.read(source, sql, parameters=parameters, batch_rows=_ROWS_AT_ONCE) as batches:
+            for batch in batches:
+                intake.add(batch)
+    except (AudienceError, QueryError) as error:
+        where = f"campaign {launch.campaign}: " + ("" if str(error).startswith(FILE) else f"{FILE}: ")
+        raise type(error)(f"{where}{error}") from None
     return _compared(what, sides, intake, _remarks(ledger, launch_key, sides))
 
 

@@ -553,8 +553,10 @@ def test_a_query_that_is_none_of_outcomes_is_told(
     ledger: Ledger, shop: str, sql: str, error: type[Exception], problem: str
 ) -> None:
     launch(ledger)
-    with pytest.raises(error, match=problem):
+    with pytest.raises(error, match=problem) as told:
         measure_outcome(ledger, KEY, shop, sql)
+    assert str(told.value).startswith("campaign spring: outcome.sql: ")
+    assert str(told.value).count("outcome.sql") == 1
 
 
 def test_values_and_people_that_are_null_are_passed_over(ledger: Ledger, shop: str) -> None:

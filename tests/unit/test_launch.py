@@ -95,7 +95,7 @@ def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehou
 
 
 def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) -> None:
-    with pytest.raises(QueryError):
+    with pytest.raises(QueryError, match=r"^campaign spring: audience\.sql: the warehouse said: "):
         prepare_launch(
             ledger, folder(sql="SELECT nothing FROM nowhere"), period=PERIOD, warehouses=lambda _: warehouse
         )

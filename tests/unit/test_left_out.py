@@ -214,7 +214,7 @@ def test_people_who_are_not_named_as_the_audience_is_are_told_with_their_file(
 
 
 def test_a_broken_query_of_exclusion_is_told_with_its_file(plan: Callable[..., Plan]) -> None:
-    with pytest.raises(QueryError, match=r"^x.sql: the warehouse said"):
+    with pytest.raises(QueryError, match=r"^campaign \w+: x.sql: the warehouse said"):
         plan(exclude(kind="query", file="x.sql"), files={"x.sql": "SELECT device_id FROM nowhere"})
 
 
