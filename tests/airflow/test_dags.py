@@ -322,7 +322,12 @@ def test_those_of_a_role_approve(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("approvers", "allowed"), [({}, "none, until"), ({"crm": [], "ops": ["eve"]}, "allowed: ops")]
+    ("approvers", "allowed"),
+    [
+        ({}, "none, until"),
+        ({"crm": [], "ops": ["eve"]}, "people; allowed: ops"),
+        ({"crn": ["eve"]}, "(did you mean 'crn'?); allowed: crn"),
+    ],
 )
 def test_a_role_without_people_is_an_error_of_its_campaign(
     folder: Path, approvers: dict[str, list[str]], allowed: str
@@ -330,9 +335,21 @@ def test_a_role_without_people_is_an_error_of_its_campaign(
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")
     shutil.rmtree(folder / "campaigns/second")
     assert sorted(campaign_dags(folder / "campaigns", approvers=approvers)) == ["third"]
-    with pytest.raises(CampaignError, match=r"first/campaign\.yaml: approval\.role: found 'crm'") as raised:
+    with pytest.raises(
+        CampaignError, match=r"first/campaign\.yaml:\d+: approval\.role: found 'crm'"
+    ) as raised:
         check_campaigns(folder / "campaigns", approvers=approvers)
     assert allowed in str(raised.value)
+    assert f"campaign.yaml:{len(SOUND.splitlines()) + 1}: approval.role" in str(raised.value)
+
+
+def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "connection: sendof_default\n")
+    shutil.rmtree(folder / "campaigns/second")
+    with pytest.raises(CampaignError) as raised:
+        check_campaigns(folder / "campaigns", connections=["sendoff_default", "other"])
+    said = "connection: found 'sendof_default' (did you mean 'sendoff_default'?); allowed: other, sendoff_default"
+    assert said in str(raised.value)
 
 
 def test_the_documentation_says_what_the_folder_says(folder: Path) -> None:

@@ -203,10 +203,19 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("start: 05.01.2027", "campaign.yaml:6: start: found '05.01.2027'; allowed: a date as YYYY-MM-DD"),
         ("start: 2027-02-30", "campaign.yaml:6: start: found '2027-02-30'; allowed: a date as YYYY-MM-DD"),
         ("start: 5", "campaign.yaml:6: start: found 5; allowed: a date"),
-        ("schedule: daily", "campaign.yaml:6: schedule: found 'daily'; allowed: a cron expression of five fields"),
+        ("schedule: daily", "campaign.yaml:6: schedule: found 'daily' (did you mean '@daily'?); allowed: a cron exp"),
+        ("schedule: at noon", "campaign.yaml:6: schedule: found 2 fields; allowed: a cron expression of five fields"),
         ("language: gb", "campaign.yaml:6: language: found 'gb'; allowed: a language of two letters (ISO 639-1)"),
         ("send: now", "campaign.yaml:6: send: found 'now'; allowed: a mapping"),
         ("send: {kind: later}", "campaign.yaml:6: send: found kind 'later'; allowed: 'now', 'once'"),
+        ("send: {kind: onse}", "campaign.yaml:6: send: found kind 'onse' (did you mean 'once'?); allowed: 'now'"),
+        ("on_doubt: resent", "campaign.yaml:6: on_doubt: found 'resent' (did you mean 'resend'?); allowed: 'hold' or"),
+        ("on_doubt: RESEND", "campaign.yaml:6: on_doubt: found 'RESEND' (did you mean 'resend'?); allowed: 'hold' or"),
+        ("on_doubt: wait", "campaign.yaml:6: on_doubt: found 'wait'; allowed: 'hold' or 'resend'"),
+        (
+            "alert_after: {length: 3, unit: hour}",
+            "campaign.yaml:6: alert_after.unit: found 'hour' (did you mean 'hours'?); allowed: 'seconds'",
+        ),
         ("send: {time: x}", "campaign.yaml:6: send: found no kind; allowed: kind is one of now, once"),
         ("send: {kind: once, time_zone: UTC}", "campaign.yaml:6: send: found no time; allowed: time is required"),
         (
@@ -1141,3 +1150,37 @@ def test_zones_are_sent_apart_for_what_is_said_or_for_when() -> None:
     assert windowed.default_zone == "Asia/Tokyo"
     assert windowed.edition(Edition(time_zone="Asia/Tokyo"), PERIOD_END).send == windowed.send
     assert campaign(**PUSHED, send=TONIGHT).default_zone is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "line"),
+    [
+        ("SELECT device_id\nFROM devices\nWHERE seen > {{ ds }}", 3),
+        ("SELECT device_id FROM devices\n{% if params.all %} WHERE true {% endif %}", 2),
+        # as people write it: in quotes, where the database would compare with these very letters
+        ("SELECT device_id FROM devices WHERE seen\n > '{{ data_interval_end }}'", 2),
+        ("SELECT device_id FROM devices WHERE seen > '{{ds}}'::date", 1),
+    ],
+)
+def test_jinja_in_a_query_is_refused_with_the_parameters_to_use(tmp_path: Path, sql: str, line: int) -> None:
+    folder = write(tmp_path / "back_in_stock", PUSH)
+    (folder / "audience.sql").write_text(sql)
+    with pytest.raises(CampaignError) as error:
+        load_campaign(folder)
+    assert str(error.value).startswith(
+        f"{folder}/audience.sql:{line}: found Jinja, such as {{{{ ds }}}}, which "
+    )
+    assert ":period_end, without quotes" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT device_id FROM messages WHERE text LIKE '%{{ first_name }}%' -- {{ ds }}",
+        "SELECT {'a': {'b': 1}} AS s, device_id FROM devices /* {% if %} */",
+    ],
+)
+def test_braces_that_are_meant_as_they_are_may_stand_in_a_query(tmp_path: Path, sql: str) -> None:
+    folder = write(tmp_path / "back_in_stock", PUSH)
+    (folder / "audience.sql").write_text(sql)
+    assert load_campaign(folder).audience_sql == sql

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sendoff.campaign.values import problem, shown
+from sendoff.campaign.values import did_you_mean, problem, shown
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 LONGEST = 80
@@ -81,7 +81,10 @@ def checked_cron(schedule: str) -> str:
     fields = schedule.split()
     if len(fields) != 5 or not all(map(_CHARACTERS.fullmatch, fields)):
         found = shown(schedule) if len(fields) in (1, 5) else f"{len(fields)} fields"
-        raise problem(found, f"a cron expression of five fields, or one of {', '.join(PRESETS)}")
+        raise problem(
+            found + did_you_mean(schedule, PRESETS),
+            f"a cron expression of five fields, or one of {', '.join(PRESETS)}",
+        )
     if len(schedule) > LONGEST:
         raise problem(shown(schedule), f"at most {LONGEST} characters")
     minute, hour, day, month, weekday = fields

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,16 @@ from sendoff.campaign.audience import FileExclusion, QueryExclusion
 from sendoff.campaign.document import Document, Place, Problem, read_document
 from sendoff.campaign.files import MOST_SQL, UnfitFileError, read_text
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.values import shown
+from sendoff.campaign.values import did_you_mean, shown
 from sendoff.errors import CampaignError
 from sendoff.query import named_parameters
+from sendoff.query_text import Spot, jinja_at
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _OUTCOME = "outcome.sql"
 _LEADS_OUT = "{}: found a link that leads out of the campaign's folder; allowed: a file of the folder itself"
 _MOST = 50  # mistakes of a file that are told one by one
+_QUOTED = re.compile(r"'([^']+)'")
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
 _ALLOWED = {
     **dict.fromkeys(_MAPPING, "a mapping"),
@@ -53,6 +54,12 @@ class CampaignFolder:
     path: Path
     exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
     outcome_sql: str | None = field(default=None, repr=False)
+
+    def place_of(self, *place: str) -> str:
+        """Return where ``campaign.yaml`` holds a field, with its line if it is still there, for an error."""
+        file = self.path / "campaign.yaml"
+        line = read_document(file).lines.get(place)
+        return f"{file}:{line}: {'.'.join(place)}" if line else f"{file}: {'.'.join(place)}"
 
     def needed_outcome_sql(self) -> str:
         """Give the query that says what people did afterwards, or raise CampaignError where there is none."""
@@ -186,10 +193,12 @@ def _sentence(error: ErrorDetails) -> str:
     if kind in _MAPPING and isinstance(error["input"], list):
         return f"found {shown(error['input'])}; allowed: {_mapping_like(error['input'], loc)}"
     found = shown(context.get("tag", error["input"]))
+    choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
+    hint = did_you_mean(context.get("tag", error["input"]), choices)
     if kind == "union_tag_invalid":
-        return f"found kind {found}; allowed: {context['expected_tags']}"
+        return f"found kind {found}{hint}; allowed: {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return f"found {found}; allowed: {_ALLOWED.get(kind, words)}"
+    return f"found {found}{hint}; allowed: {_ALLOWED.get(kind, words)}"
 
 
 def _mapping_like(items: Sequence[Any], loc: Place) -> str:
@@ -201,8 +210,7 @@ def _mapping_like(items: Sequence[Any], loc: Place) -> str:
 
 def _unknown_field(loc: Place) -> str:
     allowed = sorted(_fields_at(loc[:-1]))
-    near = get_close_matches(str(loc[-1]), allowed, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    hint = did_you_mean(str(loc[-1]), allowed)
     return f"found the unknown field {str(loc[-1])!r}{hint}; allowed: {', '.join(allowed)}"
 
 
@@ -324,5 +332,10 @@ def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
     else:
         if not sql.strip():
             problems.append(f"{file}: found an empty file; allowed: {meant}")
+        if (at := jinja_at(sql)) is not None:
+            problems.append(
+                f"{file}:{Spot.at(sql, at).line}: found Jinja, such as {{{{ ds }}}}, which nothing renders here; "
+                "allowed: the parameters of a query, such as :period_start and :period_end, without quotes"
+            )
         return sql
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import date, datetime, time
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -65,6 +66,12 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return "a list" if value else "an empty list"
     return "nothing" if value is None else json.dumps(value, default=str)
+
+
+def did_you_mean(found: object, allowed: Iterable[str]) -> str:
+    """Return a hint, to stand behind what was found, at the one of the allowed words that is near; else nothing."""
+    near = get_close_matches(found.lower(), list(allowed), n=1) if isinstance(found, str) else []
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _size(text: str) -> str:

@@ -25,6 +25,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import CampaignFolder
 from sendoff.campaign.model import Campaign
+from sendoff.campaign.values import did_you_mean
 from sendoff.errors import CampaignError
 from sendoff_airflow.alerts import tell_of_silence
 from sendoff_airflow.approval import ApproveLaunchOperator
@@ -136,7 +137,8 @@ def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[s
     if not approvers.get(role):
         roles = ", ".join(sorted(name for name, people in approvers.items() if people))
         raise CampaignError(
-            f"{folder.path / 'campaign.yaml'}: approval.role: found {role!r}, a role without people; allowed: "
+            f"{folder.place_of('approval', 'role')}: found {role!r}, a role without people"
+            f"{did_you_mean(role, roles.split(', '))}; allowed: "
             f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
         )
     return [{"id": person, "name": person} for person in approvers[role]]

@@ -17,7 +17,7 @@ from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.campaign.audience import QueryExclusion
 from sendoff.campaign.document import storable
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.values import shown
+from sendoff.campaign.values import did_you_mean, shown
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
 from sendoff_airflow.dags.names import names_in_use
@@ -115,7 +115,8 @@ class _Allowed:
         for place, name, names_allowed in named:
             if names_allowed is not None and name not in names_allowed:
                 listed = ", ".join(sorted(names_allowed)) or "none"
-                raise CampaignError(f"{file}: {place}: found {shown(name)}; allowed: {listed}")
+                hint = did_you_mean(name, names_allowed)
+                raise CampaignError(f"{file}: {place}: found {shown(name)}{hint}; allowed: {listed}")
 
 
 def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
