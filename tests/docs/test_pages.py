@@ -165,6 +165,13 @@ def not_run(document: Document) -> Iterator[tuple[Example, str]]:
         mark = None
 
 
+def test_the_tests_of_campaigns_take_free_ports() -> None:
+    page = (ROOT / "docs/how-to/test-a-dag.md").read_text(encoding="utf-8")
+    code = "".join(re.findall(r"```python.*?```", page, re.DOTALL))
+    assert '"--port"' in code
+    assert re.findall(r":[1-9]\d{3,4}\b|\"--port\", \"[1-9]\d*", code) == []
+
+
 COMMAND = re.compile(r"(?:^|[`\s(=/])(sendoff|messaging-service)((?: +(?!-> )[^\s`|;&#()<>]+)*)")
 
 

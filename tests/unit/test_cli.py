@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
+import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -53,6 +54,12 @@ def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> N
         now=made_at,
         sends_at=PERIOD.end,
     )
+
+
+def test_the_version_is_that_of_the_project(sendoff: Command) -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    done = sendoff("--version")
+    assert (done.returncode, done.stdout) == (0, f"sendoff {project['version']}\n")
 
 
 def test_migrating_twice_is_harmless(tmp_path: Path, sendoff: Command) -> None:

@@ -10,18 +10,34 @@ from typing import Annotated
 
 import typer
 
-from sendoff import telemetry
+from sendoff import __version__, telemetry
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
 
 app = typer.Typer(
     name="sendoff",
-    help="Messaging campaigns: sent once, reconciled honestly.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"sendoff {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def sendoff(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit"),
+    ] = False,
+) -> None:
+    """Messaging campaigns: sent once, reconciled honestly."""
+
 
 LedgerUrl = Annotated[
     str | None,
