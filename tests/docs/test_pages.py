@@ -76,7 +76,7 @@ ELSEWHERE = {
     "helm": "a cluster",
     "kubectl": "a cluster",
     "make": "the tree itself: `make test` is what runs this, tests/acceptance/test_demo.py runs the demo",
-    "pip": "a package index; tests/acceptance/test_base_install.py installs the package",
+    "pip": "a package index; tests/acceptance/test_connect_it.py installs the package as README.md says",
     "psql": "a database of the reader's; tests/unit/test_security.py runs what `sendoff grants` prints",
 }
 THEIRS = re.compile(r"@(?:db|host)\b")  # a database server of the reader's

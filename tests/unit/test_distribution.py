@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -72,6 +75,45 @@ def test_no_text_tells_people_to_install_another_projects_package() -> None:
         if (found := pattern.search(file.read_text(encoding="utf-8", errors="replace")))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("extra", ["", "postgres", "telemetry"])
+def test_a_receiver_needs_nothing_of_airflow(extra: str) -> None:
+    """Nothing that these bring, however far down, is Airflow or a provider of it."""
+    own = PROJECT["optional-dependencies"].get(extra, [])
+    brought = _brought([*PROJECT["dependencies"], *own])
+    assert {"sqlalchemy", "pydantic-core"} <= brought  # the second one is a requirement of a requirement
+    assert [name for name in brought if "airflow" in name] == []
+
+
+def test_the_extra_airflow_brings_the_provider_of_postgresql() -> None:
+    named = {Requirement(each).name for each in PROJECT["optional-dependencies"]["airflow"]}
+    assert "apache-airflow-providers-postgres" in named
+
+
+def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
+    wheel = f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}-py3-none-any.whl"
+    assert f"'dist/{wheel}[airflow,postgres]'" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _brought(requirements: list[str]) -> set[str]:
+    """Name what a list of requirements installs here."""
+    found: set[str] = set()
+    todo = [Requirement(each) for each in requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while todo:
+        wanted = todo.pop()
+        key = (canonicalize_name(wanted.name), frozenset(wanted.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        found.add(key[0])
+        for line in distribution(wanted.name).requires or []:
+            further = Requirement(line)
+            marker = further.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
+                todo.append(further)
+    return found
 
 
 def test_the_distribution_is_named_as_providers_are_and_keeps_its_commands_and_packages() -> None:
