@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.dispatch import LEASE
 from sendoff.ledger.claims import Claim
+from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.returns import Fold, Returns
 from sendoff.ledger.tables import attempts, dispatches, receivers
-from sendoff.outcome import InDoubt, NotProcessed, Outcome
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 
+_claim = Dispatches.claim
 _record = Dispatches.record
+_record_and_claim = Dispatches.record_and_claim
+_expire_leases = Dispatches.expire_leases
 _store_fold = Returns.store_fold
 
 
@@ -65,18 +69,66 @@ def dead_sent_again() -> None:
     Dispatches.expire_leases = _plan_again  # type: ignore[assignment,method-assign]
 
 
-def _plan_again(self: Dispatches, launch_key: str | None, now: datetime) -> int:
+def _plan_again(self: Dispatches, launch_key: str | None, _now: datetime) -> int:
     with self._database.write() as connection:
         expired = connection.execute(
             sa.update(dispatches)
             .where(
                 dispatches.c.launch_key == launch_key,
                 dispatches.c.state == "in_flight",
-                dispatches.c.lease_until < now,
+                dispatches.c.lease_until < LedgerTime(),
             )
             .values(state="planned", lease_until=None)
         )
     return expired.rowcount
+
+
+def lease_by_the_workers_clock() -> None:
+    """Take a worker for dead whose lease is over by the clock of whoever looks."""
+    Dispatches.claim = _claim_by_own_clock  # type: ignore[method-assign]
+    Dispatches.record_and_claim = _record_and_claim_by_own_clock  # type: ignore[method-assign]
+    Dispatches.expire_leases = _expire_by_own_clock  # type: ignore[assignment,method-assign]
+
+
+def _claim_by_own_clock(
+    self: Dispatches, launch_key: str, *, now: datetime, lease: timedelta, **how: Any
+) -> Claim | None:
+    claim = _claim(self, launch_key, now=now, lease=lease, **how)
+    _lease_by_own_clock(self, claim, now + lease)
+    return claim
+
+
+def _record_and_claim_by_own_clock(
+    self: Dispatches, claim: Claim, outcome: Accepted, now: datetime, *, lease: timedelta, **how: Any
+) -> Claim | None:
+    following = _record_and_claim(self, claim, outcome, now, lease=lease, **how)
+    _lease_by_own_clock(self, following, now + lease)
+    return following
+
+
+def _lease_by_own_clock(self: Dispatches, claim: Claim | None, until: datetime) -> None:
+    if claim is not None:
+        with self._database.write() as connection:
+            connection.execute(
+                sa.update(dispatches)
+                .where(dispatches.c.dispatch_key == claim.dispatch_key)
+                .values(lease_until=until)
+            )
+
+
+def _expire_by_own_clock(self: Dispatches, launch_key: str | None, now: datetime) -> int:
+    over = datetime.now(UTC) - timedelta(seconds=1)
+    with self._database.write() as connection:
+        connection.execute(
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == "in_flight",
+                dispatches.c.lease_until < now,
+            )
+            .values(lease_until=over)
+        )
+    return _expire_leases(self, launch_key, now)
 
 
 def mark_before_events() -> None:
@@ -98,6 +150,7 @@ PROTOCOLS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
     "dead sent again": dead_sent_again,
+    "lease by the worker's clock": lease_by_the_workers_clock,
     "mark before events": mark_before_events,
 }
 

@@ -114,6 +114,11 @@ HISTORIES: tuple[History, ...] = (
         long=6,
         strikes=False,
     ),
+    History(
+        "clocks apart, doubts sent again",
+        "a worker begins while another sends, with a clock that is 6 minutes to 26 hours ahead; on_doubt: resend",
+        plays.clocks_apart_and_doubts_resent,
+    ),
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
     _fault(
@@ -169,6 +174,13 @@ HISTORIES: tuple[History, ...] = (
     History("everything at once", "seven faults, workers killed, receiver killed", plays.everything, long=6),
     # The ledger on PostgreSQL.
     History(
+        "clocks apart, doubts sent again, PostgreSQL",
+        "as above, on PostgreSQL, whose clock judges the leases",
+        plays.clocks_apart_and_doubts_resent,
+        on="postgresql",
+        short=0,
+    ),
+    History(
         "worker killed between two lines, PostgreSQL",
         "as above, on PostgreSQL, at lines spread over the protocol",
         partial(plays.killed_between_lines, long=40),
@@ -222,6 +234,14 @@ HISTORIES: tuple[History, ...] = (
         "a dispatch whose worker was killed is planned again when its lease is over",
         partial(plays.killed_between_lines, short=8, long=24, broken="dead sent again"),
         long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    History(
+        "lease by the worker's clock",
+        "a worker counts as dead when its lease is over by the clock of another; on_doubt: resend",
+        partial(plays.clocks_apart_and_doubts_resent, broken="lease by the worker's clock"),
+        long=2,
         on="sqlite apart",
         expected="some",
     ),

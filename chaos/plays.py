@@ -12,9 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 from chaos.stage import ONE_BY_ONE, Stage
-from sendoff.dispatch import LEASE
-
-_OVER_A_LEASE = LEASE + timedelta(minutes=1)
 
 
 def undisturbed(stage: Stage) -> None:
@@ -53,7 +50,7 @@ def killed_between_lines(
         job = stage.job(broken=broken, requests_at_once=ONE_BY_ONE)
         for pair in _parts(deaths, 2):
             stage.join(stage.start(*(replace(job, dies_in="send", dies_at=point) for point in pair)))
-            job = replace(job, ahead=job.ahead + _OVER_A_LEASE)
+            stage.end_leases(job)
         stage.carry_on(job)
 
 
@@ -63,7 +60,8 @@ def killed_with_requests_at_once(stage: Stage, short: int = 4, long: int = 80) -
     for points in _parts([stage.chance.randint(1, last) for _ in range(stage.size.times(short, long))], 2):
         job = stage.job()
         stage.join(stage.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
-        stage.carry_on(replace(job, ahead=job.ahead + _OVER_A_LEASE))
+        stage.end_leases(job)
+        stage.carry_on(job)
 
 
 def killed_while_freezing(stage: Stage, short: int = 3, long: int = 40) -> None:
@@ -86,7 +84,7 @@ def killed_at_any_moment(stage: Stage) -> None:
             stage.pause(0.15)
             worker.kill()
         stage.join(workers)
-        job = replace(job, ahead=job.ahead + _OVER_A_LEASE)
+        stage.end_leases(job)
     stage.carry_on(job)
 
 
@@ -139,6 +137,22 @@ def clocks_apart(stage: Stage) -> None:
     workers = stage.start(*jobs)
     stage.join(workers)
     stage.carry_on(jobs[1])
+
+
+def clocks_apart_and_doubts_resent(stage: Stage, broken: str | None = None) -> None:
+    """A worker whose clock is ahead by more than a lease begins while another sends, and doubts are sent again.
+
+    Nobody dies and no answer is lost, so that nothing is in doubt, and each request is made once. The service is slow,
+    so that requests are in flight when the second worker looks for dead ones.
+    """
+    stage.service.fault("slow", at=["create"], probability=1, seconds=2)
+    job = stage.job(broken=broken, on_doubt="resend")
+    first = stage.start(job)
+    stage.wait_until_begun(job)
+    ahead = timedelta(minutes=stage.chance.choice((6, 60, 26 * 60)))
+    stage.join([*first, *stage.start(replace(job, ahead=ahead))])
+    stage.carry_on(job)
+    stage.played.faults += stage.service.clear_faults()
 
 
 def database_stopped(stage: Stage, how: signal.Signals) -> None:

@@ -122,6 +122,7 @@ class Job:
     dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
     lines_to: str | None = None
     broken: str | None = None
+    on_doubt: str = "hold"
     answer_within: float = 60.0  # seconds; a service that is slower has the worker in doubt
 
     def folder(self) -> CampaignFolder:
@@ -137,6 +138,7 @@ class Job:
                     "web_push": {"browsers": ["chrome", "firefox", "opera", "safari"]},
                 },
                 "segment_size": self.segment_size,
+                "on_doubt": self.on_doubt,
                 "gates": {"failures": None},  # it goes on, whatever fails
             }
         )

@@ -63,7 +63,7 @@ class Clearance:
         if launch.state in ENDED:
             return False
         if not planned:
-            self._check_nothing_may_return()
+            self._check_nothing_may_return(now)
             return False
         self._check_released(launch, now)
         shut = self._shut(now)
@@ -148,12 +148,15 @@ class Clearance:
                 shut[zone] = until
         return shut
 
-    def _check_nothing_may_return(self) -> None:
+    def _check_nothing_may_return(self, now: datetime) -> None:
         """Raise NotYetError while the doubt that a dead worker leaves would be sent again: somebody must be there."""
-        if self.campaign.on_doubt == "resend" and (expiry := self._ledger.dispatches.next_expiry(self._key)):
+        if self.campaign.on_doubt != "resend":
+            return
+        left = self._ledger.dispatches.next_expiry(self._key)
+        if left is not None:
             raise NotYetError(
                 f"launch {self._key}: its last requests are in flight, and are sent again if their workers are dead",
-                expiry + timedelta(seconds=1),
+                now + left + timedelta(seconds=1),
             )
 
     def _check_released(self, launch: Launch, now: datetime) -> None:

@@ -349,16 +349,24 @@ def _rank(error: BaseException) -> tuple[int, float]:
 
 
 def check_all_made(ledger: Ledger, launch_key: str) -> None:
-    """Raise RetryableError while a dispatch of a launch waits or is in flight, its worker dead or alive.
+    """Raise NotYetError while a dispatch is in flight, RetryableError while one is planned.
 
-    In a launch that is rejected or stopped nothing waits.
+    NotYetError carries the time at which the next lease ends: by then, the worker has recorded an outcome or counts as
+    dead. In a launch that is rejected or stopped, planned dispatches do not count.
     """
-    ledger.dispatches.expire_leases(launch_key, datetime.now(UTC))
+    now = datetime.now(UTC)
+    ledger.dispatches.expire_leases(launch_key, now)
     states = ledger.dispatches.states(launch_key)
+    if in_flight := states.get("in_flight"):
+        left = ledger.dispatches.next_expiry(launch_key) or timedelta(0)
+        raise NotYetError(
+            f"launch {launch_key}: dispatches in flight: {in_flight}; whether their workers are alive shows when their "
+            "leases end",
+            now + left + timedelta(seconds=1),
+        )
     planned = 0 if ledger.launches.get(launch_key).state in ENDED else states.get("planned", 0)
-    waiting = planned + states.get("in_flight", 0)
-    if waiting:
-        raise RetryableError(f"launch {launch_key}: {waiting} dispatches are not made yet")
+    if planned:
+        raise RetryableError(f"launch {launch_key}: dispatches not made yet: {planned}")
 
 
 def check_refusals(ledger: Ledger, launch_key: str) -> None:

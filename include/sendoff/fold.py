@@ -56,7 +56,7 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
         while after < newest:
             places = _with_room(ledger, places)
             up_to = min(after + run, newest)
-            tally = _tally_run(ledger, places, receiver, after, up_to, moment)
+            tally = _tally_run(ledger, places, receiver, after, up_to)
             if ledger.returns.store_fold(_run_fold(ledger, tally, receiver, after, up_to)):
                 folded += tally.post_backs
                 after = up_to
@@ -64,7 +64,7 @@ def fold(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int
                 after = ledger.post_backs.folded(receiver)
     for asides in _gathered(ledger.returns.set_aside()):
         places = _with_room(ledger, places)
-        folded += _fold_set_aside(ledger, places, asides, moment)
+        folded += _fold_set_aside(ledger, places, asides)
     metrics.folded(folded)
     # Also where nothing was new: a dispatch may go into doubt after its evidence came.
     if resolved := ledger.returns.resolve_doubts(moment):
@@ -77,9 +77,9 @@ def _with_room(ledger: Ledger, places: Places) -> Places:
     return Places(ledger) if places.is_full() else places
 
 
-def _tally_run(ledger: Ledger, places: Places, receiver: int, after: int, up_to: int, now: datetime) -> Tally:
+def _tally_run(ledger: Ledger, places: Places, receiver: int, after: int, up_to: int) -> Tally:
     named_by = _named_by(ledger)
-    tally = Tally(ledger, places, named_by, now)
+    tally = Tally(ledger, places, named_by)
     with ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
         for batch in _blocks(batches):
             tally.add(batch)
@@ -121,10 +121,10 @@ def _gathered(asides: Iterable[SetAside]) -> Iterator[list[SetAside]]:
         yield together
 
 
-def _fold_set_aside(ledger: Ledger, places: Places, asides: Sequence[SetAside], now: datetime) -> int:
+def _fold_set_aside(ledger: Ledger, places: Places, asides: Sequence[SetAside]) -> int:
     """Fold what was set aside where it can be held against its dispatch by now; gives the number folded."""
     named_by = _named_by(ledger)
-    tally = Tally(ledger, places, named_by, now)
+    tally = Tally(ledger, places, named_by)
     with ledger.post_backs.read_set_aside(asides, named_by=named_by) as batches:
         for batch in _blocks(batches):
             tally.add(batch)

@@ -40,8 +40,8 @@ Counts = npt.NDArray[np.int64]
 class Tally:
     """What one run of post-backs adds to what came back of each dispatch; ``named_by`` are columns of the batches."""
 
-    def __init__(self, ledger: Ledger, places: Places, named_by: Collection[str], now: datetime) -> None:
-        self._ledger, self._places, self._named_by, self._now = ledger, places, named_by, now
+    def __init__(self, ledger: Ledger, places: Places, named_by: Collection[str]) -> None:
+        self._ledger, self._places, self._named_by = ledger, places, named_by
         self.origins: dict[str, Origin] = {}
         self._launches: list[str] = []
         self._is_known = np.zeros(0, np.bool_)  # whether the origin of a code was asked for
@@ -91,7 +91,7 @@ class Tally:
         new = np.unique(codes[~self._is_known[codes]])
         self._is_known[new] = self._is_aside[new] = True
         of = {self._places.keys[code]: code for code in new.tolist()}
-        origins = self._ledger.returns.origins(of, self._now)
+        origins = self._ledger.returns.origins(of)
         self.origins |= origins
         launches = {key: number for number, key in enumerate(self._launches)}
         for key, origin in origins.items():

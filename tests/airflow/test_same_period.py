@@ -10,13 +10,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from airflow.models.dagrun import DagRun
+from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.campaign import load_campaign
 from sendoff.control import doubts
 from sendoff.launch import prepare_launch
+from sendoff.ledger.tables import dispatches as dispatches_of_ledger
 from sendoff.period import Period
+from sendoff_airflow.operators import LaunchedOperator
 from sendoff_airflow.stores import warehouse
+
+from ..leases import end_leases
 
 DAILY = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'
 HOUR = timedelta(hours=1)
@@ -69,6 +75,7 @@ def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
         key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
         long_ago = datetime.now(UTC) - HOUR
         dead = ledger.dispatches.claim(key, worker="dead", now=long_ago, lease=timedelta(minutes=5))
+        end_leases(ledger)
     for run in (run_dag(dag, logical_date=start), run_dag(dag, logical_date=start + HOUR)):
         assert house.launch_key(run) == key
         assert house.states(key) == {"accepted": house.segments - 1, "in_doubt": 1}
@@ -77,3 +84,30 @@ def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
     truths = house.truths("left_behind")
     assert len(truths) == house.segments - 1
     assert {attempt for _, _, attempt in dispatches(house, "left_behind")} == {1}
+
+
+def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("killed", more=DAILY)
+    start = house.day.replace(hour=0)
+    with house.ledger() as ledger:
+        folder = load_campaign(house.folder / "killed")
+        day = Period(start - 24 * HOUR, start)
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        ledger.dispatches.claim(key, worker="dead", now=datetime.now(UTC), lease=timedelta(minutes=5))
+        task = LaunchedOperator(task_id="launched", launch_key=key)
+        with pytest.raises(TaskDeferred) as deferred:
+            task.execute({})
+        wait = deferred.value.trigger.moment - datetime.now(UTC)
+        assert timedelta(minutes=3) < wait <= timedelta(minutes=5, seconds=1)
+        # What is left of a lease that is nearly over is waited for by the run itself.
+        nearly = datetime.now(UTC) + timedelta(seconds=20)
+        with ledger._database.write() as link:
+            in_flight = sa.update(dispatches_of_ledger).where(dispatches_of_ledger.c.state == "in_flight")
+            link.execute(in_flight.values(lease_until=nearly))
+    run = run_dag(dag, logical_date=start)
+    assert run.state == "success"
+    assert house.tasks(run)["launched"] == ["success"]
+    made = {"accepted": house.segments - 1, "in_doubt": 1}
+    assert house.xcoms(run)["launched", "return_value", -1] == made

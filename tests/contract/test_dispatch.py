@@ -47,6 +47,7 @@ from sendoff.segments import Segment
 from sendoff.sender import Sender
 from sendoff.wire import FieldNames
 
+from ..leases import end_leases, expire
 from ..patience import PATIENCE
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -217,7 +218,8 @@ def test_a_lost_response_is_in_doubt_and_is_never_sent_again(ledger: Ledger) -> 
 def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sender) -> None:
     freeze(ledger, count=2)
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
-    assert work(ledger, KEY, sender, now=lambda: NOW + LEASE + timedelta(seconds=1)) == Tally()
+    end_leases(ledger)
+    assert work(ledger, KEY, sender, now=lambda: NOW) == Tally()
     assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
 
 
@@ -226,10 +228,12 @@ def test_what_the_last_worker_left_is_sent_again_where_the_campaign_says_so(
 ) -> None:
     freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": "resend"}))
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
+    wrong = NOW + timedelta(hours=1)  # the clock of the worker that is left
     with pytest.raises(NotYetError, match="last requests are in flight") as caught:
-        work(ledger, KEY, sender, now=lambda: NOW + timedelta(minutes=1))
-    assert caught.value.until == NOW + LEASE + timedelta(seconds=1)
-    assert work(ledger, KEY, sender, now=lambda: caught.value.until) == Tally(accepted=1)
+        work(ledger, KEY, sender, now=lambda: wrong)
+    assert LEASE - timedelta(minutes=2) < caught.value.until - wrong <= LEASE + timedelta(seconds=1)
+    end_leases(ledger)
+    assert work(ledger, KEY, sender, now=lambda: wrong) == Tally(accepted=1)
     assert targeted(service_process, ledger) == [1, 2]
 
 
@@ -273,8 +277,13 @@ def test_an_outcome_is_recorded_however_long_the_ledger_is_away(ledger: Ledger, 
 def test_what_a_dead_worker_holds_is_not_yet_made(ledger: Ledger) -> None:
     freeze(ledger, count=2)
     ledger.dispatches.claim(KEY, worker="dead", now=datetime.now(UTC), lease=LEASE)
-    with pytest.raises(RetryableError, match="1 dispatches are not made yet"):
+    now = datetime.now(UTC)
+    with pytest.raises(NotYetError, match="dispatches in flight: 1") as caught:
         check_all_made(ledger, KEY)
+    assert LEASE - timedelta(minutes=2) < caught.value.until - now < LEASE + timedelta(minutes=2)
+    end_leases(ledger)
+    check_all_made(ledger, KEY)
+    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
 
 
 def nobody_waits(seconds: float) -> None:
@@ -367,7 +376,7 @@ def test_a_worker_that_slept_after_its_claim_makes_no_request_of_it_and_claims_a
     def meanwhile() -> None:
         clock.sleep(2 * LEASE.total_seconds() if somebody_looks else LEASE.total_seconds() / 10)
         if somebody_looks:
-            assert ledger.dispatches.expire_leases(KEY, clock.now()) == 1
+            assert expire(ledger, KEY, clock.now()) == 1
 
     slow = Sleepy(ledger._database.name, meanwhile)
     assert work(slow, KEY, sender, now=clock.now, sleep=clock.sleep) == Tally(accepted=1)

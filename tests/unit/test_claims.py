@@ -21,6 +21,8 @@ from sendoff.outcome import Accepted, InDoubt
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
 
+from ..leases import expire
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -225,7 +227,7 @@ def test_nothing_is_taken_where_a_later_attempt_has_moved_the_dispatch(ledger: L
 def test_evidence_that_came_before_the_record_hinders_no_claim(ledger: Ledger) -> None:
     freeze(ledger, [(None, 1)] * 2)
     first = claimed(ledger)
-    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     assert ledger.dispatches.accept(first.dispatch_key, 17, "the service lists it", NOW)
     following = record_and_claim(ledger, first)
     assert following is not None

@@ -37,6 +37,8 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.segments import Segment
 
+from ..leases import end_leases
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -321,6 +323,7 @@ def test_a_dead_workers_dispatch_is_listed_too(ledger: Ledger) -> None:
     freeze(ledger, "released")
     assert claim(ledger)
     assert doubts(ledger, now=NOW) == []
+    end_leases(ledger)
     (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
     assert doubt.reason == "the worker stopped before it recorded an outcome"
 
@@ -351,6 +354,7 @@ def test_an_acceptance_that_comes_late_stands_over_a_person(
     freeze(ledger, "released")
     slow = claim(ledger)
     assert slow
+    end_leases(ledger)
     (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
     resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
     ledger.dispatches.record(slow, late, NOW)

@@ -20,6 +20,7 @@ from sendoff.postbacks import PostBack
 from sendoff.reconcile import reconcile
 from sendoff.segments import Segment
 
+from ..leases import expire
 from ..scene import EMAIL
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -94,7 +95,7 @@ def is_given_back(ledger: Ledger, _: Claim) -> None:
 
 
 def dies(ledger: Ledger, _: Claim) -> None:
-    assert ledger.dispatches.expire_leases(None, NOW + 2 * LEASE) == 1
+    assert expire(ledger, None, NOW + 2 * LEASE) == 1
 
 
 ENDS = {

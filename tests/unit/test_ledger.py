@@ -33,6 +33,9 @@ from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.segments import Segment
 
+from ..leases import expire
+from ..patience import until
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -195,16 +198,38 @@ def test_a_dispatch_in_doubt_is_not_claimed_again(ledger: Ledger) -> None:
 def test_a_dead_workers_dispatch_goes_into_doubt(ledger: Ledger) -> None:
     freeze(ledger, 1, 2)
     ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert ledger.dispatches.expire_leases(KEY, NOW + LEASE) == 0
-    assert ledger.dispatches.expire_leases(KEY, NOW + LEASE + timedelta(seconds=1)) == 1
+    assert ledger.dispatches.expire_leases(KEY, NOW) == 0
+    assert expire(ledger, KEY, NOW) == 1
     assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(hours=1)], ids=["behind", "ahead"])
+@pytest.mark.promise("twice/doubt")
+def test_the_ledgers_clock_judges_leases_whatever_the_clocks_of_workers_show(
+    ledger: Ledger, ahead: timedelta
+) -> None:
+    freeze(ledger, 1, 2)
+    moment = datetime.now(UTC)
+    ledger.dispatches.claim(KEY, worker="w", now=moment + ahead, lease=LEASE)
+    assert ledger.dispatches.expire_leases(KEY, moment + 12 * LEASE) == 0
+    assert ledger.dispatches.expire_leases(KEY, moment - 12 * LEASE) == 0
+    left = ledger.dispatches.next_expiry(KEY)
+    assert left is not None
+    assert LEASE - timedelta(minutes=2) < left <= LEASE
+
+
+def test_a_lease_is_over_when_the_ledgers_clock_says_so(ledger: Ledger) -> None:
+    freeze(ledger, 1, 2)
+    ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(milliseconds=1))
+    until(lambda: ledger.dispatches.expire_leases(KEY, NOW) == 1)
+    assert ledger.dispatches.next_expiry(KEY) is None
 
 
 def test_an_outcome_that_comes_after_the_lease_still_counts(ledger: Ledger) -> None:
     freeze(ledger, 1, 2)
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
-    ledger.dispatches.expire_leases(KEY, NOW + timedelta(hours=1))
+    expire(ledger, KEY, NOW + timedelta(hours=1))
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + timedelta(hours=1))
     assert ledger.dispatches.of_launch(KEY)[0].state == "accepted"
     assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
@@ -227,7 +252,7 @@ def test_a_request_of_which_two_things_were_recorded_counts_once(
     assert refused is not None
     assert slow is not None
     ledger.dispatches.record(refused, Refused(400, "no such app"), NOW)
-    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     assert ledger.dispatches.recent(KEY, 10, None) == Recent(2, 1, 1)
     ledger.dispatches.record(slow, late, NOW + 2 * LEASE)
     assert ledger.dispatches.recent(KEY, 10, None) == recent
@@ -237,7 +262,7 @@ def test_an_attempt_that_went_into_doubt_twice_is_one_doubt(ledger: Ledger) -> N
     freeze(ledger, 1, 2)
     slow = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert slow is not None
-    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     ledger.dispatches.record(slow, InDoubt("no answer"), NOW + 2 * LEASE)
     assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
     assert ledger.dispatches.states(KEY) == {"planned": 1}
@@ -248,7 +273,7 @@ def test_an_attempt_that_was_not_made_after_all_is_no_doubt(ledger: Ledger) -> N
     for outcome in (NotProcessed("the claim is too old"), InDoubt("no answer")):
         slow = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
         assert slow is not None
-        assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+        assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
         ledger.dispatches.record(slow, outcome, NOW + 2 * LEASE)
     assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
 
@@ -268,7 +293,7 @@ def sent_again(ledger: Ledger) -> tuple[Claim, Claim]:
     freeze(ledger, 1, 2)
     first = ledger.dispatches.claim(KEY, worker="silent", now=NOW, lease=LEASE)
     assert first is not None
-    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     assert ledger.dispatches.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
     second = ledger.dispatches.claim(KEY, worker="other", now=NOW, lease=LEASE)
     assert second is not None
@@ -301,7 +326,7 @@ def test_a_later_attempt_whose_worker_dies_is_no_doubt_where_an_earlier_one_was_
     first, _ = sent_again(ledger)
     ledger.dispatches.record(first, Accepted(200, 17), NOW)
     assert ledger.dispatches.states(KEY) == {"in_flight": 1}
-    assert ledger.dispatches.expire_leases(None, NOW + 2 * LEASE) == 1
+    assert expire(ledger, None, NOW + 2 * LEASE) == 1
     assert ledger.dispatches.states(KEY) == {"accepted": 1}
 
 
@@ -446,13 +471,13 @@ def test_what_the_rate_does_not_allow_stays_planned(ledger: Ledger) -> None:
 
 def test_a_wish_for_patience_moves_all_workers_of_a_connection(ledger: Ledger) -> None:
     freeze(ledger)
-    until = NOW + timedelta(seconds=90)
-    ledger.rates.delay("another", until + timedelta(hours=1))
-    ledger.rates.delay("service", until)
+    later = NOW + timedelta(seconds=90)
+    ledger.rates.delay("another", later + timedelta(hours=1))
+    ledger.rates.delay("service", later)
     ledger.rates.delay("service", NOW)  # an older wish changes nothing
     for rate in (None, 100.0):
         assert ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate) is None
-    claim = ledger.dispatches.claim(KEY, worker="a", now=until, lease=LEASE)
+    claim = ledger.dispatches.claim(KEY, worker="a", now=later, lease=LEASE)
     assert claim is not None
     assert claim.not_before is None
 

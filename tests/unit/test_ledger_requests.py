@@ -16,6 +16,8 @@ from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.segments import Segment
 
+from ..leases import expire
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 LEASE = timedelta(minutes=5)
 
@@ -102,7 +104,7 @@ def test_an_attempt_that_was_said_to_be_refused_later_is_no_doubt(ledger: Ledger
     key = freeze(ledger, "spring", 1, people=1)
     claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
-    ledger.dispatches.expire_leases(key, NOW + 2 * LEASE)
+    expire(ledger, key, NOW + 2 * LEASE)
     assert [each.doubts for each in ledger.launches.requests(key)] == [1]
     ledger.dispatches.record(claim, Refused(400, "no"), NOW)
     assert [each.doubts for each in ledger.launches.requests(key)] == [0]

@@ -34,12 +34,15 @@ from sendoff.fold import fold
 from sendoff.identifiers import integers
 from sendoff.ledger import Claim, Ledger, doubts
 from sendoff.ledger.claims import Wanted
+from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.tables import attempts, dispatches, outcomes
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import PostBack
 from sendoff.segments import Segment
+
+from ..leases import end_leases
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -245,10 +248,13 @@ class Protocol(RuleBasedStateMachine):
         """Time passes."""
         self.now += timedelta(minutes=minutes)
 
-    @rule(ahead=st.integers(-30, 30))
-    def expire(self, ahead: int) -> None:
+    @rule(ahead=st.integers(-30, 30), are_over=st.booleans())
+    def expire(self, ahead: int, are_over: bool) -> None:
         """Somebody looks for dead workers, by a clock that may be wrong."""
-        self.ledger.dispatches.expire_leases(self.key, self.now + timedelta(minutes=ahead))
+        if are_over:
+            end_leases(self.ledger)
+        expired = self.ledger.dispatches.expire_leases(self.key, self.now + timedelta(minutes=ahead))
+        assert are_over or expired == 0
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), kind=st.sampled_from(["delivery", "open"]))
@@ -507,7 +513,7 @@ def forget_claims(self: Dispatches, launch_key: str, now: datetime) -> int:
     with self._database.write() as connection:
         return connection.execute(
             sa.update(dispatches)
-            .where(dispatches.c.launch_key == launch_key, dispatches.c.lease_until < now)
+            .where(dispatches.c.launch_key == launch_key, dispatches.c.lease_until < LedgerTime())
             .values(state="planned", lease_until=None)
         ).rowcount
 

@@ -31,6 +31,8 @@ from sendoff.reconcile import is_settled, reconcile
 from sendoff.report import as_text
 from sendoff.segments import Segment
 
+from ..leases import end_leases, expire
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 KEY = launch_key("service", "spring", PERIOD)
@@ -293,7 +295,7 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     (key,) = launch(ledger, outcomes=[])
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
-    assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     if is_sent_again:
         assert ledger.dispatches.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
     assert reconcile(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
@@ -307,7 +309,7 @@ def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
     store(ledger, [event(key, "open", 1)])
-    ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE)
+    expire(ledger, KEY, NOW + 2 * LEASE)
     fold(ledger)
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + 2 * LEASE)
     assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
@@ -408,7 +410,7 @@ def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledge
     held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert held is not None
     later = NOW + 2 * LEASE
-    ledger.dispatches.expire_leases(KEY, later)
+    expire(ledger, KEY, later)
     assert ledger.dispatches.resolve(key, "resend", "ann", "again", later)
     for _ in range(2):
         reconcile(ledger, KEY, now=later)
@@ -436,7 +438,8 @@ def test_a_dead_workers_dispatch_does_not_keep_a_launch_open(ledger: Ledger) -> 
     launch(ledger, outcomes=[])
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
     assert not is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
-    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW + 2 * LEASE)
+    end_leases(ledger)
+    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
     assert reconcile(ledger, KEY).verdicts["in_doubt"] == 10
 
 
@@ -862,7 +865,7 @@ class Meanwhile:
         assert taken is not None
         self._claim = taken
         if how != "in flight":
-            assert ledger.dispatches.expire_leases(KEY, NOW + 2 * LEASE) == 1
+            assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
 
     def __call__(self) -> None:
         if self._how == "a person decides":
@@ -985,7 +988,7 @@ def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device:
         return ledger.dispatches.resolve(keys[device], which, "ann", "why not", now)
     taken = ledger.dispatches.claim(KEY, worker="w", now=now, lease=LEASE)
     if what == "crashed":
-        return ledger.dispatches.expire_leases(KEY, now + 2 * LEASE) > 0
+        return expire(ledger, KEY, now + 2 * LEASE) > 0
     if taken is not None:
         ledger.dispatches.record(taken, which, now)
     return taken is not None

@@ -6,8 +6,8 @@ launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :
 :mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.brakes`, :mod:`~sendoff.ledger.rates`,
 :mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.retention`,
 :mod:`~sendoff.ledger.returns`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.fates`,
-:mod:`~sendoff.ledger.silences`, :mod:`~sendoff.ledger.counts`; :mod:`~sendoff.ledger.database` is below them all.
-Each public method is one transaction.
+:mod:`~sendoff.ledger.silences`, :mod:`~sendoff.ledger.counts`; :mod:`~sendoff.ledger.clock` and
+:mod:`~sendoff.ledger.database` are below them all. Each public method is one transaction.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sendoff.campaign import Edition
 from sendoff.identifiers import from_bytes
 from sendoff.ledger.brakes import ALL, scope_of
+from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.doubts import IS_EVIDENT, accept_what_is_evident
 from sendoff.ledger.news import add_news_if_reported
 from sendoff.ledger.tables import attempts, audiences, brakes, dispatches, launches, rates, segments
@@ -47,7 +48,7 @@ class Wanted:
     launch_key: str
     worker: str
     now: datetime
-    lease_until: datetime
+    lease: timedelta
     closed_zones: Collection[str | None]  # None stands for people without one
     ready_by: datetime
     alone: bool = False
@@ -61,7 +62,7 @@ class Wanted:
         values = {
             "launch": self.launch_key,
             "name": self.worker,
-            "until": self.lease_until,
+            "lease": self.lease.total_seconds(),
             "closed": [zone or "" for zone in self.closed_zones],
             "ready_by": self.ready_by,
         }
@@ -198,7 +199,7 @@ def _take_of(zone: Any) -> Any:
         .values(
             state="in_flight",
             worker=sa.bindparam("name"),
-            lease_until=sa.bindparam("until"),
+            lease_until=LedgerTime(sa.bindparam("lease", type_=sa.Float)),
             attempt=dispatches.c.attempt + 1,
         )
         .returning(

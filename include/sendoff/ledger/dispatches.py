@@ -57,7 +57,7 @@ class Dispatches(Doubts, Standing):
         """
         ready_by = now if rate is None else now + AHEAD
         with self._database.write() as connection:
-            claim = Wanted(launch_key, worker, now, now + lease, closed_zones, ready_by).take(connection)
+            claim = Wanted(launch_key, worker, now, lease, closed_zones, ready_by).take(connection)
             if claim is None or rate is None:
                 return claim
             return replace(claim, not_before=self._slot(connection, launch_key, rate, now))
@@ -114,7 +114,7 @@ class Dispatches(Doubts, Standing):
         with self._database.write() as connection:
             # Moving it also waits for an earlier try of the same worker that the database is still committing.
             is_its_attempt, may_be_news = _record(connection, claim, outcome, now)
-            wanted = Wanted(claim.launch_key, worker, now, now + lease, closed_zones, now, alone=True)
+            wanted = Wanted(claim.launch_key, worker, now, lease, closed_zones, now, alone=True)
             following = wanted.take(connection) if is_its_attempt else None
             if may_be_news:
                 add_news_of_dispatch(connection, claim.dispatch_key)

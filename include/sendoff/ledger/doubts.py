@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
+from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.database import Database
 from sendoff.ledger.news import add_news_if_reported, add_news_of_dispatch
 from sendoff.ledger.tables import (
@@ -194,7 +195,8 @@ class Doubts:
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put every dispatch of a launch, or of all, whose worker was silent beyond its lease into doubt.
 
-        Gives their number. One that an earlier attempt is known to have been accepted of is accepted instead.
+        Return their number. A dispatch of which an earlier attempt is known to be accepted is accepted instead. The
+        ledger's clock judges the leases; ``now`` is when they are noticed, by the caller's clock.
         """
         is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
         with self._database.write() as connection:
@@ -203,7 +205,7 @@ class Doubts:
                 .where(
                     is_of_launch,
                     IN_FLIGHT if launch_key is None else dispatches.c.state == "in_flight",
-                    dispatches.c.lease_until < now,
+                    dispatches.c.lease_until < LedgerTime(),
                 )
                 .values(state="in_doubt", lease_until=None)
                 .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
@@ -216,14 +218,14 @@ class Doubts:
                 add_news_if_reported(connection, (row.launch_key for row in expired))
         return len(expired)
 
-    def next_expiry(self, launch_key: str) -> datetime | None:
-        """Give until when the first of the workers that are sending a launch may be silent; None: none is."""
-        query = sa.select(sa.func.min(dispatches.c.lease_until)).where(
+    def next_expiry(self, launch_key: str) -> timedelta | None:
+        """Return how long the ledger waits for the first worker that is sending a launch; None if no worker is."""
+        query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
             dispatches.c.launch_key == launch_key, dispatches.c.state == "in_flight"
         )
         with self._database.read() as connection:
-            expiry: datetime | None = connection.scalar(query)
-        return expiry
+            expiry, now = connection.execute(query).one()
+        return None if expiry is None else max(timedelta(0), expiry - now)
 
 
 def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:

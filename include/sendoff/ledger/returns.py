@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.identifiers import Identifiers, Kind, from_bytes
+from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import accept_what_is_evident
 from sendoff.ledger.news import add_news
@@ -122,14 +123,14 @@ class Returns:
         with self._database.read() as connection:
             return list(connection.scalars(sa.select(audiences.c.identified_by).distinct()))
 
-    def origins(self, dispatch_keys: Iterable[str], now: datetime) -> dict[str, Origin]:
-        """Give for each dispatch key that the ledger knows what its post-backs are held against."""
+    def origins(self, dispatch_keys: Iterable[str]) -> dict[str, Origin]:
+        """Return for each dispatch key that the ledger knows what its post-backs are held against."""
         with self._database.read() as connection:
             return {
                 row.dispatch_key: Origin(
                     launch_key=row.launch_key,
                     campaign_id=None if row.is_ambiguous else row.campaign_id,
-                    awaits_reply=not row.is_ambiguous and row.state == "in_flight" and row.lease_until >= now,
+                    awaits_reply=not row.is_ambiguous and row.is_leased,
                     identified_by=row.identified_by,
                     kind=row.kind,
                     settled_at=row.settled_at,
@@ -283,13 +284,14 @@ _EARLIER_DOUBT = sa.exists().where(
     outcomes.c.attempt < dispatches.c.attempt,
 )
 
+_IS_LEASED = sa.and_(dispatches.c.state == "in_flight", dispatches.c.lease_until >= LedgerTime())
+
 _ORIGIN = (
     sa.select(
         dispatches.c.dispatch_key,
         dispatches.c.launch_key,
         dispatches.c.campaign_id,
-        dispatches.c.state,
-        dispatches.c.lease_until,
+        _IS_LEASED.label("is_leased"),
         _EARLIER_DOUBT.label("is_ambiguous"),
         audiences.c.identified_by,
         audiences.c.kind,

@@ -29,9 +29,10 @@ class DispatchOperator(TellingOperator):
     triggerer, which takes no worker and no retry. A task that is told to end finishes and records the requests that are
     under way, and is to be tried again.
 
-    Returns how many dispatches this one saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited. It fails
-    for good where the service refused a dispatch, after the others were made. A launch that became too late is stopped:
-    the task is done without sending what was still planned, and the report counts these people as not sent.
+    Returns how many dispatches this task saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited in the
+    triggerer: a task that waited counts only what it sent after that, and ``launched`` counts the whole launch. It
+    fails for good where the service refused a dispatch, after the others were made. A launch that became too late is
+    stopped: the task is done without sending what was still planned, and the report counts these people as not sent.
 
     :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
     :param worker: tells mapped tasks apart in the ledger
@@ -148,8 +149,9 @@ def _worker(context: Context, number: int) -> str:
 class LaunchedOperator(TellingOperator):
     """Tell that every dispatch of a launch was made, in one asset event however many workers made them.
 
-    Returns the number of dispatches by state. While one waits or is in flight, as after a worker was killed, it is to
-    be tried again.
+    Returns the number of dispatches by state. While one is in flight, as after a worker was killed, the task waits in
+    the triggerer until its lease ends, at most five minutes. While one is planned, the task fails and is to be tried
+    again.
 
     :param launch_key: the launch (templated)
     """
@@ -164,11 +166,25 @@ class LaunchedOperator(TellingOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:
         """Count the dispatches."""
+        return self._count(context)
+
+    @explained
+    def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
+        """Count the dispatches after waiting in the triggerer."""
+        return self._count(context)
+
+    def _count(self, context: Context) -> dict[str, int]:
+        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
         from sendoff.dispatch import check_all_made
         from sendoff_airflow.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
-            check_all_made(book, self.launch_key)
+            try:
+                check_all_made(book, self.launch_key)
+            except NotYetError as early:
+                self.log.info("%s; waiting until %s", early, early.until)
+                raise TaskDeferred(trigger=DateTimeTrigger(moment=early.until), method_name="go_on") from None
             states = book.dispatches.states(self.launch_key)
             launch = book.launches.get(self.launch_key)
         self.tell(context, {**names_of(launch), "audience": launch.audience, "dispatches": states})
