@@ -6,6 +6,9 @@ being asked at that moment is not taken back, and nothing is asked after it.
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,10 +16,11 @@ from typing import Literal
 from sendoff.campaign import Campaign
 from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.fold import fold
-from sendoff.ledger import Doubt, Ledger
+from sendoff.ledger import Doubt, Ledger, SentAgain
 from sendoff.ledger.brakes import scope_of
 from sendoff.ledger.decisions import Decision
 from sendoff.ledger.launches import Launch
+from sendoff.sentences import counted
 
 _MAY_YET_BE_SENT = ("planned", "in_flight", "in_doubt")
 
@@ -143,6 +147,28 @@ def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | Non
     return ledger.dispatches.doubts(launch_key)
 
 
+def planned_again(ledger: Ledger, launch_key: str | None = None) -> list[SentAgain]:
+    """Return the requests of a launch, or of all, that somebody had planned again and that are not sent yet."""
+    return ledger.dispatches.planned_again(launch_key)
+
+
+def how_to_continue(planned: Sequence[SentAgain]) -> list[str]:
+    """Return a sentence for each launch with requests planned again: how many, and the command that sends them."""
+    launches = Counter((each.launch_key, each.campaign, each.state) for each in planned)
+    return [
+        f"{counted(count, 'request')} of launch {key[:12]} {'is' if count == 1 else 'are'} planned again and not sent "
+        f"yet; unless a task is sending the launch now, continue it with: {_continuing(key, campaign, state)}"
+        for (key, campaign, state), count in launches.items()
+    ]
+
+
+def _continuing(launch_key: str, campaign: str, state: str) -> str:
+    conf = shlex.quote(json.dumps({"launch": launch_key}))
+    command = f"airflow dags trigger {shlex.quote(campaign)} --conf {conf}"
+    first = {"held": "release", "paused": "resume"}.get(state)
+    return f"sendoff {first} {launch_key[:12]} --why TEXT; {command}" if first else command
+
+
 def resolve(
     ledger: Ledger,
     dispatch_key: str,
@@ -156,9 +182,9 @@ def resolve(
     """Send a dispatch in doubt again, or write it off; what post-backs prove by now stands before that.
 
     Sent again, people may get the message twice; written off, they may not have got it, and nobody looks any more. A
-    launch that nobody works on must be worked on again for a resend to happen. ``doubts``: only if so many of its
-    attempts went into doubt, as whoever decides has seen. Raises GateError where the dispatch is not in doubt, or must
-    be sent and its launch is over, NotFoundError where the ledger does not hold it.
+    launch that no task is sending must be continued for a resend to happen: see :func:`how_to_continue`. ``doubts``:
+    only if so many of its attempts went into doubt, as whoever decides has seen. Raises GateError where the dispatch is
+    not in doubt, or must be sent and its launch is over, NotFoundError where the ledger does not hold it.
     """
     moment = now or datetime.now(UTC)
     fold(ledger, now=moment)

@@ -47,8 +47,8 @@ class ResolveDoubtsOperator(HITLOperator):
 
     Read is the service's list of campaigns, where the launch's connection says that there is one (``can_list``). Nobody
     is asked where no doubt is left. One answer is for all that the question is about, and the ledger keeps it with its
-    author for each request; silence leaves them in doubt. What is planned again is sent when the launch is worked on:
-    clear ``dispatch`` of its run.
+    author for each request; silence leaves them in doubt. What is planned again is sent when the launch is continued:
+    the task's log has the command.
 
     Returns ``launch_key``, ``resolved`` (the number of requests that the answer moved), ``in_doubt`` (those left) and
     ``who`` answered.
@@ -108,7 +108,7 @@ class ResolveDoubtsOperator(HITLOperator):
     @explained
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as was answered with each request that the question was about, as far as it is still in doubt."""
-        from sendoff.control import doubts
+        from sendoff.control import doubts, how_to_continue, planned_again
         from sendoff_airflow.stores import ledger
 
         if "error" in event:
@@ -125,11 +125,13 @@ class ResolveDoubtsOperator(HITLOperator):
                 why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
                 resolved = self._resolve(book, known, answer, who, why)
             left = len(doubts(book, self.launch_key))
+            steps = how_to_continue(planned_again(book, self.launch_key))
         self.log.info(
             "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "nobody: no answer came"
         )
         if resolved and answer == self.SEND_AGAIN:
-            self.log.warning("%d requests are planned again: clear the task that sends the launch", resolved)
+            for step in steps:
+                self.log.warning("%s", step)
         return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
 
     def _read(self, book: Ledger, launch: Launch) -> None:
@@ -199,6 +201,6 @@ come from them.
 - **Leave in doubt**: nothing changes. A post-back may still show that they were processed.
 """
 _SEND = """\
-- **Send again**: they are planned again, and sent when the task that sends the launch is cleared. Those whom the
-  service did send to get the message twice.\
+- **Send again**: they are planned again, and sent when the launch is continued: the log of this task then has the
+  command. Those whom the service did send to get the message twice.\
 """

@@ -47,13 +47,18 @@ class PostBacksQuietTrigger(BaseTrigger):
         event = {"launch_key": self.launch_key}
         try:
             with closing(await asyncio.to_thread(self._open_ledger)) as book:
-                while not await asyncio.to_thread(self._is_settled, book):  # noqa: ASYNC110  # nobody tells us
+                told: list[str] = []
+                while not await asyncio.to_thread(self._is_settled, book):
+                    if (steps := await asyncio.to_thread(self._next_steps, book)) != told:
+                        told = steps
+                        for step in steps:
+                            self.log.warning("%s", step)
                     await asyncio.sleep(self.poll_interval)
         except SendoffError as error:
             event["problem"] = str(error)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
-    # These two run in a thread, imports included: all triggers share the one event loop.
+    # These three run in a thread, imports included: all triggers share the one event loop.
 
     def _open_ledger(self) -> Ledger:
         from sendoff_airflow.stores import ledger
@@ -68,3 +73,11 @@ class PostBacksQuietTrigger(BaseTrigger):
         except RetryableError as error:
             self.log.warning("launch %s: %s; asking again", self.launch_key, error)
             return False
+
+    def _next_steps(self, book: Ledger) -> list[str]:
+        from sendoff.control import how_to_continue, planned_again
+
+        try:
+            return how_to_continue(planned_again(book, self.launch_key))
+        except RetryableError:  # told of already
+            return []

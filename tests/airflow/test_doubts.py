@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 import requests
+from airflow.cli.cli_parser import get_parser as airflow_commands
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
+from typer.testing import CliRunner
 
 from airflow import settings
 from sendoff.campaign import load_campaign
+from sendoff.cli import app
 from sendoff.client import InDoubt
 from sendoff.control import resolve, stop
 from sendoff.launch import prepare_launch
@@ -222,3 +226,47 @@ def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRu
     operator = ResolveDoubtsOperator(task_id="ask", launch_key=house.launch_key(run))
     context: Any = {"ti": SimpleNamespace()}
     assert operator.execute(context)["in_doubt"] == 0
+
+
+def test_the_command_that_doubts_and_report_print_continues_the_launch(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    daily = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'  # whose runs have a period, and continue any launch
+    campaign = house.campaign("continued", query=house.few, more=daily)
+    with fault(house, kind="500", count=1):
+        run = run_dag(campaign, logical_date=house.day.replace(hour=0), run_conf={"send_late": True})
+    key = house.launch_key(run)
+    with house.ledger() as ledger:
+        [doubt] = ledger.dispatches.doubts(key)
+    sendoff = ["--ledger", house.ledger_url]
+    commands = []
+    for arguments in (
+        ["resolve", doubt.dispatch_key, "resend", "--why", "asked"],
+        ["doubts", key],
+        ["report", key],
+    ):
+        told = CliRunner().invoke(app, [*arguments, *sendoff])
+        assert told.exit_code == 0, told.output
+        assert "1 request of launch" in told.output
+        commands.append(told.output.rstrip().rpartition("continue it with: ")[2])
+    [command] = set(commands)
+    asked = airflow_commands().parse_args(shlex.split(command)[1:])
+    assert (asked.subcommand, asked.dag_id, asked.logical_date) == ("trigger", "continued", None)
+
+    run = run_dag(campaign, logical_date=asked.logical_date, run_conf=json.loads(asked.conf))
+    assert run.state == "success"
+    assert house.launch_key(run) == key
+    assert house.states(key) == {"accepted": 1}
+    assert len(house.truths("continued")) == 1
+    assert "airflow dags trigger" not in CliRunner().invoke(app, ["doubts", key, *sendoff]).output
+
+
+def test_a_launch_is_continued_by_the_dag_of_its_own_campaign_alone(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = in_doubt(house, "whose")
+    other = house.campaign("another", query=house.few)
+    run = run_dag(other, logical_date=house.day, run_conf={"launch": key})
+    assert run.state == "failed"
+    assert f"launch {key} is of the campaign whose, and this DAG sends another" in capfd.readouterr().out
+    assert house.truths("another") == []

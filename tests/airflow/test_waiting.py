@@ -26,14 +26,14 @@ from airflow.sdk.exceptions import (
 from airflow.triggers.base import TriggerEvent
 
 from sendoff.audience import build_audience
-from sendoff.client import Accepted
+from sendoff.client import Accepted, InDoubt
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.segments import Segment
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
-from ..patience import PATIENCE
+from ..patience import PATIENCE, until
 
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -109,6 +109,32 @@ def test_the_trigger_fires_when_the_launch_falls_silent(ledger: Ledger) -> None:
     event = asyncio.run(wait())
     assert event.payload == {"launch_key": KEY}
     sensor().execute_complete({}, event.payload)
+
+
+def test_the_trigger_tells_how_to_continue_a_launch_with_a_request_planned_again(
+    ledger: Ledger, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log: list[str] = []
+
+    def has_told() -> bool:
+        log.append(capfd.readouterr().out)
+        return "planned again" in "".join(log)
+
+    claim = ledger.dispatches.claim(KEY, worker="w", now=START, lease=timedelta(minutes=1))
+    assert claim is not None
+    ledger.dispatches.record(claim, InDoubt("no answer"), START)
+    assert ledger.dispatches.resolve(claim.dispatch_key, "resend", "ann", "asked", START)
+
+    async def wait() -> TriggerEvent:
+        firing = asyncio.create_task(_first_event(trigger()))
+        await asyncio.to_thread(until, has_told)
+        await asyncio.to_thread(send, ledger)
+        return await asyncio.wait_for(firing, PATIENCE)
+
+    assert asyncio.run(wait()).payload == {"launch_key": KEY}
+    has_told()
+    [told] = [line for line in "".join(log).splitlines() if "planned again" in line]
+    assert f"""airflow dags trigger waiting --conf '{{"launch": "{KEY}"}}'""" in told
 
 
 def test_the_trigger_leaves_the_event_loop_to_other_triggers(ledger: Ledger) -> None:

@@ -434,3 +434,48 @@ def test_the_command_line_lists_and_settles_doubts(book: tuple[Ledger, str]) -> 
     assert (listed["dispatch_key"], listed["reason"], listed["post_backs"]) == (key, "no answer", 0)
     assert f"dispatch {key} is planned again" in said(url, "resolve", key[:8], "resend", "--why", "asked")
     assert ledger.decisions.of_launch(KEY)[-1].who == getpass.getuser()
+
+
+@pytest.mark.parametrize(
+    ("state", "first"),
+    [
+        ("released", ""),
+        ("paused", f"sendoff resume {KEY[:12]} --why TEXT; "),
+        ("held", f"sendoff release {KEY[:12]} --why TEXT; "),
+    ],
+)
+def test_what_is_planned_again_is_shown_with_the_command_that_sends_it(
+    book: tuple[Ledger, str], state: str, first: str
+) -> None:
+    ledger, url = book
+    key = in_doubt(ledger)
+    if state != "released":
+        ledger.decisions.decide(KEY, state, "ann", "wait", now=NOW)
+    command = f"""{first}airflow dags trigger spring --conf '{{"launch": "{KEY}"}}'"""
+    told = (
+        f"1 request of launch {KEY[:12]} is planned again and not sent yet; unless a task is sending the launch now, "
+        f"continue it with: {command}\n"
+    )
+    assert said(url, "resolve", key, "resend", "--why", "asked") == f"dispatch {key} is planned again\n{told}"
+    listed = f"{key[:12]}  spring, launch {KEY[:12]}, segment 1: planned again, not sent yet\n"
+    for launch in ([], [KEY[:12]]):
+        assert said(url, "doubts", *launch) == f"nothing is in doubt\n{listed}{told}"
+    assert said(url, "report", KEY).endswith(told)
+
+
+@pytest.mark.parametrize("what", ["sent", "sent and in doubt", "refused", "stopped", "never in doubt"])
+def test_nothing_is_to_be_continued_where_no_request_waits(book: tuple[Ledger, str], what: str) -> None:
+    ledger, url = book
+    if what == "never in doubt":
+        freeze(ledger, "released")
+    else:
+        resolve(ledger, in_doubt(ledger), "resend", "ann", "asked", now=NOW)
+    if what == "stopped":
+        stop(ledger, KEY, "ann", "enough")
+    elif what != "never in doubt":
+        taken = claim(ledger)
+        assert taken is not None
+        outcome = {"sent": Accepted(200, 17), "refused": Refused(400, "no")}.get(what, InDoubt("no answer"))
+        ledger.dispatches.record(taken, outcome, NOW)
+    for command in (["doubts"], ["doubts", KEY], ["report", KEY]):
+        assert "airflow dags trigger" not in said(url, *command)

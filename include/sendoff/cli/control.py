@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -25,7 +25,7 @@ from sendoff.cli.shared import (
     who,
 )
 from sendoff.errors import NotFoundError, SettingsError
-from sendoff.ledger import Ledger
+from sendoff.ledger import Doubt, Ledger, SentAgain
 from sendoff.report import counted
 
 
@@ -167,26 +167,41 @@ def _never_made(planned: int) -> str:
 
 @app.command()
 def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
-    """List the requests in doubt, of one launch or of all, after what post-backs prove is settled."""
+    """List the requests in doubt, of one launch or of all, after what post-backs prove is settled.
+
+    Then those that were in doubt, are planned again and are not sent yet, with the command that sends them.
+    """
     from sendoff import control
 
     with opened(ledger_url) as ledger:
-        found = control.doubts(ledger, only_launch(ledger, launch) if launch else None)
+        key = only_launch(ledger, launch) if launch else None
+        found = control.doubts(ledger, key)
+        planned = control.planned_again(ledger, key)
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
-        return
+    else:
+        _tell_doubts(found)
+    for each in planned:
+        line = f"{_request(each)}: planned again, not sent yet"
+        typer.echo(line, err=as_json)
+    for line in control.how_to_continue(planned):
+        typer.echo(line, err=as_json)
+
+
+def _request(each: Doubt | SentAgain) -> str:
+    people = f" ({counted(each.people, 'person', 'people')})" if each.people else ""
+    segment = f"segment {each.segment:,}{people}"
+    return f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}"
+
+
+def _tell_doubts(found: Sequence[Doubt]) -> None:
     if not found:
         typer.echo("nothing is in doubt")
         return
     for each in found:
-        people = f" ({counted(each.people, 'person', 'people')})" if each.people else ""
         prove = "proves" if each.post_backs == 1 else "prove"
         proofs = f"{counted(each.post_backs, 'post-back')} that {prove} nothing"
-        segment = f"segment {each.segment:,}{people}"
-        typer.echo(
-            f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}, "
-            f"since {each.since:%Y-%m-%d %H:%M} UTC, {proofs}: {each.reason}"
-        )
+        typer.echo(f"{_request(each)}, since {each.since:%Y-%m-%d %H:%M} UTC, {proofs}: {each.reason}")
     typer.echo("settle each with: sendoff resolve DISPATCH resend|write-off --why TEXT")
 
 
@@ -208,8 +223,14 @@ def resolve(
     with opened(ledger_url) as ledger:
         key = _only_doubt(ledger, dispatch)
         control.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
+        launch = next(
+            (each.launch_key for each in control.planned_again(ledger) if each.dispatch_key == key), None
+        )
+        planned = control.planned_again(ledger, launch) if launch else []
     if how is Resolution.RESEND:
-        typer.echo(f"dispatch {key} is planned again; clear the launch's dispatch tasks if none is running")
+        typer.echo(f"dispatch {key} is planned again")
+        for line in control.how_to_continue(planned):
+            typer.echo(line)
     else:
         typer.echo(f"dispatch {key} is written off: its people stay in doubt")
 

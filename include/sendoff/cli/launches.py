@@ -67,15 +67,19 @@ def report(
         _list_launches(ledger_url, as_json=as_json)
         return
     from sendoff import report as reports
+    from sendoff.control import how_to_continue, planned_again
     from sendoff.reconcile import reconcile
 
     with opened(ledger_url) as ledger:
         figures = reconcile(ledger, only_launch(ledger, launch))
+        next_steps = how_to_continue(planned_again(ledger, figures.launch_key))
         comparisons = _comparisons(ledger, figures, outcome, folder)
     if as_json:
         typer.echo(json.dumps(reports.as_json(figures, comparisons), indent=2))
     else:
         Console().print(reports.as_table(figures), *map(reports.as_comparison, comparisons))
+    for step in next_steps:
+        typer.echo(step, err=as_json)
     if picture:
         typer.echo(f"picture: {reports.as_picture(figures, picture)}", err=as_json)
     if html:

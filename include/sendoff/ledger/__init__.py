@@ -18,7 +18,7 @@ from sendoff.ledger.counts import Counts
 from sendoff.ledger.database import Database
 from sendoff.ledger.decisions import Decision, Decisions
 from sendoff.ledger.dispatches import Dispatch, Dispatches
-from sendoff.ledger.doubts import Doubt
+from sendoff.ledger.doubts import Doubt, SentAgain
 from sendoff.ledger.launches import Launches
 from sendoff.ledger.lists import Lists
 from sendoff.ledger.post_backs import PostBacks
@@ -28,7 +28,7 @@ from sendoff.ledger.returns import Origin, Returned, Returns
 from sendoff.ledger.silences import Silences
 from sendoff.ledger.verdicts import Verdicts
 
-__all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin", "Returned"]
+__all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin", "Returned", "SentAgain"]
 
 
 class Ledger:

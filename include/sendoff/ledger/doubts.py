@@ -63,6 +63,18 @@ class Doubt:
     post_backs: int  # that were folded and prove nothing: unreadable, or of others
 
 
+@dataclass(frozen=True, slots=True)
+class SentAgain:
+    """A dispatch that was in doubt and is planned again, so that its next request is not made yet."""
+
+    dispatch_key: str
+    launch_key: str
+    campaign: str
+    state: str  # of the launch
+    segment: int
+    people: int  # 0 where the service chooses them
+
+
 class Doubts:
     """What is in doubt, or was; a part of :class:`~sendoff.ledger.dispatches.Dispatches`."""
 
@@ -164,6 +176,38 @@ class Doubts:
             query = query.where(dispatches.c.launch_key == launch_key)
         with self._database.read() as connection:
             return [Doubt(*row) for row in connection.execute(query)]
+
+    def planned_again(self, launch_key: str | None = None) -> list[SentAgain]:
+        """Return the dispatches in doubt that somebody had planned again and nobody has sent since, by segment.
+
+        Of one launch or of all, without those that are rejected or stopped.
+        """
+        resent = sa.select(decisions.c.launch_key).where(decisions.c.kind == "resend_dispatch")
+        query = (
+            sa.select(
+                dispatches.c.dispatch_key,
+                dispatches.c.launch_key,
+                launches.c.campaign,
+                launches.c.state,
+                dispatches.c.segment,
+                segments.c.size,
+            )
+            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+            .join(segments, OF_SEGMENT)
+            .where(
+                dispatches.c.launch_key.in_(resent if launch_key is None else [launch_key]),
+                dispatches.c.state == "planned",
+                _OF_UNFINISHED,
+                sa.exists().where(
+                    outcomes.c.dispatch_key == dispatches.c.dispatch_key,
+                    outcomes.c.kind == "in_doubt",
+                    sa.not_(recorded_later("refused", "not_processed")),
+                ),
+            )
+            .order_by(dispatches.c.launch_key, dispatches.c.segment)
+        )
+        with self._database.read() as connection:
+            return [SentAgain(*row) for row in connection.execute(query)]
 
     def doubted(self, launch_key: str) -> frozenset[str]:
         """Give the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.

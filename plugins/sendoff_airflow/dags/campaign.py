@@ -95,6 +95,7 @@ def campaign_dag(
             size_limit="{{ params.size_limit or '' }}",
             send_late="{{ params.send_late }}",
             preview_only="{{ params.dry_run }}",
+            continued="{{ params.launch or '' }}",
             outlets=[audience_asset(name)],
             pre_execute=refuse_runs_of_others,
         )
@@ -224,5 +225,13 @@ def _form() -> dict[str, Param]:
             type=["null", "string"],
             title="Reason",
             description="Why the period is sent again; a resend number needs one.",
+        ),
+        "launch": Param(
+            None,
+            type=["null", "string"],
+            pattern="^[0-9a-f]{32}$",
+            title="Launch to continue",
+            description="The key of a launch: send what is planned of it, such as a request that was in doubt and is "
+            "sent again. The query does not run, and nothing is sent twice. Empty: the launch of the run's period.",
         ),
     }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER, lineage
 from sendoff_airflow.assets import TellingOperator, names_of
 from sendoff_airflow.failures import explained
@@ -53,10 +54,19 @@ class BuildAudienceOperator(TellingOperator):
     :param reason: why it is repeated; a resend needs one (templated)
     :param size_limit: the most people that it is sent to (templated)
     :param send_late: send a period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
+    :param continued: the key of a launch of this campaign, to send what is planned of it in the place of finding or
+        making the launch of this run's period (templated)
     :param preview_only: look only: log the counts, freeze nothing, and skip this task and what follows (templated)
     """
 
-    template_fields: Sequence[str] = ("resend", "reason", "size_limit", "send_late", "preview_only")
+    template_fields: Sequence[str] = (
+        "resend",
+        "reason",
+        "size_limit",
+        "send_late",
+        "preview_only",
+        "continued",
+    )
 
     def __init__(
         self,
@@ -67,6 +77,7 @@ class BuildAudienceOperator(TellingOperator):
         size_limit: int | str | None = None,
         send_late: bool | str = False,
         preview_only: bool | str = False,
+        continued: str | None = None,
         ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
@@ -77,6 +88,7 @@ class BuildAudienceOperator(TellingOperator):
         self.size_limit = size_limit
         self.send_late = send_late
         self.preview_only = preview_only
+        self.continued = continued
         self.ledger_conn_id = ledger_conn_id
 
     @explained
@@ -93,7 +105,10 @@ class BuildAudienceOperator(TellingOperator):
         with closing(ledger(self.ledger_conn_id)) as book:
             if is_dry:
                 self._look(context, book, folder, size_limit, send_late)
-            launch = self._freeze(context, book, folder, resend, size_limit, send_late)
+            elif self.continued:
+                launch = self._found(book, folder, self.continued)
+            else:
+                launch = self._freeze(context, book, folder, resend, size_limit, send_late)
         counts = {
             "audience": launch.audience,
             "segments": launch.segments,
@@ -111,6 +126,15 @@ class BuildAudienceOperator(TellingOperator):
     def get_openlineage_facets_on_start(self) -> Any:
         """Give OpenLineage's provider the query."""
         return lineage.of_query(self.folder)
+
+    def _found(self, book: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
+        launch = book.launches.get(launch_key)
+        if launch.campaign != folder.name:
+            raise CampaignError(
+                f"launch {launch_key} is of the campaign {launch.campaign}, and this DAG sends {folder.name}; trigger "
+                f"the DAG {launch.campaign}"
+            )
+        return launch
 
     def _freeze(
         self,
