@@ -19,10 +19,11 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
+from typing import Any
 
-from granian import Granian as Server
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
+from granian.server import MPServer
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -141,6 +142,20 @@ def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
 def app_of(settings: Settings) -> Starlette:
     """Make the application of a deployment."""
     return create_app(Ledger(settings.ledger()), Addresses.from_settings(settings))
+
+
+class Server(MPServer):
+    """Granian, except that a worker whose process has ended counts as stopped.
+
+    Granian reaps a worker in one thread and asks in another whether it still runs. If the first thread has not
+    noted the end yet, the worker seems to be alive, and Granian logs that it killed a worker that "refused to
+    gracefully stop" (Granian 2.8, ``AbstractServer._stop_workers``). The sentinel of a process is never late.
+    """
+
+    def _spawn_worker(self, *args: Any, **options: Any) -> Any:
+        worker = super()._spawn_worker(*args, **options)
+        worker.is_alive = lambda: not wait([worker.inner.sentinel], 0)  # type: ignore[method-assign]
+        return worker
 
 
 def serve(

@@ -3,6 +3,7 @@
 import random
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, suppress
@@ -16,6 +17,7 @@ from sendoff.ledger import Ledger
 
 WAIT_SECONDS = 120
 Receiving = Callable[..., AbstractContextManager[Any]]
+DROWSY = (sys.executable, str(Path(__file__).with_name("drowsy_receiver.py")), "receiver")
 
 
 def answered_by(senders: list[Any]) -> list[int]:
@@ -105,6 +107,17 @@ def test_a_receiver_can_be_stopped_while_it_waits_for_its_ledger(
             assert receiver.end(how) == 0
             for connection in connections:
                 connection.close()
+
+
+def test_no_worker_that_stopped_is_said_to_have_refused(sqlite_url: str, receiving: Receiving) -> None:
+    with receiving(sqlite_url, command=DROWSY, workers=2) as receiver:
+        assert receiver.end(signal.SIGTERM) == 0
+        log = receiver.log()
+    assert "refused" not in log
+    assert [line.rpartition(" ")[2] for line in log.splitlines() if "Stopped worker" in line] == [
+        "worker-1",
+        "worker-2",
+    ]
 
 
 def test_a_worker_that_is_killed_is_replaced_and_loses_nothing(ledger_url: str, receiving: Receiving) -> None:

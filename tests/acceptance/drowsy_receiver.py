@@ -1,0 +1,29 @@
+"""Run ``sendoff receiver`` on a machine that has no time for the thread of the parent that waits for a worker.
+
+The command line is that of ``sendoff receiver``. Python reaps a process that ended in whichever thread asks first: here
+that is never the main thread, and the one that reaped learns of it half a second later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from sendoff import cli
+
+real_waitpid = os.waitpid
+
+
+def waitpid(process: int, options: int) -> tuple[int, int]:
+    if threading.current_thread() is threading.main_thread():
+        time.sleep(0.1)
+        return real_waitpid(process, options)
+    found = real_waitpid(process, options)
+    time.sleep(0.5)
+    return found
+
+
+if __name__ == "__main__":
+    os.waitpid = waitpid
+    cli.main()
