@@ -180,7 +180,7 @@ def serve(
         workers=workers,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
-        http1_settings=HTTP1Settings(header_read_timeout=_HEADER_MILLISECONDS, max_buffer_size=65_536),
+        http1_settings=HTTP1Settings(header_read_timeout=_HEADER_MILLISECONDS, max_buffer_size=_HEAD_BYTES),
         websockets=False,
         backlog=_CONNECTIONS,
         backpressure=_CONNECTIONS,
@@ -269,6 +269,7 @@ def _outlive_not(parent: int) -> None:
 
 
 _LEDGER_SECONDS = 5  # for the ledger to answer before the receiver starts without having heard of it
+_HEAD_BYTES = 16_384  # the request line and all headers; each connection may hold as much
 _HEADER_MILLISECONDS = 30_000  # also ends an idle connection: longer than a proxy keeps one
 _STOP_SECONDS = 50  # to answer and store what has arrived takes 10 and 30 at most; then a worker is killed
 _CONNECTIONS = 2_048  # at once, for each worker

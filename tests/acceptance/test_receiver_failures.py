@@ -161,6 +161,12 @@ def request(path: str, body: bytes, *headers: str, method: str = "POST") -> byte
     return head(path, f"Content-Length: {len(body)}", *headers, method=method) + body
 
 
+def head_of(size: int, path: str, *headers: str) -> bytes:
+    """A head of so many bytes, by one long header."""
+    filling = size - len(head(path, *headers, "X-Long: "))
+    return head(path, *headers, "X-Long: " + "x" * filling)
+
+
 def chunked(path: str, *chunks: bytes) -> bytes:
     parts = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     return head(path, "Transfer-Encoding: chunked") + parts + b"0\r\n\r\n"
@@ -223,6 +229,12 @@ def refused(path: str) -> dict[str, tuple[bytes, list[int]]]:
         "a length that is no number": (head(path, "Content-Length: x") + b"12345", [400]),
         "a length below nothing": (head(path, "Content-Length: -1"), [400]),
         "a length of 5,000 digits": (head(path, "Content-Length: " + "9" * 5_000), [400]),
+        "a head of 16 KiB and a byte": (head_of(16_385, path, "Content-Length: 0"), [431]),
+        "a head of 100,000 bytes": (head_of(100_000, path, "Content-Length: 0"), [431]),
+        "a path of 16 KiB": (head(path + "?" + "x" * 16_384, "Content-Length: 0"), [431]),
+        "a path of 70,000 bytes": (head(path + "?" + "x" * 70_000, "Content-Length: 0"), [431]),
+        "101 headers": (head(path, "Content-Length: 0", *["X-Many: x"] * 99), [431]),
+        "a byte at a time": (chunked(path, *[b" "] * 300), [400]),
         "a head of 200,000 characters": (head(path, "X-Long: " + "x" * 200_000), [431]),
         "a thousand headers": (head(path, *["X-Many: x"] * 1_000), [431]),
         "a chunk that is no number": (head(path, "Transfer-Encoding: chunked") + b"xyz\r\n", [400]),
@@ -246,6 +258,14 @@ def test_bad_input_makes_no_error_and_no_loss_and_is_told_to_no_log(
         with receiver.connect() as client:
             client.sendall(chunked(path, PERSON[:5], PERSON[5:]))
             assert statuses(client.recv(1_000)) == [200]
+        largest = (
+            head_of(16_384, path, f"Content-Length: {len(PERSON)}"),
+            head(path, f"Content-Length: {len(PERSON)}", *["X-Many: x"] * 98),
+        )
+        for beginning in largest:
+            with receiver.connect() as client:
+                client.sendall(beginning + PERSON)
+                assert statuses(client.recv(1_000)) == [200]
         for cut in (head(path, f"Content-Length: {len(PERSON) + 1}") + PERSON, chunked(path, PERSON)[:-3]):
             assert 200 not in statuses(receiver.exchange(cut, finish=True))
         receiver.end()
@@ -253,8 +273,7 @@ def test_bad_input_makes_no_error_and_no_loss_and_is_told_to_no_log(
     assert found == [
         *((body, False) for body in UNREADABLE.values()),
         *((body, True) for body in READABLE.values()),
-        (PERSON, True),
-        (PERSON, True),
+        *[(PERSON, True)] * 4,
     ]
     assert_nothing_told(receiver)
 

@@ -263,6 +263,39 @@ def test_a_body_may_come_in_parts(database: Database) -> None:
     assert database.rows("body") == [BODY]
 
 
+def test_a_body_in_more_pieces_than_any_sender_makes_is_read_no_further(database: Database) -> None:
+    reads = 0
+
+    async def byte_by_byte() -> dict[str, Any]:
+        nonlocal reads
+        reads += 1
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=byte_by_byte, length=False)) == 400
+            assert app.state.counts()["in_pieces"] == 1
+
+    run(test())
+    assert reads == 65
+    assert database.rows("number") == []
+
+
+def test_a_body_in_64_pieces_and_an_end_is_stored(database: Database) -> None:
+    pieces = iter([b"x"] * 64 + [b""])
+
+    async def next_piece() -> dict[str, Any]:
+        piece = next(pieces)
+        return {"type": "http.request", "body": piece, "more_body": piece != b""}
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=next_piece, length=False)) == 200
+
+    run(test())
+    assert database.rows("body") == [b"x" * 64]
+
+
 def test_a_body_that_does_not_arrive_in_time_is_answered_408(database: Database) -> None:
     async def never() -> dict[str, Any]:
         await asyncio.sleep(60)
