@@ -1,7 +1,8 @@
 """The ``conditions`` of a request or a segment (section 2.9): checked, and asked of each device.
 
-The document shows the shape and one kind, ``tags_attribute``. The kinds ``segment``, ``tags_flag``, ``tags`` and
-``location`` are named by public pages of the same interface; anything else is refused here, by name.
+The document shows the shape and one kind, ``tags_attribute``, whose nested array may name any field. The kinds
+``segment``, ``tags_flag``, ``tags`` and ``location`` are named by public pages of the same interface; anything else is
+refused here, by name.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": lambda found, wanted: found >= wanted,
     "<=": lambda found, wanted: found <= wanted,
 }
+_WHOLE = "value"  # the field that is the attribute itself
 _ON = frozenset({"1", "true", "on", "yes"})
 # Columns that may be asked for as if they were attributes.
 _COLUMNS = ("platform", "user_id", "language", "time_zone", "external_id", "email", "mobile_number")
@@ -89,8 +91,8 @@ class Asker:
             wanted_on = option is None or option[2] == "on"
             return lambda device: (str(value_of(device, name)).lower() in _ON) is wanted_on
         assert option is not None
-        _, comparator, wanted = option
-        return lambda device: compare(value_of(device, name), comparator, wanted)
+        field, comparator, wanted = option
+        return lambda device: compare(field_of(device, name, field), comparator, wanted)
 
     def _hits(self, kind: str, name: str, option: list[Any]) -> Predicate:
         happened = hits.c.kind == ("event" if kind == "tags" else "enter")
@@ -113,8 +115,20 @@ def value_of(device: Device, name: str) -> Any:
     return getattr(device, name) if value is None and name in _COLUMNS else value
 
 
+def field_of(device: Device, name: str, field: str) -> Any:
+    """Return a field of an attribute: the attribute ``name.field`` of the device, else the attribute itself.
+
+    The document shows the field ``value`` alone, and does not say which others there are.
+    """
+    found = None if field == _WHOLE else value_of(device, f"{name}.{field}")
+    return value_of(device, name) if found is None else found
+
+
 def compare(found: Any, comparator: str, wanted: Any) -> bool:
-    """Compare as numbers where both are, else as text. What is missing is only ``!=`` and ``NOT IN``."""
+    """Compare as numbers where both are, else as text, and with true or false as a flag.
+
+    What is missing is only ``!=`` and ``NOT IN``.
+    """
     if comparator in ("IN", "NOT IN"):
         options = wanted if isinstance(wanted, list) else [wanted]
         return any(compare(found, "=", option) for option in options) is (comparator == "IN")
@@ -127,6 +141,8 @@ def compare(found: Any, comparator: str, wanted: Any) -> bool:
 
 
 def _comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
+    if isinstance(wanted, bool):
+        return str(found).lower() in _ON, wanted
     try:
         return float(found), float(wanted)
     except (TypeError, ValueError):
@@ -179,8 +195,8 @@ def _wrong_condition(condition: list[Any]) -> str | None:
 def _wrong_attribute(name: Any, option: Any) -> str | None:
     if not isinstance(name, str) or not name:
         return "the name must be a string"
-    if not _is_option(option, "value", _COMPARATORS):
-        return f"the nested array must be [value, comparator, value], with one of {', '.join(_COMPARATORS)}"
+    if not _is_option(option, None, _COMPARATORS):
+        return f"the nested array must be [field, comparator, value], with one of {', '.join(_COMPARATORS)}"
     values = option[2] if isinstance(option[2], list) else [option[2]]
     if isinstance(option[2], list) and option[1] not in ("IN", "NOT IN"):
         return "an array of values needs the comparator IN or NOT IN"
@@ -208,8 +224,10 @@ def _wrong_hits(name: Any, option: Any) -> str | None:
     return None if good else "the nested array must be [hits, =, > or <, number]"
 
 
-def _is_option(option: Any, name: str, comparators: tuple[str, ...]) -> bool:
-    return isinstance(option, list) and len(option) == 3 and option[0] == name and option[1] in comparators
+def _is_option(option: Any, name: str | None, comparators: tuple[str, ...]) -> bool:
+    if not isinstance(option, list) or len(option) != 3 or option[1] not in comparators:
+        return False
+    return option[0] == name if name else isinstance(option[0], str) and bool(option[0])
 
 
 _KINDS: Mapping[str, Callable[[Any, Any], str | None]] = {

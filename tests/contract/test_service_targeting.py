@@ -6,13 +6,19 @@ import json
 
 import pytest
 
+from sendoff.campaign import Campaign
+from sendoff.postbacks import PostBackAddresses
+from sendoff.wire import create_body
+
 PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}
-HEADER = "device_id,platform,profile_id,user_id,language,time_zone,external_id,token,uuid,tier,age,vip"
+HEADER = (
+    "device_id,platform,profile_id,user_id,language,time_zone,external_id,token,uuid,tier,age,vip,age.months"
+)
 PEOPLE = [
-    "1001,android,1,u1,fr,Europe/Paris,e1,100001,11-aa,gold,41,1",
-    "1002,chrome,2,u2,de,Europe/Vienna,e2,100002,22-bb,silver,9,0",
-    "1003,ios,3,u3,ja,Asia/Tokyo,e3,100003,33-cc,bronze,100,",
-    "1004,ios,4,u4,,,e4,,44,,,",
+    "1001,android,1,u1,fr,Europe/Paris,e1,100001,11-aa,gold,41,1,500",
+    "1002,chrome,2,u2,de,Europe/Vienna,e2,100002,22-bb,silver,9,0,110",
+    "1003,ios,3,u3,ja,Asia/Tokyo,e3,100003,33-cc,bronze,100,,",
+    "1004,ios,4,u4,,,e4,,44,,,,",
 ]
 EVERYONE = [1001, 1002, 1003, 1004]
 
@@ -119,6 +125,36 @@ def test_conditions_are_asked_of_each_device(people, conditions, devices):
     assert targeted(people, conditions=only_these) == devices
 
 
+@pytest.mark.rule("2.9/conditions", "2.9/condition", side="service")
+@pytest.mark.rule("2.9/conditions", "2.9/condition", side="client")
+@pytest.mark.parametrize(
+    ("where", "devices"),
+    [
+        ({"attribute": "age", "field": "years", "comparison": ">", "value": 17}, [1001, 1003]),
+        ({"attribute": "age", "field": "years", "comparison": "<=", "value": 17}, [1002]),
+        (
+            {"attribute": "age", "field": "months", "comparison": ">", "value": 109},
+            [1001, 1002],
+        ),  # age.months
+        ({"attribute": "tier", "field": "name", "value": "gold"}, [1001]),
+        ({"attribute": "vip", "value": True}, [1001]),
+        ({"attribute": "vip", "value": False}, [1002]),
+    ],
+    ids=str,
+)
+def test_conditions_as_sendoff_writes_them_are_asked_of_each_device(people, where, devices):
+    made = Campaign.model_validate(
+        {
+            "title": "A campaign",
+            "message": {"title": "Title", "text": "Text"},
+            "channels": {"android_push": None, "ios_push": None, "web_push": {"browsers": ["chrome"]}},
+            "targeting": {"kind": "conditions", "where": {"all": [where]}},
+        }
+    )
+    body = create_body(made, title="A campaign", targeting=None, post_backs=PostBackAddresses(None, None))
+    assert targeted(people, conditions=json.loads(body)["conditions"]) == devices
+
+
 @pytest.mark.rule("2.9/conditions", side="service")
 def test_conditions_keep_the_named_devices_for_which_they_hold(people):
     gold = group("AND", condition("tier", "=", "gold"))
@@ -138,6 +174,9 @@ def test_conditions_keep_the_named_devices_for_which_they_hold(people):
         (group("AND", ["moon", "=", "full", ["value", "=", 1]]), "conditions.0"),
         (group("AND", ["tags_attribute", "=", "tier"]), "conditions.0"),
         (group("AND", ["tags_attribute", ">", "tier", ["value", "=", "x"]]), "conditions.0"),
+        (group("AND", ["tags_attribute", "=", "tier", ["", "=", "x"]]), "conditions.0"),
+        (group("AND", ["tags_attribute", "=", "tier", [1, "=", "x"]]), "conditions.0"),
+        (group("AND", ["tags_attribute", "=", "tier", ["value", "="]]), "conditions.0"),
         (group("AND", condition("tier", "LIKE", "g%")), "conditions.0"),
         (group("AND", condition("tier", "=", ["gold"])), "conditions.0"),
         (group("AND", condition("tier", "=", {"a": 1})), "conditions.0"),
