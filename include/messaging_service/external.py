@@ -85,11 +85,13 @@ def answer(
     scope: str,
     received: Received,
     authorization: str | None,
+    content_type: str | None,
     content: bytes,
 ) -> Reply:
     """Answer one request, and record both in the transaction that holds what the request did."""
     headers: Mapping[str, str] = {}
     try:
+        _require_json(content_type)
         received.body = _parse(content)
         caller = authenticate(service.store, authorization, received.body, machine_time())
         headers, received.client_id = caller.headers, caller.client_id
@@ -118,6 +120,11 @@ def _recorded(service: Service, received: Received, reply: Reply) -> Reply:
     with service.store.write() as connection:
         record(connection, received, reply, service.clock.time())
     return reply
+
+
+def _require_json(content_type: str | None) -> None:
+    if content_type is None or content_type.partition(";")[0].strip().lower() != "application/json":
+        raise RejectedError(415, "The header Content-Type must be application/json.")
 
 
 def _parse(content: bytes) -> dict[str, Any]:

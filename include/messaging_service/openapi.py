@@ -206,7 +206,7 @@ def _describe_external(operation: Schema, path: str, names: Names) -> None:
     operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     # A bearer token, or apptoken in the body.
     operation["security"] = [{"bearer": []}, {}]
-    refused = {code: _answer("Refused.", "Refusal") for code in ("400", "401", "404")}
+    refused = {code: _answer("Refused.", "Refusal") for code in ("400", "401", "404", "415")}
     answered = _answer("A page.", "Listed") if path == _LIST_PATH else _answer("Accepted.", "Accepted")
     operation["responses"] = {"200": answered, **refused, **_faults("Refusal")}
 
