@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from messaging_service.replies import Problem
 from messaging_service.schedule import NOW, ONCE, REPEATEDLY, missing_fields
 from messaging_service.spellings import DWELL, FORM, JSON, RAW
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PUSH_LIKE = ("android_push", "ios_push", "web_push", "inbox")
 _LANGUAGE_FIELDS = ("push_text", "push_title", "url")
 _SCHEDULE_FIELDS = {
@@ -131,8 +133,9 @@ def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("messages.8.webhook.request_body_data", f"must have the member {kind}")
     for line in webhook.get("request_headers", "").splitlines():
         name, colon, _ = line.partition(":")
-        if line.strip() and not (colon and name.strip().isascii() and " " not in name.strip()):
-            yield Problem("messages.8.webhook.request_headers", "must have one 'Name: value' on each line")
+        if line.strip() and not (colon and _HEADER_NAME.fullmatch(name.strip())):
+            text = "must have one 'Name: value' on each line, or be a JSON object of names and values"
+            yield Problem("messages.8.webhook.request_headers", text)
             return
 
 

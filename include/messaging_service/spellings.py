@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from messaging_service.fields import wire_name
 from messaging_service.names import Names
 from messaging_service.replies import Problem
@@ -25,11 +27,37 @@ def spell_out(content: dict[str, Any], names: Names) -> Iterator[Problem]:
         kinds = {names[f"target_by_{kind}"]: kind for kind in TARGET_BY}
         yield from _spell(content, "target_by", kinds, wire_name("target_by", names))
     for message_type, entry in content.get("messages", {}).items():
+        if "request_headers" in entry.get("webhook", {}):
+            lines = _header_lines(entry["webhook"]["request_headers"])
+            entry["webhook"] = {**entry["webhook"], "request_headers": lines}
         if "request_body_type" in entry.get("webhook", {}):
             kinds = {RAW: RAW, names["webhook_body_form"]: FORM, names["webhook_body_json"]: JSON}
             at = f"messages.{message_type}.webhook.request_body_type"
             entry["webhook"] = dict(entry["webhook"])
             yield from _spell(entry["webhook"], "request_body_type", kinds, at)
+
+
+def _header_lines(text: str) -> str:
+    """Return the headers of a webhook as lines of ``Name: value``; section 2.7 says only that they are a string.
+
+    A JSON object of names and values and a JSON array of objects with key and value become lines. Any other text
+    is returned as it is, and fails the check of the lines unless it consists of them.
+    """
+    try:
+        read = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    if isinstance(read, dict):
+        pairs = list(read.items())
+    elif isinstance(read, list) and all(
+        isinstance(item, dict) and set(item) == {"key", "value"} for item in read
+    ):
+        pairs = [(item["key"], item["value"]) for item in read]
+    else:
+        return text
+    lines = [f"{name}: {value}" for name, value in pairs if isinstance(value, str | int | float)]
+    are_lines = len(lines) == len(pairs) and all(len(line.splitlines()) == 1 for line in lines)
+    return "\n".join(lines) if are_lines else text
 
 
 def _location_trigger(content: dict[str, Any], names: Names) -> Iterator[Problem]:

@@ -336,6 +336,26 @@ def test_a_webhook_message_is_called_once_for_each_device(people, called, kind, 
     assert people.admin(f"campaigns/{campaign}/truth")["delivered"] == [1002]
 
 
+@pytest.mark.rule("2.7/request_headers", side="service")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "X-Shop: {{user_id}}\nX-Two: 2",
+        "X-Shop:{{user_id}}\r\n\r\nX-Two:2\r\n",
+        '{"X-Shop": "{{user_id}}", "X-Two": 2}',
+        ' {\n  "X-Shop": "{{user_id}}",\n  "X-Two": "2"\n}\n',
+        '[{"key": "X-Shop", "value": "{{user_id}}"}, {"key": "X-Two", "value": 2}]',
+    ],
+    ids=str,
+)
+def test_the_headers_of_a_webhook_may_be_lines_or_json(people, called, headers):
+    called.received.clear()
+    webhook = {"url": f"{called.url}/hook", "request_headers": headers}
+    send(people, webhook=1, device_ids=[1002], messages={"8": {"webhook": webhook}})
+    [(_, _, got, _)] = called.received
+    assert (got.get_all("X-Shop"), got.get_all("X-Two")) == (["u2"], ["2"])
+
+
 def test_a_webhook_cannot_say_that_somebody_else_calls(people, called):
     called.received.clear()
     lines = "user-agent: curl/8\nHOST: localhost:1\nSec-Fetch-Site: same-origin\nX-Shop: a"
@@ -415,6 +435,13 @@ def test_a_webhook_of_an_unknown_name_is_not_delivered(people):
         ({"request_body_type": "json"}, "messages.8.webhook.request_body_data"),
         ({"request_body_data": {"raw": 1}}, "messages.8.webhook"),
         ({"request_headers": "no colon"}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '{"X-Shop: 1'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '{"X-Shop": {"a": 1}}'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '{"X-Shop": null}'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '{"X Shop": "1"}'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '{"X-Shop": "1\\nX-Two: 2"}'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '["X-Shop: 1"]'}, "messages.8.webhook.request_headers"),
+        ({"request_headers": '"X-Shop": 1'}, "messages.8.webhook.request_headers"),
         ({"get_params": {"a": "b"}}, "messages.8.webhook"),
     ],
     ids=str,
