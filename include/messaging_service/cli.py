@@ -19,6 +19,7 @@ from messaging_service.clients import (
     add_app,
     add_key_client,
     add_secret_client,
+    end_of_day,
     list_clients,
     set_scopes,
 )
@@ -136,7 +137,10 @@ def add_client_id_command(
         typer.Option(help="PEM file with an X.509 certificate or SPKI key; - reads standard input."),
     ] = None,
     expires_at: Annotated[
-        str | None, typer.Option(help="ISO date and time; without a zone it is UTC.")
+        str | None,
+        typer.Option(
+            help="Last day, such as 2030-12-31: it works to its end in UTC. Or an ISO date and time."
+        ),
     ] = None,
     scope: Annotated[
         list[str] | None, typer.Option(help="A scope that it has, repeatable; all by default.")
@@ -207,7 +211,11 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
+        if len(text) <= len("2030-01-31"):
+            return end_of_day(text)
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise RegistrationError(f"{text!r} is no ISO date and time, such as 2030-01-31T12:00:00Z") from None
+        raise RegistrationError(
+            f"{text!r} is no date, such as 2030-01-31, and no date and time, such as 2030-01-31T12:00:00Z"
+        ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -7,7 +7,7 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
@@ -80,6 +80,15 @@ class ClientId:
 def digest(secret: str) -> str:
     """Give what is stored of a secret or token; both are long and random, so a plain hash keeps them."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def end_of_day(text: str) -> datetime:
+    """Return the moment at which a date such as 2030-12-31 is over, in UTC; ValueError if it is no date."""
+    last = date.fromisoformat(text)
+    try:
+        return datetime(last.year, last.month, last.day, tzinfo=UTC) + timedelta(days=1)
+    except OverflowError:
+        raise ValueError("the last day that there is has no end") from None
 
 
 def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:

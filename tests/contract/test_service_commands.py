@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -58,6 +60,23 @@ def test_a_key_that_will_not_do_is_refused_with_the_reason(service_command, data
     assert says in service_command("client-ids", "add", *arguments, *database, expect=1)["error"]
 
 
+@pytest.mark.rule("2.2/expires_at", side="service")
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [
+        ("2031-05-06", "2031-05-07T00:00:00+00:00"),
+        ("2031-12-31", "2032-01-01T00:00:00+00:00"),
+        ("2031-05-06T12:00:00Z", "2031-05-06T12:00:00+00:00"),
+        ("2031-05-06T12:00:00", "2031-05-06T12:00:00+00:00"),
+        ("2031-05-06T12:00:00+02:00", "2031-05-06T10:00:00+00:00"),
+    ],
+)
+def test_a_client_id_works_to_the_end_of_a_day_or_to_a_moment(service_command, database, given, ends):
+    arguments = ("--name", "n", "--type", "secret", "--expires-at", given)
+    added = service_command("client-ids", "add", *arguments, *database)
+    assert datetime.fromisoformat(added["expires_at"]) == datetime.fromisoformat(ends)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -66,6 +85,7 @@ def test_a_key_that_will_not_do_is_refused_with_the_reason(service_command, data
         ("--type", "public-key", "--key", "/does/not/exist"),
         ("--type", "secret", "--expires-at", "2001-01-01"),
         ("--type", "secret", "--expires-at", "soon"),
+        ("--type", "secret", "--expires-at", "9999-12-31"),
     ],
     ids=str,
 )

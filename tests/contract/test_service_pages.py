@@ -150,6 +150,18 @@ def test_an_spki_key_is_pasted_and_its_expiry_set_by_hand(service_process):
     assert not SECRET.search(added.text)
     assert "ES384" in added.text
     assert clients(service_process)["spki"]["expires_at"] == "2031-05-07T00:00:00+00:00"
+    for shown in (added.text, page(service_process, "/settings/integrations/api")):
+        assert "6 May 2031</time>" in shown
+        assert "7 May 2031</time>" not in shown
+
+
+@pytest.mark.rule("2.2/expires_at", side="service")
+def test_an_expiry_date_is_the_end_of_that_day_on_the_page_and_in_the_command(service_process):
+    submit(service_process, ADD, **client_form(service_process, name="by page", expires_at="2031-05-06"))
+    arguments = ("--type", "secret", "--expires-at", "2031-05-06")
+    service_process.command("client-ids", "add", "--name", "by command", *arguments)
+    ends = {name: clients(service_process)[name]["expires_at"] for name in ("by page", "by command")}
+    assert ends == dict.fromkeys(ends, "2031-05-07T00:00:00+00:00")
 
 
 @pytest.mark.rule("5.1/x509_expiry", side="service")

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
@@ -117,10 +117,12 @@ def _length(seconds: float) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "1m"
 
 
-def _day(seconds: float) -> Markup:
+def _last_day(seconds: float) -> Markup:
+    """Write an expiry as the last day on which it is not over: midnight is the end of the day before."""
     at = datetime.fromtimestamp(seconds, UTC)
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        at.isoformat(), f"{at:%A, %H:%M:%S}", f"{at.day} {at:%B %Y}"
+    last = at - timedelta(microseconds=1)
+    return Markup('<time datetime="{}" title="to {} UTC">{}</time>').format(
+        at.isoformat(), f"{at:%A, %H:%M:%S}", f"{last.day} {last:%B %Y}"
     )
 
 
@@ -158,7 +160,7 @@ _TEMPLATES = Environment(
 )
 _TEMPLATES.filters |= {
     "moment": _moment,
-    "day": _day,
+    "last_day": _last_day,
     "length_of_time": _length,
     "json": _json,
     "json_text": _json_text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, HTTPException, Request, Response
@@ -18,6 +18,7 @@ from messaging_service.clients import (
     add_app,
     add_key_client,
     add_secret_client,
+    end_of_day,
 )
 from messaging_service.external import Service
 from messaging_service.keys import KeyRefusedError, read_public_key
@@ -134,9 +135,8 @@ def _end_of(day: str) -> datetime | None:
     if not day.strip():
         return None
     try:
-        first = date.fromisoformat(day.strip())
-        return datetime(first.year, first.month, first.day, tzinfo=UTC) + timedelta(days=1)
-    except (ValueError, OverflowError):
+        return end_of_day(day.strip())
+    except ValueError:
         raise RegistrationError("the expiry must be a date, such as 2030-12-31") from None
 
 
