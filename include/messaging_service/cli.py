@@ -27,6 +27,7 @@ from messaging_service.directory import import_devices
 from messaging_service.fault_commands import faults
 from messaging_service.names import parse_overrides
 from messaging_service.scopes import ALL_SCOPES
+from messaging_service.spellings import refuse_same_spellings
 from messaging_service.terminal import DATABASE, Database, failing_clearly, opened, put_out
 from messaging_service.tokens import machine_time
 
@@ -97,6 +98,8 @@ def serve_command(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
     with failing_clearly():
+        names = parse_overrides(name or ())
+        refuse_same_spellings(names)
         behaviour = Behaviour(seed, delivered, opened, delay_from, delay_to, speed)
         retry = Retry(attempts, first_pause, longest_pause)
         settings = ServeSettings(
@@ -105,7 +108,7 @@ def serve_command(
             worker=WorkerSettings(
                 database, behaviour, retry, connections, webhooks_anywhere, post_backs_anywhere
             ),
-            names=parse_overrides(name or ()),
+            names=names,
             admin_for_all=admin_for_all,
             workers=workers,
         )

@@ -83,7 +83,7 @@ NOT_SHOWN: Mapping[str, NotShown] = {
 
 
 class UnknownNameError(ValueError):
-    """A setting renames something that the document shows, or that does not exist."""
+    """A setting renames what the document shows or what does not exist, or gives a spelling that is taken."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
 
-from messaging_service.fields import wire_name
-from messaging_service.names import Names
+from messaging_service.fields import EXECUTION, wire_name
+from messaging_service.names import NOT_SHOWN, Names, UnknownNameError
 from messaging_service.replies import Problem
 
 ENTER, EXIT, DWELL = "enter", "exit", "dwell"
 RAW, FORM, JSON = "raw", "post", "json"
 TARGET_BY = ("device_id", "device_token", "external_id", "email", "user_id")
+
+
+def refuse_same_spellings(names: Names) -> None:
+    """Raise UnknownNameError if two members of a request, or two values of one member, have the same spelling."""
+    values = {key: names[key] for key, name in NOT_SHOWN.items() if name.is_value}
+    places = (
+        {key: wire_name(key, names) for key in EXECUTION},
+        {"raw": RAW} | _of(values, "webhook_body_"),
+        {"1": "1"} | _of(values, "location_trigger_"),
+        {kind: kind for kind in "36789"} | _of(values, "message_"),
+        _of(values, "target_by_"),
+    )
+    for spellings in places:
+        taken: dict[str, str] = {}
+        for key, spelling in spellings.items():
+            other = taken.setdefault(spelling, key)
+            if other != key:
+                raise UnknownNameError(
+                    f"{other} and {key} would both be spelled {spelling!r}: give each a --name of its own"
+                )
+
+
+def _of(values: Mapping[str, str], beginning: str) -> dict[str, str]:
+    return {key: spelling for key, spelling in values.items() if key.startswith(beginning)}
 
 
 def spell_out(content: dict[str, Any], names: Names) -> Iterator[Problem]:

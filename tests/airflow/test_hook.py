@@ -433,6 +433,10 @@ def test_an_unknown_extra_is_named_without_its_value(
             "field_names: device_ids needs a name, as text",
         ),
         ({"extra": {"field_names": {"nonsense": "x"}}}, "nonsense"),
+        (
+            {"extra": {"field_names": {"device_ids": "segment_ids"}}},
+            "field_names: segment_ids and device_ids would both be sent as 'segment_ids'",
+        ),
         ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
         ({"extra": {"verify": False}}, "verify is not a text"),
         ({"extra": {"requests_per_second": "fast"}}, "requests_per_second is not a number"),

@@ -210,6 +210,32 @@ def test_an_unknown_name_is_refused_with_the_list(service_command, tmp_path):
     assert "device_ids" in said["error"]
 
 
+@pytest.mark.parametrize(
+    ("names", "both"),
+    [
+        (["device_ids=segment_ids"], "segment_ids and device_ids would both be spelled 'segment_ids'"),
+        (["device_ids=title"], "title and device_ids would both be spelled 'title'"),
+        (["device_ids=x", "external_ids=x"], "device_ids and external_ids would both be spelled 'x'"),
+        (["target=device_ids"], "device_ids and target would both be spelled 'device_ids'"),
+        (["target_by_email=id"], "target_by_device_id and target_by_email would both be spelled 'id'"),
+        (["location_trigger_dwell=1"], "1 and location_trigger_dwell would both be spelled '1'"),
+        (["message_ios_push=2"], "message_ios_push and message_android_push would both be spelled '2'"),
+        (["webhook_body_form=raw"], "raw and webhook_body_form would both be spelled 'raw'"),
+    ],
+    ids=str,
+)
+def test_two_names_of_one_spelling_are_refused_at_the_start(service_command, tmp_path, names, both):
+    arguments = [part for name in names for part in ("--name", name)]
+    said = service_command("serve", *arguments, "--database", f"sqlite:///{tmp_path}/s.db", expect=1)
+    assert both in said["error"]
+
+
+def test_names_may_be_exchanged(service_start):
+    service = service_start("--name", "device_ids=external_ids", "--name", "external_ids=device_ids")
+    assert service.create(android_push=1, external_ids=[1]).status_code == 200
+    assert service.create(android_push=1, device_ids=[1]).status_code == 400
+
+
 def test_the_service_says_that_it_is_well(service_process):
     assert requests.get(f"{service_process.base_url}/healthz", timeout=PATIENCE).json() == {"status": "ok"}
 

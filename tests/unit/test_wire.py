@@ -31,6 +31,7 @@ from sendoff.wire import (
     read_reply,
 )
 from sendoff.wire.bodies import without_own_values
+from sendoff.wire.names import assembled
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/unknowns.md"
 PERIOD_END = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -772,11 +773,52 @@ def test_a_wrong_correction_is_refused(overrides: Any, problem: str) -> None:
         FieldNames(overrides)
 
 
-@pytest.mark.parametrize("taken", ["title", "push_text", "broadcast"])
-def test_a_name_that_is_taken_is_refused(taken: str) -> None:
-    made = campaign(message={**MESSAGE, "icon": "https://a.example/i.png"}, channels={"ios_push": {}})
-    with pytest.raises(SettingsError, match=f"two members of the request are called '{taken}'"):
-        written(made, names=FieldNames({"push_icon": taken}))
+@pytest.mark.parametrize(
+    ("overrides", "both"),
+    [
+        ({"device_ids": "segment_ids"}, "segment_ids and device_ids would both be sent as 'segment_ids'"),
+        ({"push_icon": "title"}, "title and push_icon would both be sent as 'title'"),
+        ({"push_icon": "push_text"}, "push_text and push_icon would both be sent as 'push_text'"),
+        ({"segment_ids": "broadcast"}, "broadcast and segment_ids would both be sent as 'broadcast'"),
+        (
+            {"device_ids": "ids", "external_ids": "ids"},
+            "device_ids and external_ids would both be sent as 'ids'",
+        ),
+        ({"target": "params"}, "target and params would both be sent as 'params'"),
+        ({"params": "apptoken"}, "apptoken and params would both be sent as 'apptoken'"),
+        (
+            {"target_by_user_id": "token"},
+            "target_by_device_token and target_by_user_id would both be sent as 'token'",
+        ),
+        ({"location_trigger_dwell": "2"}, "location_trigger_exit and location_trigger_dwell would both be"),
+        ({"location_trigger_exit": "1"}, "1 and location_trigger_exit would both be sent as '1'"),
+        ({"message_android_push": "6"}, "6 and message_android_push would both be sent as '6'"),
+        ({"webhook_body_form": "raw"}, "raw and webhook_body_form would both be sent as 'raw'"),
+    ],
+    ids=str,
+)
+def test_two_names_of_one_spelling_are_refused(overrides: dict[str, str], both: str) -> None:
+    with pytest.raises(SettingsError, match=both):
+        FieldNames(overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"device_ids": "segment_ids", "segment_ids": "device_ids"},  # each has the name of the other
+        {"target": "device_ids"},  # no request has both
+        {"target_by_device_id": "external_id", "target_by_external_id": "id"},
+        {"send_days_monday": "0", "message_ios_push": "10"},
+    ],
+    ids=str,
+)
+def test_a_spelling_may_stand_in_different_places(overrides: dict[str, str]) -> None:
+    assert {key: FieldNames(overrides)[key] for key in overrides} == overrides
+
+
+def test_two_members_of_one_name_are_refused() -> None:
+    with pytest.raises(SettingsError, match="two members of the request are called 'title'"):
+        assembled([("title", 1), ("title", 2)])
 
 
 def table_rows(page: str, columns: int) -> list[list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 from sendoff.errors import SettingsError
@@ -125,11 +126,38 @@ UNCONFIRMED: Mapping[str, Unconfirmed] = {
 }
 
 
+_SHOWN = frozenset(
+    """android_push apptoken broadcast conditions email email_address_id email_html email_subject email_template
+    email_text email_type email_unsubscribe encryption end_date end_time inbox inbox_type ios_push ios_push_sandbox
+    languages_default languages_list languages_multi location_limit_nth_hit location_limit_per_location
+    location_limit_per_user location_limit_per_user_period locations messages payload_add push_picture
+    push_picture_type push_text push_text_languages push_title push_title_languages send_date send_days send_time
+    send_type sms start_date start_time title url url_languages web_push web_push_chrome web_push_firefox webhook
+    webhook_delivery webhook_open""".split()  # noqa: SIM905
+)
+_VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("message_ios_push", "message_android_push"): ("3", "6", "7", "8", "9"),
+    ("location_trigger_exit", "location_trigger_dwell"): ("1",),
+    ("webhook_body_form", "webhook_body_json"): ("raw",),
+    tuple(key for key in UNCONFIRMED if key.startswith("target_by_")): (),
+    ("send_days_monday",): (),
+}
+_EXECUTION = ("execute_id", "target", "target_with_params", "target_by", "params")
+_OF_A_CAMPAIGN = tuple(key for key in UNCONFIRMED if key not in {*_EXECUTION, *chain(*_VALUES)})
+# Entries that stand in one place of a request, and the spellings of that place that the document shows.
+_PLACES: Mapping[tuple[str, ...], Iterable[str]] = {
+    _OF_A_CAMPAIGN: _SHOWN,
+    _EXECUTION: ("apptoken", "webhook_delivery", "webhook_open"),
+    **_VALUES,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FieldNames:
     """Give the spelling of each entry of the table, with a connection's corrections in place.
 
-    Raises SettingsError for a key that is not in the table, an empty spelling, or words where a number belongs.
+    Raises SettingsError for a key that is not in the table, an empty spelling, words where a number belongs, or a
+    spelling that something else in the same place of a request has.
     """
 
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -144,6 +172,18 @@ class FieldNames:
             )
         for key, spelling in self.overrides.items():
             _check_spelling(key, spelling)
+        for keys, shown in _PLACES.items():
+            self._check_apart(keys, shown)
+
+    def _check_apart(self, keys: Iterable[str], shown: Iterable[str]) -> None:
+        taken = {spelling: spelling for spelling in shown}
+        for key in keys:
+            other = taken.setdefault(self[key], key)
+            if other != key:
+                raise SettingsError(
+                    f"field_names: {other} and {key} would both be sent as {self[key]!r}; "
+                    "give each a spelling of its own"
+                )
 
     def __getitem__(self, key: str) -> str:
         return self.overrides.get(key) or UNCONFIRMED[key].name
