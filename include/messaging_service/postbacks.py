@@ -30,6 +30,7 @@ _NOTED_AT_ONCE = 500
 _NOTING_PAUSE = 0.1
 _IDLE_PAUSE = 0.05
 _ANSWER_LENGTH = 120
+_MOST_READ = 65_536  # bytes of an answer, of which only the status counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Sender:
             timeout=aiohttp.ClientTimeout(total=self._retry.timeout),
             headers={"Content-Type": "application/json", "User-Agent": USER_AGENT},
             skip_auto_headers=("Accept-Encoding",),
+            auto_decompress=False,
         ) as session:
             tasks = [asyncio.create_task(self._send_queued(session)) for _ in range(self._connections)]
             tasks += [asyncio.create_task(self._take_due()), asyncio.create_task(self._note_outcomes())]
@@ -145,7 +147,7 @@ class Sender:
             if not self._anywhere:
                 refuse_number_elsewhere(url)
             async with session.post(url, data=body, allow_redirects=False) as response:
-                await response.read()
+                await _read_a_little(response)
                 return 200 <= response.status < 300, str(response.status)
         except TimeoutError:
             return False, "no answer in time"
@@ -202,6 +204,16 @@ class Sender:
         )
         with self._store.write() as connection:
             connection.execute(statement, outcomes)
+
+
+async def _read_a_little(response: aiohttp.ClientResponse) -> None:
+    """Read the body of an answer, so that its connection can be used again; end the connection if it is large."""
+    read = 0
+    while part := await response.content.readany():
+        read += len(part)
+        if read > _MOST_READ:
+            response.close()
+            return
 
 
 async def _wait_for(stop: asyncio.Event) -> None:

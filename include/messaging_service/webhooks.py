@@ -82,6 +82,8 @@ class Caller:
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
+            skip_auto_headers=("Accept-Encoding",),
+            auto_decompress=False,  # only the status of an answer counts: its body is not read
         ) as session:
             while not stop.is_set():
                 calls = await asyncio.to_thread(self._take)

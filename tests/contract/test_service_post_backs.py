@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -31,6 +35,47 @@ INBOX = 6
 TEMPLATE = {"title": "t", "trigger": 3, "send_type": 2, "content": b"{}", "warnings": [], "created_at": 0.0}
 DEVICES = list(range(1, 701))
 ALL = {"android_push": 1, "ios_push": 1, "web_push": 1, "inbox": 1, "device_ids": DEVICES}
+
+
+GIGABYTE = 1_000_000_000
+
+
+class Answering(socketserver.ThreadingTCPServer):
+    """An endpoint that answers each request by ``head`` and ``body``; ``sent`` is how much of each body went out."""
+
+    daemon_threads = True
+    request_queue_size = 100
+
+    def __init__(self, head, body):
+        super().__init__(("127.0.0.1", 0), self._answer)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.head, self.body, self.sent = head, body, []
+
+    def _answer(self, connection, *_):
+        with suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + self.head + b"\r\n")
+            sent = 0
+            try:
+                for part in self.body:
+                    sent += connection.send(part)
+            finally:
+                self.sent.append(sent)
+
+
+@pytest.fixture
+def answering():
+    servers = []
+
+    def start(head, body):
+        servers.append(Answering(head, body))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.05,)).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
 
 
 def create(service, listener_url, **fields):
@@ -186,6 +231,53 @@ def test_the_service_ends_when_its_deliveries_process_has_ended(service_start):
     [child] = psutil.Process(service.process.pid).children(recursive=True)
     child.kill()
     assert service.process.wait(PATIENCE) == 1
+
+
+def called_or_posted(service, url, calls):
+    """Call an address for three devices, or post three deliveries back to it, and give how many of them failed."""
+    before = service.admin("progress")["post_backs"]["failed"]
+    fields = {"inbox": 1, "push_text": "T", "webhook_delivery": f"{url}/d"}
+    if calls:
+        fields = {"webhook": 1, "messages": {"8": {"webhook": {"url": f"{url}/hook"}}}}
+    answer = service.create(device_ids=[1, 2, 3], **fields)
+    assert answer.status_code == 200, answer.text
+    failed = service.wait_until_quiet()["post_backs"]["failed"] - before
+    truth = service.admin(f"campaigns/{answer.json()['model']['id']}/truth")
+    return failed + 3 - len(truth["delivered"])
+
+
+BOTH = pytest.mark.parametrize("calls", [False, True], ids=["post-backs", "webhook messages"])
+
+
+@BOTH
+def test_no_answer_is_read_without_end(certain, answering, calls):
+    part = b"x" * 1_000_000
+    endless = answering(b"Content-Length: %d\r\n" % GIGABYTE, [part] * (GIGABYTE // len(part)))
+    assert called_or_posted(certain, endless.url, calls) == 0
+    until(lambda: len(endless.sent) >= 3)
+    assert max(endless.sent) < GIGABYTE / 20  # what systems hold between two programs
+
+
+@BOTH
+def test_an_answer_that_unpacks_to_much_takes_no_memory(service_start, answering, calls):
+    packing = zlib.compressobj(1, wbits=31)
+    packed = b"".join([*(packing.compress(bytes(10_000_000)) for _ in range(60)), packing.flush()])
+    head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(packed)
+    service = service_start("--delivered", "1", "--opened", "0")
+    assert called_or_posted(service, answering(head, [packed]).url, calls) == 0
+    assert max(map(peak, psutil.Process(service.process.pid).children())) < 250_000_000
+
+
+def peak(process):
+    """The most memory that a process has held, in bytes."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1_024
+
+
+def test_an_answer_with_a_wrong_encoding_accepts_a_post_back(certain, answering):
+    nonsense = b"this was never compressed"
+    head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(nonsense)
+    assert called_or_posted(certain, answering(head, [nonsense]).url, calls=False) == 0
 
 
 def test_a_taken_port_is_said_clearly(service_process, service_command):
