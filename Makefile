@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # the tests use every core by themselves
-.PHONY: help setup demo test check lint types quick unit contract airflow acceptance docs reference conformance audit chaos bench soak simulate clean
+.PHONY: help setup demo test check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: lint types unit contract airflow docs acceptance audit ## Everything that must pass
+test: lint types unit contract service airflow repository docs acceptance audit ## Everything that must pass
 
 check: lint types quick ## What a developer runs all day
 
@@ -35,26 +35,31 @@ lint: $(READY) ## Style
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy
 
-unit contract airflow acceptance: $(READY)
+unit contract service airflow acceptance: $(READY)
 	@echo "== tests/$@"
-	@$(BIN)/pytest -q -n auto --dist loadfile tests/$@
+	@$(BIN)/pytest -q -n auto --dist loadfile $(wildcard tests/$@ $(if $(filter acceptance,$@),tests/demo))
+
+repository: $(READY) ## Tests of the repository itself: pages, compose file, tools
+	@echo "== tests/repository"
+	@$(BIN)/pytest -q -n auto --dist loadfile --ignore tests/repository/docs tests/repository
 
 quick: $(READY) ## The tests of tests/unit that need no PostgreSQL
 	@echo "== tests/unit, without PostgreSQL"
 	@$(BIN)/pytest -q -n auto --dist loadfile -k "not postgres" tests/unit
 
 unit:       ## Tests that need no other process
-contract:   ## Tests against the local service
+contract:   ## Tests of Sendoff against the local service
+service:    ## Tests of the local service alone
 airflow:    ## Tests that need Airflow
-acceptance: ## Tests on real processes
+acceptance: ## Tests on real processes, and of the demo
 
 docs: $(READY) ## Try every command of the pages, and build the site of them (build/site)
-	@echo "== tests/docs"
-	@$(BIN)/pytest -q -n auto tests/docs
+	@echo "== tests/repository/docs"
+	@$(BIN)/pytest -q -n auto tests/repository/docs
 	@$(BIN)/python -m zensical build --clean --strict
 
 reference: $(READY) ## Write docs/reference and the drawn pictures from the code
-	@$(BIN)/python -m reference
+	@$(BIN)/python -m tools.reference
 
 conformance: $(READY) ## Write docs/conformance.md and docs/promises.md from the tests' markers
 	@$(BIN)/python -P tests/conformance.py
@@ -63,18 +68,18 @@ audit: $(READY) ## Hold the pinned versions against known vulnerabilities
 	@$(BIN)/python tests/audit.py
 
 chaos: $(READY) ## Break everything for a quarter of an hour, and count what was sent twice or lost
-	@$(BIN)/python -m chaos $(CHAOS_OPTIONS)
+	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
 bench: bench-audience bench-rules bench-dispatch bench-receiver bench-reconcile bench-parse ## Benchmarks, each beside its peer (make bench-audience runs one)
 
 bench-%: $(READY)
-	@$(BIN)/python benchmarks/bench_$*.py
+	@$(BIN)/python tools/benchmarks/bench_$*.py
 
 soak: $(READY) ## The receiver at full load for three minutes, and every answer held against the ledger
-	@$(BIN)/python benchmarks/soak_receiver.py
+	@$(BIN)/python tools/tools/benchmarks/soak_receiver.py
 
 simulate: $(READY) ## Measure each step, and simulate a launch to a billion people (SIMULATE_OPTIONS="--devices 100000000")
-	@$(BIN)/python benchmarks/simulate.py $(SIMULATE_OPTIONS)
+	@$(BIN)/python tools/tools/benchmarks/simulate.py $(SIMULATE_OPTIONS)
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist

@@ -8,13 +8,13 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sendoff.audience import Audience
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Edition, load_campaign
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
-from sendoff.segments import Segment
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import dispatches
+from sendoff.ledger.schema import dispatches
 
 
 def end_leases(ledger: Ledger) -> None:

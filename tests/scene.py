@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sendoff.audience import Audience
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Edition
-from sendoff.gates import GateResult, gates_decision
-from sendoff.identifiers import Identifiers, integers
+from sendoff.launch.gates import GateResult, gates_decision
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period, launch_key
-from sendoff.postbacks import PostBack
-from sendoff.reconcile import reconcile
-from sendoff.segments import Segment
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.service.postbacks import PostBack
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 LEASE = timedelta(minutes=5)

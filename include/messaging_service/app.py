@@ -12,10 +12,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 
-from messaging_service import admin
-from messaging_service.breakdowns import respond, to_response
-from messaging_service.control import control
-from messaging_service.external import (
+from messaging_service.api import admin
+from messaging_service.api.access import no_other_site, only_this_machine
+from messaging_service.api.admin_actions import control
+from messaging_service.api.external import (
     Operation,
     Service,
     answer,
@@ -24,14 +24,14 @@ from messaging_service.external import (
     list_campaigns,
     save_segment,
 )
-from messaging_service.fault_routes import fault_routes
-from messaging_service.openapi import describe
+from messaging_service.api.fault_responses import respond, to_response
+from messaging_service.api.fault_routes import fault_routes
+from messaging_service.api.openapi import describe
+from messaging_service.api.request_log import Received
+from messaging_service.api.token_endpoint import TOKEN_PATH, answer_token, refused
+from messaging_service.auth.tokens import GrantRefusedError
+from messaging_service.envelope import Problem, RejectedError, Reply, rejected
 from messaging_service.pages import page_routes
-from messaging_service.replies import Problem, RejectedError, Reply, rejected
-from messaging_service.requests import Received
-from messaging_service.token_requests import TOKEN_PATH, answer_token, refused
-from messaging_service.tokens import GrantRefusedError
-from messaging_service.visitors import no_other_site, only_this_machine
 
 EXTERNAL_PATH = "/api/external"
 Count = Annotated[int, Query(ge=1, le=1_000)]

@@ -9,12 +9,13 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from messaging_service import answering, worker
-from messaging_service.answering import Server, configure
-from messaging_service.children import start_child, stop_children
+from messaging_service import web_process
+from messaging_service.delivery import worker
+from messaging_service.delivery.worker import WorkerSettings
 from messaging_service.names import Names
 from messaging_service.store import Store
-from messaging_service.worker import WorkerSettings
+from messaging_service.subprocesses import start_child, stop_children
+from messaging_service.web_process import Server, configure
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,8 +69,8 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
 
 def _start_children(settings: ServeSettings, listener: socket.socket) -> list[subprocess.Popen[bytes]]:
     """Start the deliveries processes, and those that answer beside this one."""
-    deliveries = [start_child("worker", worker.to_line(settings.worker)) for _ in range(settings.workers)]
-    line = answering.to_line(
+    deliveries = [start_child("delivery.worker", worker.to_line(settings.worker)) for _ in range(settings.workers)]
+    line = web_process.to_line(
         listener,
         settings.worker.database,
         settings.names,
@@ -77,7 +78,7 @@ def _start_children(settings: ServeSettings, listener: socket.socket) -> list[su
         post_backs_anywhere=settings.worker.post_backs_anywhere,
     )
     inherited = (listener.fileno(),)
-    return deliveries + [start_child("answering", line, inherited) for _ in range(settings.workers - 1)]
+    return deliveries + [start_child("web_process", line, inherited) for _ in range(settings.workers - 1)]
 
 
 def _ended(children: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:

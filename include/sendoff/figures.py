@@ -45,7 +45,7 @@ class Figures:
         verdicts[not_sent] .... all of not_sent_because
         verdicts[unknowable] .. all of unknowable_because
         a verdict ............. that of all variants, and for not_sent who is held out
-        what is written out ... as many rows of each verdict: sendoff.export
+        what is written out ... as many rows of each verdict: sendoff.report.export
 
     No sum holds of ``by_platform``, which is empty where the query gave none: an identifier that came with two
     platforms is counted under both, one that came with none under neither. ``by_variant`` is empty without variants.

@@ -2,7 +2,7 @@
 
 Without an OpenTelemetry SDK in the process every call does nothing. Airflow's own meter provider, and the one of
 :mod:`sendoff.telemetry` in the receiver, collect what is counted here. ``docs/observability.md`` lists the instruments,
-as :mod:`sendoff.metrics_table` writes them from here.
+as :mod:`tools.reference.metrics` writes them from here.
 """
 
 from __future__ import annotations

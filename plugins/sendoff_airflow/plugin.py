@@ -6,10 +6,10 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from sendoff_airflow.links import CampaignLink, LaunchLink
-from sendoff_airflow.messages import MACROS
-from sendoff_airflow.notes import RunNotes
+from sendoff_airflow.run_notes import RunNotes
 from sendoff_airflow.views.app import PREFIX, app
+from sendoff_airflow.views.links import CampaignLink, LaunchLink
+from sendoff_airflow.views.macros import MACROS
 
 # Relative, so that they also work where Airflow is served under a path.
 _ROOT = PREFIX[1:]

@@ -16,18 +16,18 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Messaging campaigns as Airflow DAGs: sent once, reconciled honestly.",
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],
         "connection-types": [_service(), _ledger(), _receiver()],
-        "hooks": [_modules("sendoff_airflow.hook", "sendoff_airflow.stores")],
+        "hooks": [_modules("sendoff_airflow.hooks.service", "sendoff_airflow.hooks.stores")],
         "operators": [
             _modules(
                 "sendoff_airflow.operators",
-                "sendoff_airflow.approval",
-                "sendoff_airflow.doubts",
-                "sendoff_airflow.reports",
+                "sendoff_airflow.operators.approval",
+                "sendoff_airflow.operators.doubts",
+                "sendoff_airflow.operators.report",
             )
         ],
         "sensors": [_modules("sendoff_airflow.sensors")],
         "triggers": [_modules("sendoff_airflow.triggers")],
-        "extra-links": ["sendoff_airflow.links.LaunchLink", "sendoff_airflow.links.CampaignLink"],
+        "extra-links": ["sendoff_airflow.views.links.LaunchLink", "sendoff_airflow.views.links.CampaignLink"],
     }
 
 
@@ -48,7 +48,7 @@ def _modules(*names: str) -> dict[str, Any]:
 def _service() -> dict[str, Any]:
     return {
         "connection-type": "sendoff",
-        "hook-class-name": "sendoff_airflow.hook.SendoffHook",
+        "hook-class-name": "sendoff_airflow.hooks.service.SendoffHook",
         "hook-name": "Sendoff messaging service",
         "ui-field-behaviour": {
             "hidden-fields": ["schema", "port"],
@@ -172,7 +172,7 @@ def _request_fields() -> dict[str, Any]:
 def _ledger() -> dict[str, Any]:
     return {
         "connection-type": "sendoff_ledger",
-        "hook-class-name": "sendoff_airflow.stores.LedgerHook",
+        "hook-class-name": "sendoff_airflow.hooks.stores.LedgerHook",
         "hook-name": "Sendoff ledger",
         "ui-field-behaviour": {
             "hidden-fields": ["host", "port", "login", "schema"],
@@ -185,7 +185,7 @@ def _ledger() -> dict[str, Any]:
 def _receiver() -> dict[str, Any]:
     return {
         "connection-type": "sendoff_receiver",
-        "hook-class-name": "sendoff_airflow.stores.ReceiverHook",
+        "hook-class-name": "sendoff_airflow.hooks.stores.ReceiverHook",
         "hook-name": "Sendoff post-back receiver",
         "ui-field-behaviour": {
             "hidden-fields": ["port", "login", "schema"],

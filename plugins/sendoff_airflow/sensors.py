@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.failures import explained
+from sendoff_airflow.errors import explained
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 
@@ -45,8 +45,8 @@ class PostBacksQuietSensor(BaseSensorOperator):
     @explained
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Ask the ledger once."""
-        from sendoff.reconcile import is_settled
-        from sendoff_airflow.stores import ledger
+        from sendoff.postbacks.reconcile import is_settled
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             return is_settled(book, self.launch_key, quiet_for=self.quiet_for)

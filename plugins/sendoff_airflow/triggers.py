@@ -61,12 +61,12 @@ class PostBacksQuietTrigger(BaseTrigger):
     # These three run in a thread, imports included: all triggers share the one event loop.
 
     def _open_ledger(self) -> Ledger:
-        from sendoff_airflow.stores import ledger
+        from sendoff_airflow.hooks.stores import ledger
 
         return ledger(self.ledger_conn_id)
 
     def _is_settled(self, book: Ledger) -> bool:
-        from sendoff.reconcile import is_settled
+        from sendoff.postbacks.reconcile import is_settled
 
         try:
             return is_settled(book, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
@@ -75,7 +75,7 @@ class PostBacksQuietTrigger(BaseTrigger):
             return False
 
     def _next_steps(self, book: Ledger) -> list[str]:
-        from sendoff.control import how_to_continue, planned_again
+        from sendoff.dispatch.control import how_to_continue, planned_again
 
         try:
             return how_to_continue(planned_again(book, self.launch_key))

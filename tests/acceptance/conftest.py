@@ -22,8 +22,8 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import post_backs
-from sendoff.postbacks import Addresses
+from sendoff.ledger.schema import post_backs
+from sendoff.service.postbacks import Addresses
 
 from ..ports import is_free
 from .browser import browser  # noqa: F401  # a fixture of every module here

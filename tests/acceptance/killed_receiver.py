@@ -28,27 +28,27 @@ import granian._loops
 import granian._signals  # noqa: F401
 from starlette.applications import Starlette
 
-import sendoff.endpoint
-import sendoff.group_commit
 import sendoff.ledger.database
 import sendoff.ledger.post_backs
-import sendoff.postbacks
-import sendoff.receiver
-from sendoff.endpoint import PostBackEndpoint
+import sendoff.postbacks.endpoint
+import sendoff.postbacks.group_commit
+import sendoff.postbacks.receiver
+import sendoff.service.postbacks
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
-from sendoff.postbacks import PostBack
-from sendoff.receiver import app_of, serve
+from sendoff.postbacks.endpoint import PostBackEndpoint
+from sendoff.postbacks.receiver import app_of, serve
+from sendoff.service.postbacks import PostBack
 from sendoff.settings import Settings, load_settings
 
 TRACED = {
     str(module.__file__)
     for module in (
-        sendoff.endpoint,
-        sendoff.group_commit,
+        sendoff.postbacks.endpoint,
+        sendoff.postbacks.group_commit,
         sendoff.ledger.database,
         sendoff.ledger.post_backs,
-        sendoff.postbacks,
+        sendoff.service.postbacks,
     )
 }
 BEGINNING = PostBackEndpoint.__call__.__code__
@@ -62,9 +62,11 @@ class HastyEndpoint(PostBackEndpoint):
 
 
 def main(port: str, variant: str = "") -> None:
-    sendoff.receiver.create_app = partial(sendoff.receiver.create_app, answer_timeout=120)  # a disk may stall
+    sendoff.postbacks.receiver.create_app = partial(
+        sendoff.postbacks.receiver.create_app, answer_timeout=120
+    )  # a disk may stall
     if variant == "hasty":
-        sendoff.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]
+        sendoff.postbacks.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]
     Ledger(load_settings().ledger()).close()  # what is imported here need not be by each receiver
     for line in sys.stdin:
         steps[:] = bytes(8)

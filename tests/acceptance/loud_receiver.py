@@ -17,7 +17,8 @@ from typing import Any
 from granian.log import LogLevels
 from starlette.applications import Starlette
 
-from sendoff import cli, logs, receiver
+from sendoff import cli, logs
+from sendoff.postbacks import receiver
 
 
 def broken_clock() -> datetime:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from sendoff import cli, receiver
+from sendoff import cli
+from sendoff.postbacks import receiver
 
 if __name__ == "__main__":
     receiver.create_app = partial(receiver.create_app, answer_timeout=120)

@@ -20,16 +20,16 @@ import requests
 import sqlalchemy as sa
 
 from sendoff.campaign import load_campaign
-from sendoff.control import doubts
 from sendoff.demo.airflow import POLICY, AirflowApi
-from sendoff.demo.house import House
 from sendoff.demo.options import Options
 from sendoff.demo.processes import Child, Supervisor
-from sendoff.demo.screen import Screen
+from sendoff.demo.progress import Screen
 from sendoff.demo.service import Account
+from sendoff.demo.stack import House
 from sendoff.demo.workspace import Workspace
+from sendoff.dispatch.control import doubts
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import attempts, dispatches
+from sendoff.ledger.schema import attempts, dispatches
 
 from ..ports import reserve_ports
 

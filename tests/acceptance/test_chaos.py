@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 def rows() -> dict[str, dict[str, Any]]:
     """What one run of the short form counted, by the name of the history."""
     done = subprocess.run(
-        [sys.executable, "-m", "chaos", "--short", "--json", "--seconds", "3600"],
+        [sys.executable, "-m", "tools.chaos", "--short", "--json", "--seconds", "3600"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         timeout=3600,

@@ -27,10 +27,10 @@ import sqlalchemy as sa
 
 from sendoff.demo.airflow import PASSWORD, USER, AirflowApi
 from sendoff.demo.service import LocalService
-from sendoff.demo.truth import compare, facts_of
+from sendoff.demo.verification import compare, facts_of
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import attempts, dispatches
-from sendoff.reconcile import reconcile
+from sendoff.ledger.schema import attempts, dispatches
+from sendoff.postbacks.reconcile import reconcile
 
 from .cluster.cluster import Cluster
 from .cluster.composition import ROOT

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from ..patience import answers, until
 from ..ports import reserve_ports
+from ..waiting import answers, until
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

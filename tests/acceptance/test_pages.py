@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 
-from sendoff.control import reject
+from sendoff.dispatch.control import reject
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
 

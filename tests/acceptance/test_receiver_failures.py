@@ -29,10 +29,10 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.ledger import Ledger
-from sendoff.postbacks import Addresses
+from sendoff.service.postbacks import Addresses
 
-from ..patience import PATIENCE
 from ..ports import reserve_ports
+from ..waiting import PATIENCE
 
 Receiving = Callable[..., AbstractContextManager[Any]]
 Stored = Callable[[str], list[tuple[int, int, int]]]

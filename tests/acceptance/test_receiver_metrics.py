@@ -89,7 +89,7 @@ def test_every_line_of_the_log_is_json_and_holds_no_secret(sqlite_url: str, rece
         assert receiver.end(signal.SIGTERM) == 0
     lines = [json.loads(line) for line in receiver.log().splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-    told = [line["message"] for line in lines if line["logger"] == "sendoff.receiver"]
+    told = [line["message"] for line in lines if line["logger"] == "sendoff.postbacks.receiver"]
     assert any("stored=2" in message for message in told)
     assert {line["logger"].split(".")[0] for line in lines} == {"sendoff", "_granian"}
     for planted in (

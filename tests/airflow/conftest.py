@@ -23,8 +23,8 @@ import requests
 
 from sendoff.ledger import Ledger
 
-from ..patience import PATIENCE, answers, until
 from ..ports import reserved_port
+from ..waiting import PATIENCE, answers, until
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 from airflow.triggers.callback import CallbackTrigger
 
-from sendoff.audience import build_audience
+from sendoff.audience.build import build_audience
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import load_campaign
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.segments import Segment
 from sendoff_airflow.dags import campaign_dag
 
 KEY = "0123456789abcdef" * 2

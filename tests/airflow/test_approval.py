@@ -12,7 +12,7 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 
 from airflow import settings
-from sendoff.control import release
+from sendoff.dispatch.control import release
 from sendoff.period import Period, launch_key
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"

@@ -30,11 +30,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from sendoff.campaign import load_campaign
 from sendoff.ledger import Ledger
-from sendoff.postbacks import Addresses
+from sendoff.service.postbacks import Addresses
 from sendoff_airflow.dags import campaign_dag
-from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.hooks.service import SendoffHook
 
-from ..patience import PATIENCE, answers, until
+from ..waiting import PATIENCE, answers, until
 
 BIN = Path(sys.executable).parent
 KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"

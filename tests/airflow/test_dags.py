@@ -76,8 +76,8 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
 
         sys.addaudithook(watch)
         bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-        large = {"pyarrow", "matplotlib", "alembic", "jwt", "sendoff.ledger", "sendoff.client"} & set(sys.modules)
-        print(json.dumps({"dags": len(bag.dags), "done": done, "large": sorted(large)}))
+        large = {"pyarrow", "matplotlib", "alembic", "jwt", "sendoff.ledger", "sendoff.service.client"} &
+        set(sys.modules) print(json.dumps({"dags": len(bag.dags), "done": done, "large": sorted(large)}))
         """
     )
     line = [sys.executable, "-c", script, str(DAGS)]
@@ -399,7 +399,7 @@ def test_a_run_that_takes_too_long_is_told_of(folder: Path) -> None:
     assert not dags["third"].deadline
     log, chat = dags["first"].deadline
     assert log.interval == chat.interval == timedelta(hours=2)
-    assert log.callback.path == "sendoff_airflow.alerts.tell_of_silence"
+    assert log.callback.path == "sendoff_airflow.dags.alerts.tell_of_silence"
     assert chat.callback == mine
     DagSerialization.to_dict(dags["first"])
 

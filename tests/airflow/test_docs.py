@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
-from sendoff_airflow.fields import ServiceFields
-from sendoff_airflow.hook import SendoffHook
-from sendoff_airflow.stores import LedgerHook, ReceiverHook
+from sendoff_airflow.hooks.service import SendoffHook
+from sendoff_airflow.hooks.service_fields import ServiceFields
+from sendoff_airflow.hooks.stores import LedgerHook, ReceiverHook
 
 PAGE = (Path(__file__).parents[2] / "docs/airflow.md").read_text()
 CONNECTIONS = {

@@ -22,15 +22,15 @@ from typer.testing import CliRunner
 from airflow import settings
 from sendoff.campaign import load_campaign
 from sendoff.cli import app
-from sendoff.client import InDoubt
-from sendoff.control import resolve, stop
-from sendoff.launch import prepare_launch
+from sendoff.dispatch.control import resolve, stop
+from sendoff.launch.plan import prepare_launch
 from sendoff.period import Period
+from sendoff.service.client import InDoubt
 from sendoff_airflow.dags import doubts_dag
-from sendoff_airflow.doubts import ResolveDoubtsOperator
-from sendoff_airflow.stores import warehouse
+from sendoff_airflow.hooks.stores import warehouse
+from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 SEND_AGAIN, WRITE_OFF, LEAVE = "Send again", "Write off", "Leave in doubt"
 NOBODYS = "no answer"

@@ -14,14 +14,14 @@ import pytest
 import requests
 
 from sendoff.campaign import load_campaign
-from sendoff.launch import prepare_launch
+from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff_airflow.failures import TryAgainError
+from sendoff_airflow.errors import TryAgainError
+from sendoff_airflow.hooks.stores import warehouse
 from sendoff_airflow.operators import CreateCampaignOperator
-from sendoff_airflow.stores import warehouse
 
-from ..patience import until
+from ..waiting import until
 
 SECONDS = 5.0  # for which the service thinks about each request
 

@@ -17,10 +17,10 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 
 from sendoff.campaign import Campaign, load_campaign
-from sendoff.postbacks import PostBackAddresses
-from sendoff.wire import create_body
+from sendoff.service.postbacks import PostBackAddresses
+from sendoff.service.wire import create_body
 from sendoff_airflow import example_dags
-from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.hooks.service import SendoffHook
 
 EXAMPLES = Path(example_dags.__file__).parent
 TEMPLATE = """

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff import errors
-from sendoff_airflow.failures import PatientRetry, TryAgainError, explained
+from sendoff_airflow.errors import PatientRetry, TryAgainError, explained
 
 
 @explained

@@ -17,13 +17,13 @@ from uuid import uuid4
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff.client import Accepted, InDoubt
 from sendoff.errors import SettingsError
-from sendoff.postbacks import Addresses
-from sendoff_airflow.failures import TryAgainError
-from sendoff_airflow.hook import SendoffHook, rate_of
+from sendoff.service.client import Accepted, InDoubt
+from sendoff.service.postbacks import Addresses
+from sendoff_airflow.errors import TryAgainError
+from sendoff_airflow.hooks.service import SendoffHook, rate_of
 
-from ..patience import PATIENCE, until
+from ..waiting import PATIENCE, until
 
 SECRET = "open-sesame-client-secret"
 APP_TOKEN = "open-sesame-app-token"

@@ -21,11 +21,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow import settings
 from sendoff.period import Period, launch_key
 from sendoff_airflow.dags import reconcile_dag
-from sendoff_airflow.hook import SendoffHook
+from sendoff_airflow.hooks.service import SendoffHook
+from sendoff_airflow.hooks.stores import ReceiverHook
 from sendoff_airflow.operators import BuildAudienceOperator
-from sendoff_airflow.stores import ReceiverHook
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 
 @pytest.mark.promise("honest/truth")

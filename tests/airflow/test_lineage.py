@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import Connection
 from jsonschema import Draft202012Validator
 
-from sendoff_airflow.tables import tables_of, warehouse_of
+from sendoff_airflow.lineage.tables import tables_of, warehouse_of
 
 pytest.importorskip("airflow.providers.openlineage")
 
@@ -141,7 +141,7 @@ def test_a_query_that_cannot_be_read_is_told_as_one_without_its_text(sql: str) -
 def test_what_cannot_be_read_is_an_error_in_the_event_and_leaves_the_rest(
     house: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sendoff_airflow.lineage import of_audience
+    from sendoff_airflow.lineage.openlineage import of_audience
 
     house.campaign("unread", "SELECT device_id FROM WHERE ((")
     facts = {"launch_key": "0" * 32, "campaign": "unread", "period": "2026-03-02", "state": "held"}
@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_an_error_in_the_event_and_leaves_the_rest(
 def test_a_query_that_no_parser_can_take_costs_its_lineage_alone(
     house: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from sendoff_airflow.lineage import of_audience
+    from sendoff_airflow.lineage.openlineage import of_audience
 
     house.campaign("deep", f"SELECT {'(' * 9000}device_id{')' * 9000} AS device_id FROM devices")
     facts = {"launch_key": "0" * 32, "campaign": "deep", "period": "2026-03-02", "state": "held"}
@@ -198,5 +198,5 @@ def test_reading_dag_files_loads_nothing_of_lineage() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     ).stdout
-    assert "sendoff_airflow.lineage" in printed
-    assert not {"sqlglot", "sendoff_airflow.tables", "openlineage.client"} & set(printed.split())
+    assert "sendoff_airflow.lineage.openlineage" in printed
+    assert not {"sqlglot", "sendoff_airflow.lineage.tables", "openlineage.client"} & set(printed.split())

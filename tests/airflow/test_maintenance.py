@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from airflow.models.dagrun import DagRun
 
-from sendoff.audience import Audience
-from sendoff.identifiers import integers
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
 from sendoff.period import Period
-from sendoff.postbacks import PostBack
-from sendoff.segments import Segment
+from sendoff.service.postbacks import PostBack
 from sendoff_airflow.dags import maintenance_dag
 
 DAY = timedelta(days=1)

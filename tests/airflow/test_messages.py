@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from airflow.models.dagrun import DagRun
 
-from sendoff_airflow import messages
+from sendoff_airflow.views import macros
 
 PAGE = Path(__file__).parents[2] / "docs/airflow.md"
 
@@ -67,12 +67,12 @@ def test_the_example_of_the_documentation_tells_the_team_of_each_report(
         (
             "/hooks/campaigns",
             {
-                "text": f"{messages.report_line(key)}\nhttps://airflow.example.com/plugin/sendoff/sendoff/launches/{key}"
+                "text": f"{macros.report_line(key)}\nhttps://airflow.example.com/plugin/sendoff/sendoff/launches/{key}"
             },
         )
     ]
-    assert messages.report_line(key).startswith("told for ")
-    assert ": 60 people: " in messages.report_line(key)
+    assert macros.report_line(key).startswith("told for ")
+    assert ": 60 people: " in macros.report_line(key)
 
 
 def test_a_message_may_hold_the_whole_report_and_its_figures(

@@ -18,7 +18,7 @@ from airflow.utils.sqlalchemy import prohibit_commit
 
 from airflow import settings
 from sendoff.figures import VERDICTS
-from sendoff_airflow.links import CampaignLink, LaunchLink
+from sendoff_airflow.views.links import CampaignLink, LaunchLink
 
 TASKS = ("audience", "preview", "approve", "launched", "quiet", "report")
 
@@ -124,8 +124,8 @@ def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_bes
 def test_links_have_airflows_own_path_twice_where_it_is_served_under_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from sendoff_airflow.links import campaign_page, launch_page
-    from sendoff_airflow.messages import launch_url
+    from sendoff_airflow.views.links import campaign_page, launch_page
+    from sendoff_airflow.views.macros import launch_url
 
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com/ours/")
     assert campaign_page("one two") == "/ours/plugin/sendoff/ours/sendoff/campaigns/one%20two"

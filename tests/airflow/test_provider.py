@@ -12,7 +12,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 
 from airflow import plugins_manager
-from sendoff_airflow.fields import ServiceFields
+from sendoff_airflow.hooks.service_fields import ServiceFields
 from sendoff_airflow.provider import get_provider_info
 
 TYPES = {item["connection-type"]: item for item in get_provider_info()["connection-types"]}

@@ -14,8 +14,8 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, BaseOperator
 
 from sendoff.ledger import Ledger
-from sendoff.reconcile import reconcile
-from sendoff_airflow.reports import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
+from sendoff.postbacks.reconcile import reconcile
+from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
 from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign
 

@@ -18,10 +18,10 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow import settings
 from sendoff.campaign import load_campaign
-from sendoff.launch import prepare_launch
+from sendoff.launch.plan import prepare_launch
 from sendoff.period import Period
+from sendoff_airflow.hooks.stores import warehouse
 from sendoff_airflow.operators import CreateCampaignOperator, ExecuteCampaignOperator
-from sendoff_airflow.stores import warehouse
 
 SKIPPED = {
     "audience": ["skipped"],

@@ -15,12 +15,12 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.campaign import load_campaign
-from sendoff.control import doubts
-from sendoff.launch import prepare_launch
-from sendoff.ledger.tables import dispatches as dispatches_of_ledger
+from sendoff.dispatch.control import doubts
+from sendoff.launch.plan import prepare_launch
+from sendoff.ledger.schema import dispatches as dispatches_of_ledger
 from sendoff.period import Period
+from sendoff_airflow.hooks.stores import warehouse
 from sendoff_airflow.operators import LaunchedOperator
-from sendoff_airflow.stores import warehouse
 
 from ..leases import end_leases
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from airflow.models.dagrun import DagRun
 
-from sendoff.identifiers import integers
+from sendoff.audience.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff_airflow.dags import reconcile_dag

@@ -15,19 +15,12 @@ from airflow.providers.common.sql.hooks.sql import DbApiHook
 from airflow.sdk import Connection
 from sqlalchemy import Engine, make_url
 
-from sendoff.audience import build_audience
+from sendoff.audience.build import build_audience
 from sendoff.errors import QueryError, SettingsError, WarehouseUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.warehouse import Cursors, read
 from sendoff.warehouse.snowflake import driver_options
-from sendoff_airflow.stores import (
-    LedgerHook,
-    ReceiverHook,
-    addresses,
-    database_url,
-    ledger,
-    warehouse,
-)
+from sendoff_airflow.hooks.stores import LedgerHook, ReceiverHook, addresses, database_url, ledger, warehouse
 
 SECRET = "s" * 32
 URL = "postgresql+psycopg://ann:open-sesame@db.example.com/sendoff"

@@ -34,23 +34,23 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from starlette.routing import Mount, Route
 
-import sendoff.preview
-from sendoff.control import pause_all, resolve
+import sendoff.launch.preview
+from sendoff.dispatch.control import pause_all, resolve
 from sendoff.figures import WHY_UNKNOWABLE
-from sendoff.fold import fold
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import dispatches, outcomes
+from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.outcome import Accepted
+from sendoff.postbacks.aggregate import fold
 from sendoff_airflow.plugin import SendoffPlugin
-from sendoff_airflow.views import drawings, people, runs
+from sendoff_airflow.views import airflow_db, charts, people
 from sendoff_airflow.views.app import PREFIX
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.flow import Line, Sum
 from sendoff_airflow.views.launches import LAUNCHES_AT_ONCE
 from sendoff_airflow.views.waiting import DOUBTS_AT_FIRST, DOUBTS_AT_ONCE
 
-from ..patience import PATIENCE
 from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send
+from ..waiting import PATIENCE
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
@@ -461,7 +461,9 @@ def test_doubts_are_settled_as_they_were_seen(
     resolve(ledger, first, "resend", "ann", "quick", now=NOW)
     send(ledger, key, TIMED_OUT)  # the first once more: nobody has seen this doubt
     looks: list[Any] = []
-    monkeypatch.setattr("sendoff.control.fold", lambda *given, **rest: looks.append(fold(*given, **rest)))
+    monkeypatch.setattr(
+        "sendoff.dispatch.control.fold", lambda *given, **rest: looks.append(fold(*given, **rest))
+    )
     answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": shown})
     assert answer.status_code == 200
     assert "2 requests written off" in answer.text
@@ -793,7 +795,7 @@ def test_a_page_about_an_error_that_nobody_foresaw_has_the_same_headers(
     def broken(*_: object) -> None:
         raise RuntimeError("as nobody foresaw")
 
-    monkeypatch.setattr(runs, "campaigns_with_a_dag", broken)
+    monkeypatch.setattr(airflow_db, "campaigns_with_a_dag", broken)
     quiet = TestClient(server.app, base_url="http://airflow.example", raise_server_exceptions=False)
     answer = quiet.get(f"{PREFIX}/campaigns", headers=vera.login)
     assert answer.status_code == 500
@@ -824,13 +826,13 @@ def test_previews_beyond_those_that_are_made_are_refused_at_once_and_other_pages
     server: TestClient, vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = freeze(ledger, "spring_sale", state="held")
-    opened, made = Event(), sendoff.preview.preview_of
+    opened, made = Event(), sendoff.launch.preview.preview_of
 
     def slow(*args: Any, **rest: Any) -> Any:
         assert opened.wait(PATIENCE)
         return made(*args, **rest)
 
-    monkeypatch.setattr(sendoff.preview, "preview_of", slow)
+    monkeypatch.setattr(sendoff.launch.preview, "preview_of", slow)
 
     async def ask() -> tuple[list[httpx.Response], httpx.Response, list[httpx.Response]]:
         transport = httpx.ASGITransport(server.app)
@@ -866,12 +868,12 @@ def test_who_would_wait_for_many_drawings_is_asked_to_come_back(
     vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = fill(ledger)["reported"]
-    monkeypatch.setattr(drawings, "_drawn", {})
-    with drawings._drawing:
+    monkeypatch.setattr(charts, "_drawn", {})
+    with charts._drawing:
         for _ in range(4):
-            assert drawings._places.acquire(blocking=False)
+            assert charts._places.acquire(blocking=False)
         answer = vera.get(f"launches/{key}")
-    drawings._places.release(4)
+    charts._places.release(4)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "10")
     assert vera.get(f"launches/{key}").status_code == 200
 
@@ -1007,7 +1009,7 @@ def test_a_launch_and_its_run_lead_to_each_other(
     cleared = olga.ask_airflow(method, path, body)
     assert cleared.status_code == 200, cleared.text
     assert "dispatch" in {each["task_id"] for each in cleared.json()["task_instances"]}
-    found = runs.run_of(key, "leads")
+    found = airflow_db.run_of(key, "leads")
     assert found is not None
     assert not found.tasks["dispatch"]["failed"]
 
@@ -1051,11 +1053,11 @@ def test_the_run_of_a_launch_is_found_however_airflow_stored_its_key(
         with create_session() as session:
             told = {"dag_id": name, "task_id": "audience", "run_id": run.id}
             XComModel.set("launch_key", key, serialize=False, session=session, **told)
-    found = runs.run_of(key, name)
+    found = airflow_db.run_of(key, name)
     assert found is not None
     assert found.run_id == run.id
-    assert runs.launch_of(name, run.id) == key
-    assert runs.run_of(NOBODY, name) is None
+    assert airflow_db.launch_of(name, run.id) == key
+    assert airflow_db.run_of(NOBODY, name) is None
 
 
 @pytest.mark.airflow_database

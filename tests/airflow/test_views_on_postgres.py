@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 HERE = Path(__file__).parent
 

@@ -25,15 +25,15 @@ from airflow.sdk.exceptions import (
 )
 from airflow.triggers.base import TriggerEvent
 
-from sendoff.audience import build_audience
-from sendoff.client import Accepted, InDoubt
+from sendoff.audience.build import build_audience
+from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.segments import Segment
+from sendoff.service.client import Accepted, InDoubt
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
-from ..patience import PATIENCE, until
+from ..waiting import PATIENCE, until
 
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -20,9 +20,9 @@ import pytest
 import requests
 from typer.testing import CliRunner
 
-from messaging_service.cli import main
+from messaging_service.cli.main import main
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 COMMAND = Path(sys.executable).with_name("messaging-service")
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")

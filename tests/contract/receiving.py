@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import requests
 
-from sendoff.auth import ClientSecret, TokenSource
-from sendoff.client import Client
+from sendoff.dispatch.request import Sender
 from sendoff.ledger import Ledger
-from sendoff.postbacks import Addresses
-from sendoff.sender import Sender
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
 
-from ..patience import PATIENCE, until
 from ..ports import reserved_port
+from ..waiting import PATIENCE, until
 
 SECRET = "s" * 32
 SENDOFF = [sys.executable, "-c", "from sendoff.cli import main; main()"]

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import requests
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import union
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
-from sendoff.client import Client
-from sendoff.dispatch import Tally, work
-from sendoff.identifiers import union
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, work
 from sendoff.ledger import Ledger
 from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
-from sendoff.segments import Segment
-from sendoff.sender import Sender
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

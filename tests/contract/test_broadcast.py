@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
+from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.demo.truth import compare, facts_of
-from sendoff.dispatch import Tally, work
+from sendoff.demo.verification import compare, facts_of
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, work
 from sendoff.figures import Figures
-from sendoff.identifiers import integers
-from sendoff.launch import prepare_launch
+from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.reconcile import is_settled, reconcile
-from sendoff.report import as_text
-from sendoff.sender import Sender
+from sendoff.postbacks.reconcile import is_settled, reconcile
+from sendoff.report.text import as_text
 
 from . import receiving
 

@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 import pytest
 import requests
 
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.document import read_document
-from sendoff.client import Client
-from sendoff.identifiers import Identifiers, integers, strings
+from sendoff.campaign.yaml_document import read_document
 from sendoff.outcome import Accepted, Outcome, Refused
-from sendoff.postbacks import PostBackAddresses
-from sendoff.wire import FieldNames, Targeting, create_body, execute_body
+from sendoff.service.client import Client
+from sendoff.service.postbacks import PostBackAddresses
+from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.wire import FieldNames, Targeting, create_body, execute_body
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "dags/campaigns").glob("*/campaign.yaml"))
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

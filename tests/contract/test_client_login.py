@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from sendoff.auth import ClientSecret, Credentials, JwtBearer, TokenSource
-from sendoff.client import Client
 from sendoff.errors import CredentialsError, SettingsError
-from sendoff.keys import read_private_key
 from sendoff.outcome import Accepted, NotProcessed, Refused
+from sendoff.service.client import Client
+from sendoff.service.private_key import read_private_key
+from sendoff.service.tokens import ClientSecret, Credentials, JwtBearer, TokenSource
 
 from .algorithms import KEYS, SHORTEST
 

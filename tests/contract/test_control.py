@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from sendoff.client import Client
-from sendoff.control import pause, pause_all, release, resolve, resume, resume_all, stop
-from sendoff.dispatch import Tally, check_refusals, work
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.dispatch.control import pause, pause_all, release, resolve, resume, resume_all, stop
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, check_refusals, work
 from sendoff.errors import GateError, NotYetError, RefusedError
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.reconcile import reconcile
-from sendoff.segments import Segment
-from sendoff.sender import Sender
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.service.client import Client
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 from . import spring
 from .spring import KEY, NOW, fault, sent_to, work_at
 

@@ -21,13 +21,14 @@ import requests
 import sqlalchemy as sa
 from requests.adapters import HTTPAdapter
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
-from sendoff.clearance import Clearance
-from sendoff.client import Client
-from sendoff.control import pause, reject, release, stop
-from sendoff.dispatch import LEASE, Tally, _Crew, check_all_made, check_refusals, work
+from sendoff.dispatch.control import pause, reject, release, stop
+from sendoff.dispatch.policy import Clearance
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import LEASE, Tally, _Crew, check_all_made, check_refusals, work
 from sendoff.errors import (
     GateError,
     LedgerUnavailableError,
@@ -37,18 +38,17 @@ from sendoff.errors import (
     RetryableError,
     SettingsError,
 )
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import attempts
+from sendoff.ledger.schema import attempts
 from sendoff.outcome import InDoubt, NotProcessed, Outcome
 from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
-from sendoff.segments import Segment
-from sendoff.sender import Sender
-from sendoff.wire import FieldNames
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.wire import FieldNames
 
 from ..leases import end_leases, expire
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

@@ -18,17 +18,17 @@ from zoneinfo import ZoneInfo
 import pytest
 import requests
 
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.identifiers import integers
 from sendoff.campaign import load_campaign
-from sendoff.client import Client
-from sendoff.dispatch import work
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import work
 from sendoff.errors import GateError, NotYetError
-from sendoff.identifiers import integers
-from sendoff.launch import Launch, prepare_launch
+from sendoff.launch.plan import Launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks import Addresses
-from sendoff.sender import Sender
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -432,7 +432,7 @@ def test_the_rules_of_an_audience_leave_people_out(later: Shop) -> None:
 
 
 def position(device: int, salt: str) -> int:
-    """Where somebody stands by chance, as ``sendoff.shares`` documents it for anybody to compute."""
+    """Where somebody stands by chance, as ``sendoff.audience.bucketing`` documents it for anybody to compute."""
     every = 2**64 - 1
     seed = int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=8).digest(), "big")
     z = ((device ^ seed) + 0x9E3779B97F4A7C15) & every

@@ -17,24 +17,24 @@ import requests
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.cli import app
-from sendoff.client import Client
-from sendoff.control import stop
-from sendoff.dispatch import Tally, work
+from sendoff.dispatch.control import stop
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, work
 from sendoff.errors import UnusableLedgerError
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.ledger.grants import ROLES, grants
 from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
-from sendoff.reconcile import reconcile
-from sendoff.segments import Segment
-from sendoff.sender import Sender
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
 
-from ..patience import PATIENCE, until
+from ..waiting import PATIENCE, until
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"

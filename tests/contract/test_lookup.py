@@ -11,22 +11,22 @@ from typing import Any
 import pytest
 import requests
 
-from sendoff.audience import Audience
-from sendoff.auth import ClientSecret, TokenSource
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
-from sendoff.client import Client
-from sendoff.control import resolve
-from sendoff.dispatch import Tally, work
+from sendoff.dispatch.control import resolve
+from sendoff.dispatch.lookup import find_campaigns, resolve_by_reading
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, work
 from sendoff.errors import RefusedError, RetryableError, SettingsError
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.lookup import find_campaigns, resolve_by_reading
 from sendoff.period import Period, launch_key
-from sendoff.postbacks import Addresses
-from sendoff.segments import Segment
-from sendoff.sender import Sender
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
 
-from ..patience import PATIENCE
+from ..waiting import PATIENCE
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

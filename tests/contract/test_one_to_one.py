@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from sendoff.audience.identifiers import integers, strings
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.dispatch import Tally, work
-from sendoff.identifiers import integers, strings
-from sendoff.launch import prepare_launch
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, work
+from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.reconcile import reconcile
-from sendoff.sender import Sender
+from sendoff.postbacks.reconcile import reconcile
 
 from . import receiving
 

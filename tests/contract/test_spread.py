@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Edition
-from sendoff.control import release
-from sendoff.dispatch import Tally, check_all_made, work
+from sendoff.dispatch.control import release
+from sendoff.dispatch.request import Sender
+from sendoff.dispatch.worker import Tally, check_all_made, work
 from sendoff.errors import GateError, NotYetError
-from sendoff.identifiers import integers
 from sendoff.ledger import Ledger
-from sendoff.reconcile import reconcile
-from sendoff.segments import Segment
-from sendoff.sender import Sender
+from sendoff.postbacks.reconcile import reconcile
 
 from . import spring
 from .spring import KEY, NOW, fault, sent_to, work_at

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.tables import metadata
+from sendoff.ledger.schema import metadata
 
 # Neither the speed of the machine nor chance decides a test. New examples are looked for with
 # HYPOTHESIS_PROFILE=search.

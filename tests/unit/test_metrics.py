@@ -10,18 +10,18 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, _Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
 from sendoff import metrics
-from sendoff.audience import Audience
-from sendoff.fold import fold
-from sendoff.identifiers import integers
-from sendoff.ledger import Ledger, tables
-from sendoff.ledger.silences import Source
-from sendoff.observe import observe
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.ledger import Ledger, schema
+from sendoff.ledger.feed_states import Source
+from sendoff.ledger.gauges import observe
 from sendoff.outcome import Accepted, InDoubt
 from sendoff.period import Period, dispatch_key
-from sendoff.postbacks import PostBack
-from sendoff.reconcile import reconcile
-from sendoff.segments import Segment
-from sendoff.silence import check_silence
+from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.feed_health import check_silence
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.service.postbacks import PostBack
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(NOW - timedelta(days=1), NOW)
@@ -111,7 +111,7 @@ def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: 
         ("service", "in_doubt"): 1,
         ("other", "planned"): 3,
     }
-    assert {state for _, state in dispatches} == set(tables.DISPATCH_STATES)
+    assert {state for _, state in dispatches} == set(schema.DISPATCH_STATES)
     assert points["sendoff.doubts"] == {(("connection", "service"),): 1, (("connection", "other"),): 0}
 
 
@@ -165,7 +165,7 @@ def test_a_state_of_silence_that_nothing_is_in_any_more_is_0(collected: Collecte
 
 
 def test_the_states_of_silence_are_those_that_the_ledger_keeps() -> None:
-    assert metrics.SILENCE_STATES == tables.SILENCE_STATES
+    assert metrics.SILENCE_STATES == schema.SILENCE_STATES
 
 
 def test_what_was_last_certain_of_each_source_is_measured(ledger: Ledger, collected: Collected) -> None:

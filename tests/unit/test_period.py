@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sendoff import warehouse
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.launch import Launch, prepare_launch
+from sendoff.launch.plan import Launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period, dispatch_key, launch_key
 

@@ -10,14 +10,14 @@ from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
 from sqlalchemy import ColumnElement, Connection, Row, case, func, literal, select
 
-from messaging_service.campaigns import stop_campaign
-from messaging_service.content import BY_API, BY_EVENT, BY_LOCATION, Content, unpack
-from messaging_service.external import Service
-from messaging_service.fields import CHANNEL_FLAGS
+from messaging_service.api.access import only_own_forms
+from messaging_service.api.external import Service
+from messaging_service.campaigns.content import BY_API, BY_EVENT, BY_LOCATION, Content, unpack
+from messaging_service.campaigns.create import stop_campaign
+from messaging_service.campaigns.fields import CHANNEL_FLAGS
+from messaging_service.campaigns.schedule import REPEATEDLY
 from messaging_service.pages.layout import page, page_of
-from messaging_service.schedule import REPEATEDLY
 from messaging_service.store import campaigns, devices, post_backs, requests, runs, sends
-from messaging_service.visitors import only_own_forms
 
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
 _AT_ONCE = 25

@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection, Row, func, select, tuple_
 
-from messaging_service.content import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, WEBHOOK
-from messaging_service.external import Service
+from messaging_service.api.external import Service
+from messaging_service.campaigns.content import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, WEBHOOK
+from messaging_service.campaigns.rendering import Message, Rendered, rendered
 from messaging_service.pages.campaigns import state_at
 from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document, page
-from messaging_service.rendering import Message, Rendered, rendered
 from messaging_service.store import Store, apps, campaigns, devices, post_backs, sends, webhook_calls
 
 # Markup of somebody else: it may look as it likes, and do nothing. The sandbox holds also without our frame.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import func, select
 
-from messaging_service.external import Service
+from messaging_service.api.external import Service
 from messaging_service.pages.layout import page, page_of
 from messaging_service.store import requests
 

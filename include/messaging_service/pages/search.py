@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection, Row, func, or_, select
 
-from messaging_service.external import Service
+from messaging_service.api.external import Service
 from messaging_service.pages.campaigns import described, lines
 from messaging_service.pages.layout import page, page_of
 from messaging_service.store import campaigns, devices, sends

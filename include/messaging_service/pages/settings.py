@@ -11,7 +11,9 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
-from messaging_service.clients import (
+from messaging_service.api.access import only_own_forms
+from messaging_service.api.external import Service
+from messaging_service.auth.client_ids import (
     ClientId,
     ClientType,
     RegistrationError,
@@ -20,13 +22,11 @@ from messaging_service.clients import (
     add_secret_client,
     end_of_day,
 )
-from messaging_service.external import Service
-from messaging_service.keys import KeyRefusedError, read_public_key
+from messaging_service.auth.public_keys import KeyRefusedError, read_public_key
+from messaging_service.auth.scopes import ALL_SCOPES, SCOPES, UnknownScopeError, read_scopes
+from messaging_service.auth.tokens import machine_time
 from messaging_service.pages.layout import page
-from messaging_service.scopes import ALL_SCOPES, SCOPES, UnknownScopeError, read_scopes
 from messaging_service.store import Store, apps, client_ids, spent_forms
-from messaging_service.tokens import machine_time
-from messaging_service.visitors import only_own_forms
 
 ADDRESS = "/settings/integrations/api"
 _SOON = timedelta(days=30)

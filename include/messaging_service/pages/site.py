@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import RedirectResponse
 
-from messaging_service.external import Service
+from messaging_service.api.access import only_this_machine
+from messaging_service.api.external import Service
 from messaging_service.pages import campaigns, messages, requests, search, settings
 from messaging_service.pages.layout import PageRoute, sheet
-from messaging_service.visitors import only_this_machine
 
 
 def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from sendoff.campaign.field_types import Flag, Int32, Language, Link, Text, Value, WebAddress, problem
 from sendoff.campaign.schedule import Keeping
 from sendoff.campaign.tags import TAGGED, TAGGED_CODE
-from sendoff.campaign.values import Flag, Int32, Language, Link, Text, Value, WebAddress, problem
 
 TaggedText = Annotated[Text, TAGGED]
 TaggedCode = Annotated[str, TAGGED_CODE]

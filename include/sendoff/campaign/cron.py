@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sendoff.campaign.values import did_you_mean, problem, shown
+from sendoff.campaign.field_types import did_you_mean, problem, shown
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 LONGEST = 80

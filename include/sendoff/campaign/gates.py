@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from sendoff.campaign.audience import Percent
-from sendoff.campaign.schedule import Unit
-from sendoff.campaign.values import (
+from sendoff.campaign.audience_rules import Percent
+from sendoff.campaign.field_types import (
     QUERY_ZONE,
     HourMinute,
     Int32,
@@ -20,6 +19,7 @@ from sendoff.campaign.values import (
     check_default_zone,
     problem,
 )
+from sendoff.campaign.schedule import Unit
 
 _LONGEST = timedelta(days=36_500)
 

@@ -10,15 +10,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from sendoff.campaign.audience import AudienceRules, Percent
+from sendoff.campaign.audience_rules import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
 from sendoff.campaign.cron import PRESETS, checked_cron
-from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
-from sendoff.campaign.rules import broken_rules
-from sendoff.campaign.schedule import Keeping, Now, Once, Recurring, Schedule, Triggered
-from sendoff.campaign.tags import names_in
-from sendoff.campaign.targeting import ByQuery, Target
-from sendoff.campaign.values import (
+from sendoff.campaign.field_types import (
     FROZEN,
     QUERY_ZONE,
     AssetName,
@@ -30,6 +25,11 @@ from sendoff.campaign.values import (
     TimeZone,
     Value,
 )
+from sendoff.campaign.gates import Approval, Duration, Gates, Waiting
+from sendoff.campaign.schedule import Keeping, Now, Once, Recurring, Schedule, Triggered
+from sendoff.campaign.tags import names_in
+from sendoff.campaign.targeting import ByQuery, Target
+from sendoff.campaign.validation import broken_rules
 from sendoff.errors import CampaignError, LateError, SendoffError
 from sendoff.period import Period
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
-from sendoff.campaign.values import (
+from sendoff.campaign.field_types import (
     OWN_ZONE,
     QUERY_ZONE,
     AnyTimeZone,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import AfterValidator, ValidationInfo
 
-from sendoff.campaign.values import FROZEN, problem
+from sendoff.campaign.field_types import FROZEN, problem
 
 _NAME = r"[^\W\d][\w.-]*"
 _TAG = re.compile(r"\{\{\s*(" + _NAME + r")\s*\}\}")

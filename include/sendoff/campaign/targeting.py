@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from sendoff.campaign.values import Int32, Text, Value, problem
+from sendoff.campaign.field_types import Int32, Text, Value, problem
 
 
 class ByQuery(Value):

@@ -75,9 +75,9 @@ def preview(
     period.
     """
     from sendoff.campaign import load_campaign
-    from sendoff.gates import due_at_of
-    from sendoff.preview import preview as make_preview
-    from sendoff.preview_text import as_table
+    from sendoff.launch.gates import due_at_of
+    from sendoff.launch.preview import preview as make_preview
+    from sendoff.launch.preview_text import as_table
 
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)

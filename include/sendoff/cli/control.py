@@ -26,7 +26,7 @@ from sendoff.cli.shared import (
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Doubt, Ledger, SentAgain
-from sendoff.report import counted
+from sendoff.report.text import counted
 
 
 class Resolution(StrEnum):
@@ -81,7 +81,7 @@ def _steered(
 @_steering
 def pause(steered: _Steered) -> None:
     """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
-    from sendoff import control
+    from sendoff.dispatch import control
 
     if steered.launch:
         control.pause(steered.ledger, steered.launch, who(), steered.why)
@@ -93,7 +93,7 @@ def pause(steered: _Steered) -> None:
 @_steering
 def resume(steered: _Steered) -> None:
     """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
-    from sendoff import control
+    from sendoff.dispatch import control
 
     ledger, key = steered.ledger, steered.launch
     if key:
@@ -121,7 +121,7 @@ def release(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Let a launch that is held be sent, or every one that was held because something went wrong."""
-    from sendoff import control
+    from sendoff.dispatch import control
 
     if without_approval and launch is None:
         raise SettingsError("--without-approval needs a launch: give its key, or enough of its beginning")
@@ -145,7 +145,7 @@ def release(
 @_steering
 def stop(steered: _Steered) -> None:
     """Make no further request of a launch, or of every launch of which something is left, and never again."""
-    from sendoff import control
+    from sendoff.dispatch import control
 
     ledger, key = steered.ledger, steered.launch
     if key:
@@ -171,7 +171,7 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
 
     Then those that were in doubt, are planned again and are not sent yet, with the command that sends them.
     """
-    from sendoff import control
+    from sendoff.dispatch import control
 
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch) if launch else None
@@ -218,7 +218,7 @@ def resolve(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Settle a request in doubt: send it again, or write it off; the ledger keeps who did it, and why."""
-    from sendoff import control
+    from sendoff.dispatch import control
 
     with opened(ledger_url) as ledger:
         key = _only_doubt(ledger, dispatch)

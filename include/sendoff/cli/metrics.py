@@ -15,8 +15,8 @@ from rich.table import Table
 from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
 from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.counts import Counted
-from sendoff.observe import observe
+from sendoff.ledger.gauges import observe
+from sendoff.ledger.stats import Counted
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.demo.airflow import PASSWORD, USER, command
-from sendoff.demo.house import House
 from sendoff.demo.options import Options
 from sendoff.demo.processes import DemoError, Supervisor, interruptible, require_free
-from sendoff.demo.screen import Screen
-from sendoff.demo.truth import Comparison
+from sendoff.demo.progress import Screen
+from sendoff.demo.stack import House
+from sendoff.demo.verification import Comparison
 from sendoff.demo.workspace import Workspace
 from sendoff.figures import Figures
 from sendoff.ledger import Ledger

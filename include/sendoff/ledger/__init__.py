@@ -1,31 +1,31 @@
 """The ledger: what was meant, tried, sent and returned. Nothing else talks to the ledger database.
 
 SQLite in WAL mode by default, PostgreSQL in production, the same tables on both. Read the modules in the order of a
-launch's life: :mod:`~sendoff.ledger.tables`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
-:mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.standing`, :mod:`~sendoff.ledger.dispatches`,
-:mod:`~sendoff.ledger.decisions`, :mod:`~sendoff.ledger.brakes`, :mod:`~sendoff.ledger.rates`,
-:mod:`~sendoff.ledger.lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.retention`,
-:mod:`~sendoff.ledger.returns`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.fates`,
-:mod:`~sendoff.ledger.silences`, :mod:`~sendoff.ledger.counts`; :mod:`~sendoff.ledger.clock` and
+launch's life: :mod:`~sendoff.ledger.schema`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
+:mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`, :mod:`~sendoff.ledger.dispatches`,
+:mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.pauses`, :mod:`~sendoff.ledger.rate_limit`,
+:mod:`~sendoff.ledger.suppression_lists`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.retention`,
+:mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`,
+:mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.stats`; :mod:`~sendoff.ledger.clock` and
 :mod:`~sendoff.ledger.database` are below them all. Each public method is one transaction.
 """
 
 from __future__ import annotations
 
-from sendoff.ledger.brakes import Brake, Brakes
+from sendoff.ledger.aggregates import Origin, Returned, Returns
+from sendoff.ledger.audit_log import Decision, Decisions
 from sendoff.ledger.claims import Claim
-from sendoff.ledger.counts import Counts
 from sendoff.ledger.database import Database
-from sendoff.ledger.decisions import Decision, Decisions
 from sendoff.ledger.dispatches import Dispatch, Dispatches
 from sendoff.ledger.doubts import Doubt, SentAgain
+from sendoff.ledger.feed_states import Silences
 from sendoff.ledger.launches import Launches
-from sendoff.ledger.lists import Lists
+from sendoff.ledger.pauses import Brake, Brakes
 from sendoff.ledger.post_backs import PostBacks
-from sendoff.ledger.rates import Rates
+from sendoff.ledger.rate_limit import Rates
 from sendoff.ledger.retention import Retention
-from sendoff.ledger.returns import Origin, Returned, Returns
-from sendoff.ledger.silences import Silences
+from sendoff.ledger.stats import Counts
+from sendoff.ledger.suppression_lists import Lists
 from sendoff.ledger.verdicts import Verdicts
 
 __all__ = ["Brake", "Claim", "Decision", "Dispatch", "Doubt", "Ledger", "Origin", "Returned", "SentAgain"]

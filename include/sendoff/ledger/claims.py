@@ -14,14 +14,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sendoff.audience.identifiers import from_bytes
+from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Edition
-from sendoff.identifiers import from_bytes
-from sendoff.ledger.brakes import ALL, scope_of
 from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.doubts import IS_EVIDENT, accept_what_is_evident
-from sendoff.ledger.news import add_news_if_reported
-from sendoff.ledger.tables import attempts, audiences, brakes, dispatches, launches, rates, segments
-from sendoff.segments import Segment
+from sendoff.ledger.pauses import ALL, scope_of
+from sendoff.ledger.schema import attempts, audiences, brakes, dispatches, launches, rates, segments
+from sendoff.ledger.staleness import add_news_if_reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from sendoff.ledger.tables import Moment
+from sendoff.ledger.schema import Moment
 
 
 class LedgerTime(FunctionElement[datetime]):

@@ -20,9 +20,9 @@ from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 
 from sendoff.errors import SettingsError, UnusableLedgerError
-from sendoff.ledger import arrow
+from sendoff.ledger import arrow_batches
 from sendoff.ledger.problems import NO_TABLES, Place, problem_of
-from sendoff.ledger.tables import receivers
+from sendoff.ledger.schema import receivers
 from sendoff.network import POSTGRESQL_LIMITS
 from sendoff.private_files import make_private
 
@@ -113,11 +113,14 @@ class Database:
         They show one state of the database. ``is_large``: worth a connection of its own, by which
         PostgreSQL gives no row a Python object; SQLite always does.
         """
-        if is_large and self._engine.dialect.driver == "psycopg" and (driver := arrow.driver()):
-            with arrow.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
+        if is_large and self._engine.dialect.driver == "psycopg" and (driver := arrow_batches.driver()):
+            with arrow_batches.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
                 yield batches
             return
-        with self.read() as connection, closing(arrow.by_rows(connection, query, is_large)) as batches:
+        with (
+            self.read() as connection,
+            closing(arrow_batches.by_rows(connection, query, is_large)) as batches,
+        ):
             yield batches
 
     def _libpq_address(self) -> str:

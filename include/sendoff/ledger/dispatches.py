@@ -2,7 +2,7 @@
 
 ``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened. What
 is in doubt becomes ``accepted`` by evidence, and ``planned`` or ``written_off`` where a person, or the campaign, says
-so. What is read of them is in :mod:`~sendoff.ledger.standing`.
+so. What is read of them is in :mod:`~sendoff.ledger.dispatch_queries`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import sqlalchemy as sa
 
 from sendoff.errors import NoSlotError
 from sendoff.ledger.claims import Claim, Wanted, held_by
+from sendoff.ledger.dispatch_queries import Dispatch, Progress, Recent, Standing
 from sendoff.ledger.doubts import Doubts, accept_what_was_accepted, outcome_row
-from sendoff.ledger.news import add_news_of_dispatch
-from sendoff.ledger.rates import AHEAD, reserve
-from sendoff.ledger.standing import Dispatch, Progress, Recent, Standing
-from sendoff.ledger.tables import dispatches, launches, outcomes, reports
+from sendoff.ledger.rate_limit import AHEAD, reserve
+from sendoff.ledger.schema import dispatches, launches, outcomes, reports
+from sendoff.ledger.staleness import add_news_of_dispatch
 from sendoff.outcome import Accepted, NotProcessed, Outcome
 
 __all__ = ["Dispatch", "Dispatches", "Progress", "Recent"]

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from sendoff.errors import NotFoundError
 from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.database import Database
-from sendoff.ledger.news import add_news_if_reported, add_news_of_dispatch
-from sendoff.ledger.tables import (
+from sendoff.ledger.schema import (
     DOUBTFUL,
     IN_FLIGHT,
     decisions,
@@ -27,6 +26,7 @@ from sendoff.ledger.tables import (
     returns,
     segments,
 )
+from sendoff.ledger.staleness import add_news_if_reported, add_news_of_dispatch
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 _RESOLVED = {"resend": "planned", "write_off": "written_off"}

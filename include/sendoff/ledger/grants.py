@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from sendoff.ledger.tables import (
+from sendoff.ledger.schema import (
     attempts,
     audience_groups,
     audiences,

@@ -10,21 +10,21 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.audience import Audience
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.audience.segmentation import Segment
 from sendoff.errors import AudienceError, NotFoundError, OvertakenError
-from sendoff.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.ledger import freezing
+from sendoff.ledger import freeze
+from sendoff.ledger.audit_log import Decision
 from sendoff.ledger.database import Database
-from sendoff.ledger.decisions import Decision
-from sendoff.ledger.fates import Fate, fate
-from sendoff.ledger.parts import GROUPS, LARGEST, LEFT_OUT, joined
-from sendoff.ledger.requests import Recorded, Request, recorded_of, requests_of
-from sendoff.ledger.tables import audience_groups, audiences, dispatches, launches
-from sendoff.ledger.tables import decisions as decisions_table
-from sendoff.ledger.tables import left_out as left_out_table
-from sendoff.ledger.tables import segments as segments_table
+from sendoff.ledger.recipient import Fate, fate
+from sendoff.ledger.request_log import Recorded, Request, recorded_of, requests_of
+from sendoff.ledger.schema import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.schema import decisions as decisions_table
+from sendoff.ledger.schema import left_out as left_out_table
+from sendoff.ledger.schema import segments as segments_table
+from sendoff.ledger.stored_sets import GROUPS, LARGEST, LEFT_OUT, joined
 from sendoff.period import Period
-from sendoff.segments import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +190,15 @@ class Launches:
         }
         try:
             with self._database.write() as link:
-                freezing.await_others(link, connection)
+                freeze.await_others(link, connection)
                 if seen is not None and _count(link, connection) != seen:
                     raise OvertakenError(
                         "another launch was made in the meantime; who is left out must be decided again"
                     )
                 link.execute(sa.insert(launches), row)
-                freezing.insert_audience(link, launch_key, audience, self._largest_part)
-                freezing.insert_left_out(link, launch_key, left_out or {}, self._largest_part)
-                freezing.insert_segments(link, launch_key, segments)
+                freeze.insert_audience(link, launch_key, audience, self._largest_part)
+                freeze.insert_left_out(link, launch_key, left_out or {}, self._largest_part)
+                freeze.insert_segments(link, launch_key, segments)
                 if decisions:
                     link.execute(sa.insert(decisions_table), [asdict(each) for each in decisions])
         except exc.IntegrityError:

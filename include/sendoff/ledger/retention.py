@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from sendoff.ledger.database import Database
-from sendoff.ledger.tables import post_backs, receivers
-from sendoff.ledger.tables import set_aside as set_aside_table
+from sendoff.ledger.schema import post_backs, receivers
+from sendoff.ledger.schema import set_aside as set_aside_table
 
 _AT_ONCE = 50_000  # numbers of a receiver that one transaction looks at
 _NAME = re.compile(r"post_backs_(before_)?(\d{4})_(\d{2})_(\d{2})")  # of a day, or of all before one

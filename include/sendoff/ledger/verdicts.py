@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+from sendoff.audience.identifiers import Identifiers
 from sendoff.errors import NotFoundError
 from sendoff.figures import Figures
-from sendoff.identifiers import Identifiers
 from sendoff.ledger.database import Database
-from sendoff.ledger.parts import LARGEST, VERDICTS
-from sendoff.ledger.tables import launches, reports, verdicts
+from sendoff.ledger.schema import launches, reports, verdicts
+from sendoff.ledger.stored_sets import LARGEST, VERDICTS
 
 
 class Verdicts:

@@ -25,15 +25,15 @@ from types import MappingProxyType
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.query import Parameter, Query
-from sendoff.warehouse.address import address_of, is_sqlite_file
-from sendoff.warehouse.cursors import Cursors, read_cursors
-from sendoff.warehouse.driver import adbc_driver
+from sendoff.warehouse.adbc import adbc_driver
+from sendoff.warehouse.dbapi import Cursors, read_cursors
 from sendoff.warehouse.duckdb import read_duckdb
-from sendoff.warehouse.engine import engine_of, read_engine
 from sendoff.warehouse.postgresql import read_parts, read_postgresql
+from sendoff.warehouse.query import Parameter, Query
 from sendoff.warehouse.snowflake import read_snowflake
+from sendoff.warehouse.sqlalchemy import engine_of, read_engine
 from sendoff.warehouse.sqlite import read_sqlite
+from sendoff.warehouse.urls import address_of, is_sqlite_file
 
 __all__ = ["Cursors", "Source", "read"]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from sendoff.errors import QueryError
-from sendoff.query import Query
-from sendoff.warehouse.driver import attempt, batches_of
+from sendoff.warehouse.adbc import attempt, batches_of
+from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
 
 _SETTINGS = {

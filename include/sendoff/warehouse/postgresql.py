@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from sendoff.query import Query
-from sendoff.warehouse.driver import adbc_cursor, attempt, batches_of
-from sendoff.warehouse.parts import together
+from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.parallel import together
+from sendoff.warehouse.query import Query
 
 _BYTES_A_ROW = 16  # an identifier and the frame that COPY puts around it
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"

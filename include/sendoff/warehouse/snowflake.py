@@ -11,10 +11,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.query import Query
-from sendoff.warehouse.address import CONNECT_SECONDS
-from sendoff.warehouse.driver import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
+from sendoff.warehouse.urls import CONNECT_SECONDS
 
 _SQL = "adbc.snowflake.sql."
 _CLIENT = f"{_SQL}client_option."

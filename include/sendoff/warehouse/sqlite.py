@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.errors import QueryError
-from sendoff.query import Query
-from sendoff.warehouse.address import read_only_uri
-from sendoff.warehouse.driver import adbc_cursor, attempt, batches_of
-from sendoff.warehouse.engine import engine_of, read_engine
+from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
+from sendoff.warehouse.query import Query
+from sendoff.warehouse.sqlalchemy import engine_of, read_engine
+from sendoff.warehouse.urls import read_only_uri
 
 
 def read_sqlite(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:

@@ -10,8 +10,8 @@
 
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag
 from sendoff_airflow.dags.folder import campaign_dags, check_campaigns
-from sendoff_airflow.dags.own import OWN_DAGS, doubts_dag, maintenance_dag, reconcile_dag
-from sendoff_airflow.failures import PATIENCE
+from sendoff_airflow.dags.housekeeping import OWN_DAGS, doubts_dag, maintenance_dag, reconcile_dag
+from sendoff_airflow.errors import PATIENCE
 
 __all__ = [
     "OWN_DAGS",

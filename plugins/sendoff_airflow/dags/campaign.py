@@ -24,15 +24,13 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import CampaignFolder
+from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.values import did_you_mean
 from sendoff.errors import CampaignError
-from sendoff_airflow.alerts import tell_of_silence
-from sendoff_airflow.approval import ApproveLaunchOperator
-from sendoff_airflow.assets import audience_asset, launch_asset, report_asset
+from sendoff_airflow.dags.alerts import tell_of_silence
+from sendoff_airflow.dags.documentation import documentation
 from sendoff_airflow.dags.names import refuse_runs_of_others
-from sendoff_airflow.documentation import documentation
-from sendoff_airflow.failures import PATIENCE
+from sendoff_airflow.errors import PATIENCE
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
@@ -41,6 +39,8 @@ from sendoff_airflow.operators import (
     PreviewOperator,
     ReconcileOperator,
 )
+from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 Approvers = Mapping[str, Sequence[str]]

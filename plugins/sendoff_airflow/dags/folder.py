@@ -14,14 +14,14 @@ from airflow.timetables import interval
 from airflow.timetables.base import TimeRestriction
 
 from sendoff.campaign import CampaignFolder, load_campaign
-from sendoff.campaign.audience import QueryExclusion
-from sendoff.campaign.document import storable
+from sendoff.campaign.audience_rules import QueryExclusion
+from sendoff.campaign.field_types import did_you_mean, shown
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.values import did_you_mean, shown
+from sendoff.campaign.yaml_document import storable
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
+from sendoff_airflow.dags.housekeeping import OWN_DAGS
 from sendoff_airflow.dags.names import names_in_use
-from sendoff_airflow.dags.own import OWN_DAGS
 
 _log = logging.getLogger(__name__)
 

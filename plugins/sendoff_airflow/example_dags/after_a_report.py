@@ -4,7 +4,7 @@ from contextlib import closing
 
 from airflow.sdk import DAG, task
 
-from sendoff_airflow.assets import report_asset
+from sendoff_airflow.operators.assets import report_asset
 
 with DAG(
     "sendoff_example_after",
@@ -15,7 +15,7 @@ with DAG(
     @task
     def check_missing(most_percent: float = 5) -> dict[str, int]:
         """Fail where too many of the newest launch are missing: an event says only that there is something new."""
-        from sendoff_airflow.stores import ledger
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger()) as book:
             [launch] = book.launches.search(campaign="example_welcome_back", limit=1)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
-from sendoff_airflow.approval import ApproveLaunchOperator
-from sendoff_airflow.assets import report_asset
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
     PreviewOperator,
     ReconcileOperator,
 )
+from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.operators.assets import report_asset
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 with DAG(

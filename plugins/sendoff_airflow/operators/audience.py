@@ -11,16 +11,17 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sendoff.errors import CampaignError
-from sendoff_airflow import LEDGER, lineage
-from sendoff_airflow.assets import TellingOperator, names_of
-from sendoff_airflow.failures import explained
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import explained
+from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.assets import TellingOperator, names_of
 from sendoff_airflow.period import period_of
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
+    from sendoff.launch.preview import Preview
     from sendoff.ledger import Ledger
     from sendoff.ledger.launches import Launch
-    from sendoff.preview import Preview
 
 _SHOWN = (
     "state",
@@ -95,7 +96,7 @@ class BuildAudienceOperator(TellingOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or make the launch of this run's period."""
         from sendoff.campaign import load_campaign
-        from sendoff_airflow.stores import ledger
+        from sendoff_airflow.hooks.stores import ledger
 
         is_dry = _truth("preview_only", self.preview_only)
         send_late = _truth("send_late", self.send_late)
@@ -121,11 +122,11 @@ class BuildAudienceOperator(TellingOperator):
 
     def draw(self, facts: Mapping[str, Any]) -> Any:
         """Draw lineage from the tables of the campaign's queries to the audience."""
-        return lineage.of_audience(self.folder, self.ledger_conn_id, facts)
+        return openlineage.of_audience(self.folder, self.ledger_conn_id, facts)
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Give OpenLineage's provider the query."""
-        return lineage.of_query(self.folder)
+        return openlineage.of_query(self.folder)
 
     def _found(self, book: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
         launch = book.launches.get(launch_key)
@@ -145,9 +146,9 @@ class BuildAudienceOperator(TellingOperator):
         size_limit: int | None,
         send_late: bool,
     ) -> Launch:
-        from sendoff.gates import due_at_of
-        from sendoff.launch import prepare_launch
-        from sendoff_airflow.stores import warehouse
+        from sendoff.launch.gates import due_at_of
+        from sendoff.launch.plan import prepare_launch
+        from sendoff_airflow.hooks.stores import warehouse
 
         run = context["dag_run"]
         period = period_of(context, folder.campaign)
@@ -172,9 +173,9 @@ class BuildAudienceOperator(TellingOperator):
         size_limit: int | None,
         send_late: bool,
     ) -> NoReturn:
-        from sendoff.gates import due_at_of
-        from sendoff.preview import preview
-        from sendoff_airflow.stores import warehouse
+        from sendoff.launch.gates import due_at_of
+        from sendoff.launch.preview import preview
+        from sendoff_airflow.hooks.stores import warehouse
 
         period = period_of(context, folder.campaign)
         seen = preview(
@@ -212,9 +213,9 @@ class PreviewOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Read the launch from the ledger; the warehouse is not asked again."""
-        from sendoff.preview import preview_of
-        from sendoff_airflow.hook import rate_of
-        from sendoff_airflow.stores import ledger
+        from sendoff.launch.preview import preview_of
+        from sendoff_airflow.hooks.service import rate_of
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             rate = rate_of(book.launches.get(self.launch_key).connection)

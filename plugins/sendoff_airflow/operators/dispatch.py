@@ -11,9 +11,10 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, NotYetError, RetryableError
-from sendoff_airflow import LEDGER, RECEIVER, SERVICE, lineage
-from sendoff_airflow.assets import TellingOperator, names_of
-from sendoff_airflow.failures import explained
+from sendoff_airflow import LEDGER, RECEIVER, SERVICE
+from sendoff_airflow.errors import explained
+from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.assets import TellingOperator, names_of
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
@@ -73,9 +74,9 @@ class DispatchOperator(TellingOperator):
     def _work(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch import check_refusals, work
-        from sendoff_airflow.hook import SendoffHook
-        from sendoff_airflow.stores import addresses, ledger
+        from sendoff.dispatch.worker import check_refusals, work
+        from sendoff_airflow.hooks.service import SendoffHook
+        from sendoff_airflow.hooks.stores import addresses, ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             launch = self._checked(book)
@@ -107,7 +108,7 @@ class DispatchOperator(TellingOperator):
 
     def draw(self, facts: Mapping[str, Any]) -> Any:
         """Draw lineage from the audience to the launch."""
-        return lineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
+        return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
 
     def _checked(self, book: Ledger) -> Launch:
         """Give the launch; CampaignError where it sends in another way."""
@@ -176,8 +177,8 @@ class LaunchedOperator(TellingOperator):
     def _count(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch import check_all_made
-        from sendoff_airflow.stores import ledger
+        from sendoff.dispatch.worker import check_all_made
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             try:
@@ -192,4 +193,4 @@ class LaunchedOperator(TellingOperator):
 
     def draw(self, facts: Mapping[str, Any]) -> Any:
         """Draw lineage from the audience to the launch."""
-        return lineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
+        return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)

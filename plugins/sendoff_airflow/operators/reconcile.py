@@ -11,11 +11,12 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff_airflow import LEDGER, lineage
-from sendoff_airflow.assets import TellingOperator, names_of
-from sendoff_airflow.failures import explained
-from sendoff_airflow.notes import KEY as NOTE
-from sendoff_airflow.notes import note_of
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import explained
+from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.assets import TellingOperator, names_of
+from sendoff_airflow.run_notes import KEY as NOTE
+from sendoff_airflow.run_notes import note_of
 
 
 class ReconcileOperator(TellingOperator):
@@ -46,9 +47,9 @@ class ReconcileOperator(TellingOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile once."""
-        from sendoff.reconcile import reconcile
-        from sendoff.report import as_picture, as_text
-        from sendoff_airflow.stores import ledger
+        from sendoff.postbacks.reconcile import reconcile
+        from sendoff.report.text import as_picture, as_text
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             figures = reconcile(book, self.launch_key)
@@ -73,7 +74,7 @@ class ReconcileOperator(TellingOperator):
 
     def draw(self, facts: Mapping[str, Any]) -> Any:
         """Draw lineage from the launch to its report."""
-        return lineage.of_launch("launch", "report", self.ledger_conn_id, facts)
+        return openlineage.of_launch("launch", "report", self.ledger_conn_id, facts)
 
 
 class ReconcileChangedOperator(BaseOperator):
@@ -89,10 +90,10 @@ class ReconcileChangedOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Fold what came in, and reconcile where that changes something."""
-        from sendoff.fold import fold
-        from sendoff.observe import observe
-        from sendoff.reconcile import reconcile
-        from sendoff_airflow.stores import ledger
+        from sendoff.ledger.gauges import observe
+        from sendoff.postbacks.aggregate import fold
+        from sendoff.postbacks.reconcile import reconcile
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             observe(book)  # first: how far folding lags behind is a metric
@@ -118,8 +119,8 @@ class CheckSilenceOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Hold what should have come against what came."""
-        from sendoff.silence import check_silence
-        from sendoff_airflow.stores import ledger
+        from sendoff.postbacks.feed_health import check_silence
+        from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             changes = check_silence(book)

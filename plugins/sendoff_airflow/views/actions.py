@@ -15,15 +15,15 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.responses import HTMLResponse
 
-from sendoff.control import pause, pause_all, resolve_seen, resume, resume_all, role_awaited, stop
+from sendoff.dispatch.control import pause, pause_all, resolve_seen, resume, resume_all, role_awaited, stop
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.report import counted
-from sendoff_airflow.views import runs
-from sendoff_airflow.views.access import Viewer, ViewerDep, check_own_request
-from sendoff_airflow.views.bodies import Braking, Deciding, Settling, said
-from sendoff_airflow.views.given import LedgerDep, seen_launch
+from sendoff.report.text import counted
+from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.dependencies import LedgerDep, seen_launch
 from sendoff_airflow.views.held import seen_run
+from sendoff_airflow.views.permissions import Viewer, ViewerDep, check_own_request
+from sendoff_airflow.views.request_models import Braking, Deciding, Settling, said
 from sendoff_airflow.views.templates import page
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Next:
     """What must run for a decision to have an effect, in words; the run of the launch; what can be asked of Airflow."""
 
     words: str
-    run: runs.Run | None = None
+    run: airflow_db.Run | None = None
     ask: Literal["clear", "answer"] | None = None
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.brakes import ALL, Brake, scope_of
-from sendoff_airflow.views.access import Viewer
+from sendoff.ledger.pauses import ALL, Brake, scope_of
+from sendoff_airflow.views.permissions import Viewer
 
 
 @dataclass(frozen=True, slots=True)

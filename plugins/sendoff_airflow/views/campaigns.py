@@ -7,10 +7,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, status
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from sendoff_airflow.views import runs
-from sendoff_airflow.views.access import ViewerDep, not_there
-from sendoff_airflow.views.given import LATER, SOON, LedgerDep
+from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.dependencies import LATER, SOON, LedgerDep
 from sendoff_airflow.views.paging import Name
+from sendoff_airflow.views.permissions import ViewerDep, not_there
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -20,7 +20,7 @@ router = APIRouter(default_response_class=HTMLResponse)
 def campaigns(request: Request, viewer: ViewerDep, book: LedgerDep) -> HTMLResponse:
     """Show the campaigns that have launches, or a DAG."""
     counts = book.launches.campaigns()
-    names = viewer.among([*counts, *runs.campaigns_with_a_dag()])
+    names = viewer.among([*counts, *airflow_db.campaigns_with_a_dag()])
     rows = [(name, counts.get(name, 0)) for name in sorted(names)]
     return page(request, "campaigns.html", rows=rows, refresh=0)
 
@@ -28,10 +28,10 @@ def campaigns(request: Request, viewer: ViewerDep, book: LedgerDep) -> HTMLRespo
 @router.get("/campaigns/{name}")
 def campaign(request: Request, viewer: ViewerDep, book: LedgerDep, name: str) -> HTMLResponse:
     """Show a campaign: its next launch as far as it can be told without its query, and its newest launches."""
-    from sendoff_airflow.views.coming import coming
+    from sendoff_airflow.views.next_launch import coming
 
     viewer.check_sees(name)
-    schedule, newest = runs.schedule_of(name), book.launches.page([name], limit=10)
+    schedule, newest = airflow_db.schedule_of(name), book.launches.page([name], limit=10)
     if schedule is None and not newest:
         raise not_there()
     return page(
@@ -40,7 +40,7 @@ def campaign(request: Request, viewer: ViewerDep, book: LedgerDep, name: str) ->
         name=name,
         schedule=schedule,
         coming=coming(schedule, newest[0] if newest else None),
-        dry_run=runs.newest_dry_run(name),
+        dry_run=airflow_db.newest_dry_run(name),
         rows=[(each, book.dispatches.states(each.launch_key)) for each in newest],
         held=[each for each in newest if each.state == "held"],
         may_steer=viewer.may_steer(name),
@@ -52,7 +52,7 @@ def campaign(request: Request, viewer: ViewerDep, book: LedgerDep, name: str) ->
 def of_dag(request: Request, viewer: ViewerDep, book: LedgerDep, dag_id: Name, run_id: Name = "") -> Response:
     """Lead from a DAG, or a run of one, to its campaign, or its launch."""
     viewer.check_sees(dag_id)
-    key = runs.launch_of(dag_id, run_id) if run_id else None
+    key = airflow_db.launch_of(dag_id, run_id) if run_id else None
     if key is not None and (found := book.launches.find(key)) is not None and found.campaign == dag_id:
         return RedirectResponse(f"launches/{quote(key, safe='')}", status.HTTP_303_SEE_OTHER)
     if run_id:

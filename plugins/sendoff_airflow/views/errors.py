@@ -16,7 +16,7 @@ from sendoff.errors import (
     SettingsError,
     UnusableLedgerError,
 )
-from sendoff_airflow.views.access import not_there
+from sendoff_airflow.views.permissions import not_there
 from sendoff_airflow.views.templates import is_part, page
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from sendoff.figures import HEARD_OF, VERDICTS, WHY_UNKNOWABLE, Figures
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.tables import DISPATCH_STATES
-from sendoff.sentences import why_unknowable
+from sendoff.ledger.schema import DISPATCH_STATES
+from sendoff.report.wording import why_unknowable
 
 
 @dataclass(frozen=True, slots=True)

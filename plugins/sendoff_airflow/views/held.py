@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sendoff.ledger.launches import Launch
-from sendoff_airflow.views import runs
-from sendoff_airflow.views.access import Viewer
+from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.permissions import Viewer
 
 
 def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
@@ -24,7 +24,7 @@ def why_held(decisions: Sequence[Any]) -> Any:
     return next((each for each in reversed(decisions) if each.kind == "held"), None)
 
 
-def seen_run(viewer: Viewer, launch: Launch) -> runs.Run | None:
+def seen_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:
     """Give the newest run that works on a launch; None where there is none, or none that somebody may see."""
-    run = runs.run_of(launch.launch_key, launch.campaign)
+    run = airflow_db.run_of(launch.launch_key, launch.campaign)
     return run if run is not None and viewer.may_see(run.dag_id) else None

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import HTMLResponse
 
-from sendoff.control import role_awaited
+from sendoff.dispatch.control import role_awaited
 from sendoff.errors import NotFoundError
 from sendoff.figures import Figures
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.tables import DISPATCH_STATES
-from sendoff_airflow.views.access import ViewerDep
+from sendoff.ledger.schema import DISPATCH_STATES
+from sendoff_airflow.views.dependencies import LATER, SOON, HeavyDep, LedgerDep, seen_launch
 from sendoff_airflow.views.flow import requests_by_state, rows_to_people, unknowable_of, verdicts_of
-from sendoff_airflow.views.given import LATER, SOON, HeavyDep, LedgerDep, seen_launch
 from sendoff_airflow.views.held import acts_on, seen_run, why_held
 from sendoff_airflow.views.launches import is_running
 from sendoff_airflow.views.paging import Name, Number, Paged
+from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -85,9 +85,9 @@ def preview(
     request: Request, viewer: ViewerDep, _: HeavyDep, book: LedgerDep, launch_key: str
 ) -> HTMLResponse:
     """Show what a launch sends as it was frozen: the text that those read who must agree to it."""
-    from sendoff.preview import preview_of
-    from sendoff.preview_text import as_markdown
-    from sendoff_airflow.hook import rate_of
+    from sendoff.launch.preview import preview_of
+    from sendoff.launch.preview_text import as_markdown
+    from sendoff_airflow.hooks.service import rate_of
     from sendoff_airflow.views.markdown import as_html
 
     found = seen_launch(book, viewer, launch_key)
@@ -100,7 +100,7 @@ def preview(
 @router.get("/charts.css")
 def chart_colours(_: ViewerDep) -> Response:
     """Give the colours of the charts."""
-    from sendoff_airflow.views.drawings import colours
+    from sendoff_airflow.views.charts import colours
 
     return Response(colours(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
 
@@ -114,13 +114,13 @@ def _figures_of(book: Ledger, launch: Launch) -> Figures | None:
 
 
 def _charts(figures: Figures | None) -> Mapping[str, Any]:
-    from sendoff_airflow.views.drawings import charts_of
+    from sendoff_airflow.views.charts import charts_of
 
     return charts_of(figures) if figures else {}
 
 
 def _points(figures: Figures | None) -> Sequence[tuple[Any, int, int]]:
     """Give the points of the timeline as its chart has them."""
-    from sendoff.picture import points_of
+    from sendoff.report.picture import points_of
 
     return points_of(figures.timeline)[1] if figures else ()

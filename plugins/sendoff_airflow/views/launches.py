@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.tables import LAUNCH_STATES
-from sendoff_airflow.views.access import ViewerDep
+from sendoff.ledger.schema import LAUNCH_STATES
 from sendoff_airflow.views.brakes import seen_brakes
-from sendoff_airflow.views.given import LATER, SOON, LedgerDep
+from sendoff_airflow.views.dependencies import LATER, SOON, LedgerDep
 from sendoff_airflow.views.paging import Name, Number, Paged
+from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -15,11 +15,11 @@ from starlette.responses import HTMLResponse
 
 from sendoff.errors import AudienceError
 from sendoff.ledger import Ledger
-from sendoff.ledger.fates import Fate
 from sendoff.ledger.launches import Launch
-from sendoff_airflow.views.access import ViewerDep
-from sendoff_airflow.views.bodies import Asking, said
-from sendoff_airflow.views.given import HeavyDep, LedgerDep
+from sendoff.ledger.recipient import Fate
+from sendoff_airflow.views.dependencies import HeavyDep, LedgerDep
+from sendoff_airflow.views.permissions import ViewerDep
+from sendoff_airflow.views.request_models import Asking, said
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from sendoff.figures import share
-from sendoff.report import VERDICT_WORDS, counted
-from sendoff_airflow.views.access import MARK
+from sendoff.report.text import VERDICT_WORDS, counted
+from sendoff_airflow.views.permissions import MARK
 
 
 def page(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:

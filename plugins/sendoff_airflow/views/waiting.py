@@ -9,18 +9,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.control import role_awaited
+from sendoff.dispatch.control import role_awaited
 from sendoff.ledger import Ledger
-from sendoff.ledger.counts import Doubted
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.requests import Recorded
-from sendoff.ledger.requests import Request as Dispatched
-from sendoff_airflow.views import runs
-from sendoff_airflow.views.access import Viewer, ViewerDep
+from sendoff.ledger.request_log import Recorded
+from sendoff.ledger.request_log import Request as Dispatched
+from sendoff.ledger.stats import Doubted
+from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.brakes import connection_of, pausable, seen_brakes
-from sendoff_airflow.views.given import LATER, LedgerDep, seen_launch
+from sendoff_airflow.views.dependencies import LATER, LedgerDep, seen_launch
 from sendoff_airflow.views.held import acts_on, seen_run, why_held
 from sendoff_airflow.views.paging import Name, Number, Paged
+from sendoff_airflow.views.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -91,7 +91,7 @@ class _Held:
     planned: int
     role: str | None
     acts: Sequence[str]
-    run: runs.Run | None  # looked for where it is to be answered there
+    run: airflow_db.Run | None  # looked for where it is to be answered there
 
 
 def _held(book: Ledger, viewer: Viewer, launch: Launch) -> _Held:

@@ -1,4 +1,4 @@
-"""docker-compose.yml and Dockerfile, as far as running their commands natively needs them."""
+"""docker-compose.yml and docker/Dockerfile, as far as running their commands natively needs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-OURS = "sendoff"  # the image that Dockerfile makes
+OURS = "sendoff"  # the image that docker/Dockerfile makes
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ def subnets(path: Path = ROOT / "docker-compose.yml") -> dict[str, str | None]:
     return {name: each["ipam"]["config"][0]["subnet"] if each else None for name, each in networks.items()}
 
 
-def image_environment(path: Path = ROOT / "Dockerfile") -> dict[str, str]:
+def image_environment(path: Path = ROOT / "docker/Dockerfile") -> dict[str, str]:
     """Give what the image sets."""
     lines = re.findall(r"^ENV (.+)$", path.read_text(), re.MULTILINE)
     return dict(word.split("=", 1) for line in lines for word in shlex.split(line))
 
 
-def image_user(path: Path = ROOT / "Dockerfile") -> tuple[str, int]:
+def image_user(path: Path = ROOT / "docker/Dockerfile") -> tuple[str, int]:
     """Give the name and the number of the user that the image runs as."""
     text = path.read_text()
     [name] = re.findall(r"^USER (\w+)$", text, re.MULTILINE)

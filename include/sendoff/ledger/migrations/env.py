@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from sendoff.ledger.tables import metadata
+from sendoff.ledger.schema import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

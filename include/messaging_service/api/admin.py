@@ -1,0 +1,165 @@
+"""What happened, as JSON for whoever runs the service: campaigns, the truth of each, requests, progress."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from messaging_service.campaigns.targeting import is_delivery_posted
+from messaging_service.store import Store, campaigns, post_backs, requests, runs, sends, webhook_calls
+
+
+def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
+    """Give the campaigns, newest first, each with its runs and its counts of messages."""
+    with store.read() as connection:
+        rows = connection.execute(
+            select(campaigns).order_by(campaigns.c.id.desc()).limit(limit).offset(offset)
+        ).all()
+        total = connection.execute(select(func.count()).select_from(campaigns)).scalar_one()
+        return {"total": total, "campaigns": [_campaign(connection, row) for row in rows]}
+
+
+def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
+    """Give what becomes of each device of a campaign, as arrays of device ids; None where there is no such campaign.
+
+    ``delivered`` and ``opened`` hold what is decided, also where it still lies ahead. ``post_backs`` holds the
+    devices of which a delivery or an opening is posted back: some deliveries never are (section 6).
+    """
+    with store.read() as connection:
+        if connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id)).first() is None:
+            return None
+        rows = connection.execute(
+            select(
+                *sends.c["device_id", "platform", "message_type", "delivered_at", "opened_at"],
+                *runs.c["webhook_delivery", "webhook_open"],
+            )
+            .join_from(sends, runs, sends.c.run_id == runs.c.id)
+            .where(sends.c.campaign_id == campaign_id)
+            .order_by(sends.c.device_id)
+        )
+        found = _Truth()
+        for row in rows:
+            found.add(row)
+        unknown = connection.execute(
+            select(runs.c.unknown).where(runs.c.campaign_id == campaign_id, runs.c.unknown.is_not(None))
+        ).scalars()
+        listed = list(dict.fromkeys(identifier for identifiers in unknown for identifier in identifiers))
+    return {"campaign": campaign_id, **found.as_json(), "unknown": listed}
+
+
+class _Truth:
+    """Gathers devices in the order of their ids; a dict keeps that order, and each device once."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, dict[int, None]] = {
+            name: {} for name in ("targeted", "delivered", "opened", "delivery", "open")
+        }
+        self.platforms: dict[str, dict[int, None]] = {}
+
+    def add(self, row: Any) -> None:
+        self.sets["targeted"][row.device_id] = None
+        self.platforms.setdefault(row.platform, {})[row.device_id] = None
+        if row.delivered_at is not None:
+            self.sets["delivered"][row.device_id] = None
+            if row.webhook_delivery and is_delivery_posted(row.message_type, row.platform):
+                self.sets["delivery"][row.device_id] = None
+        if row.opened_at is not None:
+            self.sets["opened"][row.device_id] = None
+            if row.webhook_open:
+                self.sets["open"][row.device_id] = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **{name: list(self.sets[name]) for name in ("targeted", "delivered", "opened")},
+            "platforms": {name: list(ids) for name, ids in sorted(self.platforms.items())},
+            "post_backs": {kind: list(self.sets[kind]) for kind in ("delivery", "open")},
+        }
+
+
+def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
+    """Give the requests that came in, newest first, without secrets."""
+    with store.read() as connection:
+        rows = connection.execute(
+            select(requests).order_by(requests.c.id.desc()).limit(limit).offset(offset)
+        ).all()
+        total = connection.execute(select(func.count()).select_from(requests)).scalar_one()
+    return {"total": total, "requests": [_request(row._asdict()) for row in rows]}
+
+
+def progress(store: Store, now: float) -> dict[str, Any]:
+    """Give how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
+    waiting, unsent = runs.c.state == "waiting", post_backs.c.state.in_(("due", "taken"))
+    with store.read() as connection:
+        # In the order in which one leads to the other: on PostgreSQL each count sees what is committed by then.
+        its_runs = {
+            "scheduled": _count(connection, waiting, runs.c.due_at > now),
+            "due": _count(connection, waiting, runs.c.due_at <= now),
+            "done": _count(connection, runs.c.state == "done"),
+        }
+        calls = _count(connection, webhook_calls.c.state.in_(("due", "taken")))
+        its_post_backs = {
+            "due": _count(connection, unsent, post_backs.c.due_at <= now),
+            "later": _count(connection, unsent, post_backs.c.due_at > now),
+            "sent": _count(connection, post_backs.c.state == "sent"),
+            "failed": _count(connection, post_backs.c.state == "failed"),
+            "lost": _count(connection, post_backs.c.state == "lost"),
+        }
+    quiet = not (calls or its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
+    return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs, "webhook_calls": {"due": calls}}
+
+
+def _count(connection: Connection, *where: ColumnElement[bool]) -> int:
+    return connection.execute(select(func.count()).where(*where)).scalar_one()
+
+
+def _campaign(connection: Connection, row: Any) -> dict[str, Any]:
+    counts = connection.execute(
+        select(
+            func.count(),
+            func.count(sends.c.delivered_at),
+            func.count(sends.c.opened_at),
+            func.count(sends.c.message_type),
+        ).where(sends.c.campaign_id == row.id)
+    ).one()
+    its_runs = connection.execute(
+        select(runs).where(runs.c.campaign_id == row.id).order_by(runs.c.number)
+    ).all()
+    return {
+        "id": row.id,
+        "title": row.title,
+        "trigger": row.trigger,
+        "send_type": row.send_type,
+        "created_at": _iso(row.created_at),
+        "stopped_at": None if row.stopped_at is None else _iso(row.stopped_at),
+        "warnings": row.warnings,
+        "messages": {
+            "sent": counts[3],
+            "delivered": counts[1],
+            "opened": counts[2],
+            "unreachable": counts[0] - counts[3],
+        },
+        "runs": [_run(item) for item in its_runs],
+    }
+
+
+def _run(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "number": row.number,
+        "due_at": _iso(row.due_at),
+        "state": row.state,
+        "webhook_delivery": row.webhook_delivery,
+        "webhook_open": row.webhook_open,
+        "unknown": len(row.unknown or ()),
+    }
+
+
+def _request(row: dict[str, Any]) -> dict[str, Any]:
+    shown = {str(name): value for name, value in row.items()}
+    return {**shown, "received_at": _iso(row["received_at"]), "took": round(row["took"], 6)}
+
+
+def _iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()

@@ -1,0 +1,139 @@
+"""The External API: who asks, what for, and the answer in the envelope (sections 4.2, 4.3, 5, 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from messaging_service.api.request_log import Received, record
+from messaging_service.auth.authenticate import Caller, authenticate
+from messaging_service.auth.tokens import machine_time
+from messaging_service.campaigns.content import Content
+from messaging_service.campaigns.create import create_campaign, plan_campaign
+from messaging_service.campaigns.execute import execute_campaign, plan_execution
+from messaging_service.campaigns.listing import list_page
+from messaging_service.campaigns.saved_segments import create_segment
+from messaging_service.clock import Clock
+from messaging_service.delivery.loopback import is_number_elsewhere
+from messaging_service.envelope import Problem, RejectedError, Reply, accepted, listed, rejected
+from messaging_service.names import Names
+from messaging_service.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What every request is answered with."""
+
+    store: Store
+    clock: Clock
+    names: Names
+    post_backs_anywhere: bool = False
+
+
+Operation = Callable[[Service, Connection, Caller, dict[str, Any], Received], Reply]
+
+
+def create(
+    service: Service, connection: Connection, caller: Caller, body: dict[str, Any], received: Received
+) -> Reply:
+    """Create a campaign; the answer's model holds its id."""
+    now = service.clock.now()
+    plan = plan_campaign(body, service.names, caller.time_zone, now)
+    received.warnings = plan.warnings
+    _refuse_elsewhere(service, plan.content)
+    app_id = caller.app.id if caller.app else None
+    received.campaign_id = create_campaign(connection, plan, service.names, app_id, caller.client_id, now)
+    return accepted({"id": received.campaign_id, "title": plan.title, "active": 1, "trigger": plan.trigger})
+
+
+def execute(
+    service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], received: Received
+) -> Reply:
+    """Execute a template; the answer's model holds its id and the id of this sending."""
+    now = service.clock.now()
+    execution = plan_execution(body, service.names, now)
+    received.warnings = execution.warnings
+    _refuse_elsewhere(service, execution.overrides)
+    action_id = execute_campaign(connection, execution, service.names, now)
+    received.campaign_id = execution.campaign_id
+    return accepted({"id": execution.campaign_id, "action_id": action_id})
+
+
+def save_segment(
+    service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], _received: Received
+) -> Reply:
+    """Save a segment, as public pages of the same interface have it; the answer's model holds its id."""
+    title = body.get("title")
+    segment_id = create_segment(connection, title, body.get("conditions"), service.clock.time())
+    return accepted({"id": segment_id, "title": title})
+
+
+def list_campaigns(
+    _service: Service, connection: Connection, caller: Caller, body: dict[str, Any], _received: Received
+) -> Reply:
+    """List the caller's campaigns, as public pages of the same interface have it."""
+    return listed(list_page(connection, body, caller.app.id if caller.app else None))
+
+
+def answer(
+    service: Service,
+    operation: Operation,
+    scope: str,
+    received: Received,
+    authorization: str | None,
+    content_type: str | None,
+    content: bytes,
+) -> Reply:
+    """Answer one request, and record both in the transaction that holds what the request did."""
+    headers: Mapping[str, str] = {}
+    try:
+        _require_json(content_type)
+        received.body = _parse(content)
+        caller = authenticate(service.store, authorization, received.body, machine_time())
+        headers, received.client_id = caller.headers, caller.client_id
+        caller.require(scope)
+        with service.store.write() as connection:
+            reply = operation(service, connection, caller, received.body, received)
+            received.warnings = (*received.warnings, *caller.warnings)
+            record(connection, received, reply, service.clock.time())
+    except RejectedError as error:
+        reply = _recorded(service, received, rejected(error))
+    return replace(reply, headers={**headers, **reply.headers})
+
+
+def _refuse_elsewhere(service: Service, content: Content) -> None:
+    """Refuse post-backs to a number of another machine; where a name leads is known when they are sent."""
+    if service.post_backs_anywhere:
+        return
+    given = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
+    if given:
+        text = "must be on this machine (see serve --post-backs-anywhere)"
+        problems = [Problem(key, text) for key in given]
+        raise RejectedError(400, "Post-backs go to this machine only.", problems)
+
+
+def _recorded(service: Service, received: Received, reply: Reply) -> Reply:
+    with service.store.write() as connection:
+        record(connection, received, reply, service.clock.time())
+    return reply
+
+
+def _require_json(content_type: str | None) -> None:
+    if content_type is None or content_type.partition(";")[0].strip().lower() != "application/json":
+        raise RejectedError(415, "The header Content-Type must be application/json.")
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        raise RejectedError(400, "The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise RejectedError(400, "The body is not a JSON object.")
+    if b"\\u0000" in content:
+        raise RejectedError(400, "The body holds the character NUL, which cannot be stored.")
+    return body

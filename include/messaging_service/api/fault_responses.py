@@ -1,0 +1,119 @@
+"""What a fault makes of the answer to a request: another answer, a late one, or none."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from messaging_service.api.external import Service
+from messaging_service.api.request_log import Received, record
+from messaging_service.api.token_endpoint import refused
+from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_time
+from messaging_service.envelope import RejectedError, Reply, rejected
+from messaging_service.faults.faults import Struck, strike_request
+
+# The extension of a request's scope under which the server gives the connection.
+TRANSPORT = "messaging_service.transport"
+_JSON = "application/json"
+_STATUS = {"401": 401, "403": 403, "429": 429, "500": 500, "502": 502, "503": 503, "html": 200}
+_OAUTH_ERRORS = {
+    401: "invalid_client",
+    403: "access_denied",
+    429: "temporarily_unavailable",
+    500: "server_error",
+    503: "temporarily_unavailable",
+}
+_PAGE = "<!doctype html><title>{0}</title><h1>{0}</h1><p>A fault that was asked for.</p>"
+_NO_ANSWER = Reply(0, {})
+_RESET_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def respond(
+    service: Service, place: str, received: Received, token: str | None, work: Callable[[], Reply]
+) -> Response:
+    """Answer a request by ``work``, unless a fault strikes at that place (``token``, ``create``, ``execute``)."""
+    struck = strike_request(service.store, place)
+    if struck is None:
+        return to_response(work())
+    received.fault = struck.kind
+    if struck.kind == "token-expired":
+        if token:
+            end_early(service.store, token, machine_time())
+        return to_response(work())
+    if struck.kind in ("slow", "lost") or struck.after:
+        return _broken(struck, place, work())
+    response = _broken(struck, place, _NO_ANSWER)
+    reply = _instead(struck, place) if struck.kind in _STATUS else _NO_ANSWER
+    with service.store.write() as connection:
+        record(connection, received, reply, service.clock.time())
+    return response
+
+
+def to_response(reply: Reply) -> Response:
+    """Give a reply as JSON."""
+    return Response(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
+
+
+def _broken(struck: Struck, place: str, reply: Reply) -> Response:
+    if struck.kind == "slow":
+        return _Late(reply, struck.seconds)
+    if struck.kind in ("reset", "lost"):
+        return _Unanswered(struck.seconds, reset=struck.kind == "reset")
+    if struck.kind in ("html", "502"):
+        title = "502 Bad Gateway" if struck.kind == "502" else "Welcome"
+        return Response(_PAGE.format(title), _STATUS[struck.kind], media_type="text/html")
+    return to_response(_instead(struck, place))
+
+
+def _instead(struck: Struck, place: str) -> Reply:
+    status, text = _STATUS[struck.kind], "A fault that was asked for."
+    reply = rejected(RejectedError(status, text))
+    if place == "token":
+        error = GrantRefusedError(_OAUTH_ERRORS.get(status, "server_error"), text, status)
+        reply = refused(error)
+    more = {} if struck.retry_after is None else {"Retry-After": str(struck.retry_after)}
+    return Reply(reply.code, reply.body, {**reply.headers, **more})
+
+
+class _Late(Response):
+    """An answer that comes some seconds late."""
+
+    def __init__(self, reply: Reply, seconds: float) -> None:
+        super().__init__(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(self._seconds)
+        await super().__call__(scope, receive, send)
+
+
+class _Unanswered(Response):
+    """No answer: the connection is closed, or reset, in the place of one."""
+
+    def __init__(self, seconds: float, *, reset: bool) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._reset = reset
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        await asyncio.sleep(self._seconds)
+        transport = scope["extensions"][TRANSPORT]["transport"]
+        if self._reset:
+            _reset_when_closed(transport)
+        transport.abort()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+def _reset_when_closed(transport: Any) -> None:
+    number = transport.get_extra_info("socket").fileno()
+    # The option belongs to the connection, so it stays when this copy of its descriptor is closed.
+    with socket.socket(fileno=socket.dup(number)) as copy:
+        copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)

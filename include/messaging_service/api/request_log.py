@@ -1,0 +1,67 @@
+"""The record of what came in and what was answered, with tokens and secrets left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from messaging_service.envelope import Reply
+from messaging_service.store import requests
+
+_SECRET = frozenset({"apptoken", "assertion", "client_secret", "access_token", "authorization"})
+_ARRAY_SHOWN = 10
+_TEXT_SHOWN = 20_000
+_DEPTH_SHOWN = 12
+
+
+@dataclass(slots=True)
+class Received:
+    """One request, filled in as it is worked on."""
+
+    method: str
+    path: str
+    received_at: float
+    body: Any = field(default=None, repr=False)
+    client_id: str | None = None
+    campaign_id: int | None = None
+    warnings: Sequence[str] = ()
+    fault: str | None = None
+
+
+def record(connection: Connection, received: Received, reply: Reply, now: float) -> None:
+    """Store a request with its answer; long arrays and texts are shortened, secrets replaced."""
+    connection.execute(
+        insert(requests).values(
+            received_at=received.received_at,
+            method=received.method,
+            path=received.path,
+            status=reply.code,
+            client_id=received.client_id,
+            campaign_id=received.campaign_id,
+            body=redact(received.body),
+            answer=redact(reply.body),
+            warnings=list(received.warnings),
+            took=now - received.received_at,
+            fault=received.fault,
+        )
+    )
+
+
+def redact(value: Any, depth: int = 0) -> Any:
+    """Give a JSON value without secrets, and with long arrays and texts cut short."""
+    if depth >= _DEPTH_SHOWN and isinstance(value, dict | list):
+        return "..."
+    if isinstance(value, Mapping):
+        return {
+            name: "[redacted]" if name.lower() in _SECRET else redact(item, depth + 1)
+            for name, item in value.items()
+        }
+    if isinstance(value, list):
+        shown = [redact(item, depth + 1) for item in value[:_ARRAY_SHOWN]]
+        return [*shown, f"... and {len(value) - _ARRAY_SHOWN:,} more"] if len(value) > _ARRAY_SHOWN else shown
+    if isinstance(value, str) and len(value) > _TEXT_SHOWN:
+        return f"{value[:_TEXT_SHOWN]}..."
+    return value

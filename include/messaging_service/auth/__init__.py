@@ -1,0 +1,1 @@
+"""Client IDs, scopes, public keys, and access tokens."""

@@ -1,0 +1,98 @@
+"""Who a request of the External API comes from, and what that caller may do (sections 2.2, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from messaging_service.auth.client_ids import App, ClientId, find_app
+from messaging_service.auth.tokens import GrantRefusedError, accept_assertion, holder
+from messaging_service.envelope import RejectedError
+from messaging_service.store import Store
+
+# The document gives no date of the deprecation, so the header (RFC 9745) names the earliest that there is.
+_DEPRECATED = {"Deprecation": "@0", "Link": '</api/oauth/token>; rel="successor-version"'}
+_DEPRECATION = "deprecated: a JWT as bearer token; exchange it at /api/oauth/token (section 9)"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a request comes from: a client ID by its token, an app by its token, or both.
+
+    ``signed`` says that the client ID sent a JWT directly, the deprecated way.
+    """
+
+    client: ClientId | None
+    app: App | None
+    signed: bool = False
+
+    @property
+    def client_id(self) -> str | None:
+        """The client ID's value."""
+        return self.client.client_id if self.client else None
+
+    @property
+    def time_zone(self) -> str:
+        """The time zone that holds where a schedule names none."""
+        return self.app.time_zone if self.app else "UTC"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that every answer to this caller carries."""
+        return _DEPRECATED if self.signed else {}
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What to record about how the caller asked."""
+        return (_DEPRECATION,) if self.signed else ()
+
+    def require(self, scope: str) -> None:
+        """Raise RejectedError (403) where the client ID lacks a scope; an app token has them all."""
+        if self.client is not None and scope not in self.client.scopes:
+            raise RejectedError(403, f"The client ID lacks the scope {scope}.")
+
+
+def authenticate(store: Store, authorization: str | None, body: Mapping[str, Any], now: datetime) -> Caller:
+    """Tell who is asking: a bearer token, an app token, or both, of which each must be right.
+
+    RejectedError: 400 without any authentication, 401 where one is wrong.
+    """
+    if authorization is None and "apptoken" not in body:
+        raise RejectedError(400, "No authentication: send a bearer token, or apptoken.")
+    client, signed = None, False
+    if authorization is not None:
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        # An access token holds no dots; a signed JWT holds two.
+        signed = token.count(".") == 2
+        client = (_signer if signed else _holder)(store, token if scheme.lower() == "bearer" else "", now)
+    return Caller(client, _app(store, body["apptoken"]) if "apptoken" in body else None, signed)
+
+
+def _holder(store: Store, token: str, now: datetime) -> ClientId:
+    with store.read() as connection:
+        client = holder(connection, token, now)
+    if client is None:
+        raise RejectedError(401, "The access token is unknown or has ended.")
+    return client
+
+
+def _signer(store: Store, assertion: str, now: datetime) -> ClientId:
+    try:
+        # A transaction of its own: the jti is spent, whatever becomes of the request.
+        with store.write() as connection:
+            return accept_assertion(connection, assertion, now)[0]
+    except GrantRefusedError as error:
+        raise RejectedError(401, f"The JWT is refused: {error.description}.") from None
+
+
+def _app(store: Store, token: object) -> App:
+    app = None
+    if isinstance(token, str):
+        with store.read() as connection:
+            app = find_app(connection, token)
+    if app is None:
+        raise RejectedError(401, "There is no app with this apptoken.")
+    return app

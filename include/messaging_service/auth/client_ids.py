@@ -1,0 +1,207 @@
+"""Apps with their tokens, and client IDs with their secret or public key (section 2.2)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from messaging_service.auth.public_keys import KeyRefusedError, PublicKey, read_public_key
+from messaging_service.auth.scopes import ALL_SCOPES, read_scopes
+from messaging_service.store import Store, apps, client_ids
+
+_OLDEST_FIRST = (client_ids.c.created_at, client_ids.c.client_id)
+
+
+class ClientType(StrEnum):
+    """How a client ID proves itself."""
+
+    SECRET = "secret"  # noqa: S105  # the name of a type
+    PUBLIC_KEY = "public-key"
+
+
+class RegistrationError(ValueError):
+    """An app or client ID that cannot be added as asked; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """An application: its token stands in requests, its time zone holds where a schedule names none."""
+
+    id: int
+    name: str
+    token: str = field(repr=False)
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientId:
+    """A client ID as the token endpoint needs it."""
+
+    client_id: str
+    name: str
+    type: ClientType
+    secret_digest: str | None = field(repr=False)
+    key_text: str | None = field(repr=False)
+    expires_at: datetime | None
+    scopes: tuple[str, ...] = ALL_SCOPES
+
+    def has_secret(self, secret: str) -> bool:
+        """Tell whether ``secret`` is the client's, in constant time."""
+        return self.secret_digest is not None and hmac.compare_digest(self.secret_digest, digest(secret))
+
+    def valid_key(self, now: datetime) -> PublicKey:
+        """Read the public key; KeyRefusedError where it is too short or its certificate is not valid at ``now``."""
+        key = read_public_key(self.key_text or "")
+        key.check_validity(now)
+        return key
+
+    @property
+    def key(self) -> PublicKey | None:
+        """Give the public key, valid now or not; None where there is none, or it would not be added today."""
+        try:
+            return read_public_key(self.key_text) if self.key_text else None
+        except KeyRefusedError:
+            return None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Tell whether the client ID, or the certificate it stands on, has ended."""
+        return self.expires_at is not None and now >= self.expires_at
+
+
+def digest(secret: str) -> str:
+    """Give what is stored of a secret or token; both are long and random, so a plain hash keeps them."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def end_of_day(text: str) -> datetime:
+    """Return the moment at which a date such as 2030-12-31 is over, in UTC; ValueError if it is no date."""
+    last = date.fromisoformat(text)
+    try:
+        return datetime(last.year, last.month, last.day, tzinfo=UTC) + timedelta(days=1)
+    except OverflowError:
+        raise ValueError("the last day that there is has no end") from None
+
+
+def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:
+    """Add an app with a new token; RegistrationError where the name is taken or the zone unknown."""
+    try:
+        ZoneInfo(time_zone)
+    except (KeyError, ValueError, OSError):
+        raise RegistrationError(f"no such time zone: {time_zone}") from None
+    token = secrets.token_urlsafe(24)
+    row = {"name": name, "token": token, "time_zone": time_zone, "created_at": now.timestamp()}
+    try:
+        with store.write() as connection:
+            key = connection.execute(insert(apps).values(row)).inserted_primary_key
+    except IntegrityError:
+        raise RegistrationError(f"there is an app named {name!r} already") from None
+    return App(key[0] if key else 0, name, token, time_zone)
+
+
+def find_app(connection: Connection, token: str) -> App | None:
+    """Give the app whose token this is."""
+    row = connection.execute(select(apps).where(apps.c.token == token)).one_or_none()
+    return App(row.id, row.name, row.token, row.time_zone) if row else None
+
+
+def add_secret_client(
+    store: Store,
+    name: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] = ALL_SCOPES,
+) -> tuple[ClientId, str]:
+    """Add a client ID of type Secret, and give it with its secret, which is not stored and not shown again."""
+    secret = secrets.token_urlsafe(36)
+    kept = read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at, kept)
+    _store(store, client, now)
+    return client, secret
+
+
+def add_key_client(
+    store: Store,
+    name: str,
+    pem: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+    scopes: Sequence[str] = ALL_SCOPES,
+) -> ClientId:
+    """Add a client ID of type Public Key; RegistrationError where the key is refused or not valid now."""
+    try:
+        key = read_public_key(pem)
+        key.check_validity(now)
+    except KeyRefusedError as error:
+        raise RegistrationError(str(error)) from None
+    if key.expires_at and expires_at:
+        raise RegistrationError("a certificate carries its expiry: leave the expiry of the client ID out")
+    ends, kept = key.expires_at or expires_at, read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, pem.strip(), ends, kept)
+    _store(store, client, now)
+    return client
+
+
+def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
+    """Restrict a client ID to these scopes, its present tokens too; RegistrationError where there is none such."""
+    kept = list(read_scopes(scopes))
+    with store.write() as connection:
+        statement = update(client_ids).where(client_ids.c.client_id == client_id)
+        connection.execute(statement.values(scopes=kept))
+        client = find_client(connection, client_id)
+    if client is None:
+        raise RegistrationError("there is no such client ID")
+    return client
+
+
+def list_clients(store: Store) -> list[ClientId]:
+    """Give every client ID, the oldest first."""
+    with store.read() as connection:
+        return [_client(row) for row in connection.execute(select(client_ids).order_by(*_OLDEST_FIRST))]
+
+
+def find_client(connection: Connection, client_id: str) -> ClientId | None:
+    """Give the client ID of that value."""
+    row = connection.execute(select(client_ids).where(client_ids.c.client_id == client_id)).one_or_none()
+    return _client(row) if row else None
+
+
+def _new_id() -> str:
+    return secrets.token_hex(16)
+
+
+def _store(store: Store, client: ClientId, now: datetime) -> None:
+    if client.is_expired(now):
+        raise RegistrationError("the expiry lies in the past")
+    row = {
+        "client_id": client.client_id,
+        "name": client.name,
+        "type": client.type.value,
+        "secret_digest": client.secret_digest,
+        "key": client.key_text,
+        "scopes": list(client.scopes),
+        "expires_at": client.expires_at.timestamp() if client.expires_at else None,
+        "created_at": now.timestamp(),
+    }
+    with store.write() as connection:
+        connection.execute(insert(client_ids).values(row))
+
+
+def _client(row: Row[tuple[object, ...]]) -> ClientId:
+    return ClientId(
+        client_id=row.client_id,
+        name=row.name,
+        type=ClientType(row.type),
+        secret_digest=row.secret_digest,
+        key_text=row.key,
+        expires_at=datetime.fromtimestamp(row.expires_at, UTC) if row.expires_at is not None else None,
+        scopes=tuple(row.scopes),
+    )

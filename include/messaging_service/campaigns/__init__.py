@@ -1,0 +1,1 @@
+"""Campaigns: fields, targeting, triggers, and what a recipient sees."""

@@ -1,0 +1,176 @@
+"""The create request (sections 2.3 to 2.12, 4.2): checked whole, then stored with its first runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from messaging_service.campaigns.conditions import wanted_segments
+from messaging_service.campaigns.content import BY_API, SCHEDULED, Content, pack, read_content, with_defaults
+from messaging_service.campaigns.fields import CAMPAIGN, wire_name
+from messaging_service.campaigns.saved_segments import unknown_locations, unknown_segments
+from messaging_service.campaigns.schedule import GRACE, NOW, ONCE, next_occurrence, once_off, sending_moment
+from messaging_service.campaigns.validation import doubts_about, missing_segmentation, problems_of
+from messaging_service.envelope import Problem, RejectedError
+from messaging_service.names import Names
+from messaging_service.store import campaigns, devices, runs
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A campaign that is right in itself; whether its segments and locations exist is not known yet."""
+
+    title: str
+    content: Content
+    warnings: tuple[str, ...]
+
+    @property
+    def trigger(self) -> int:
+        """What starts the campaign: 0 its schedule, 1 a location, 2 an event, 3 an execution."""
+        trigger: int = self.content["campaign_trigger"]
+        return trigger
+
+
+def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetime) -> Plan:
+    """Check a create request against the document; RejectedError (400) lists every problem found."""
+    read, checked = read_content(body, CAMPAIGN, names)
+    content = with_defaults(read, zone)
+    problems = checked.problems or [
+        *_missing_title(content),
+        *problems_of(content, names, now),
+        *(missing_segmentation(content, names) if content["campaign_trigger"] != BY_API else ()),
+    ]
+    if not problems and content["campaign_trigger"] == SCHEDULED:
+        moment = sending_moment(content, zone, now)
+        problems = [moment] if isinstance(moment, Problem) else []
+    if problems:
+        raise RejectedError(400, "The campaign was not created: some fields are wrong.", problems)
+    unknown = (f"unknown member: {name}" for name in checked.unknown)
+    return Plan(content["title"], content, (*unknown, *doubts_about(content, names)))
+
+
+def create_campaign(
+    connection: Connection, plan: Plan, names: Names, app_id: int | None, client_id: str | None, now: datetime
+) -> int:
+    """Store a campaign with its first runs, and give its id; RejectedError where what it refers to is not there."""
+    problems = list(unknown_references(connection, plan.content, names))
+    if problems:
+        raise RejectedError(400, "The campaign was not created: it names what is not there.", problems)
+    row = {
+        "app_id": app_id,
+        "client_id": client_id,
+        "title": plan.title,
+        "trigger": plan.trigger,
+        "send_type": plan.content["send_type"],
+        "content": pack(plan.content),
+        "warnings": list(plan.warnings),
+        "created_at": now.timestamp(),
+    }
+    campaign_id: int = connection.execute(
+        insert(campaigns).values(row).returning(campaigns.c.id)
+    ).scalar_one()
+    for due_at, overrides in _first_runs(connection, plan.content, now):
+        add_run(connection, campaign_id, plan.content, due_at, overrides)
+    return campaign_id
+
+
+def add_run(
+    connection: Connection,
+    campaign_id: int,
+    content: Content,
+    due_at: datetime,
+    overrides: Content | None = None,
+) -> int:
+    """Store one sending of a campaign, to be worked through from ``due_at`` on, and give its id."""
+    # Two at once would be given one number, and with it the same fates.
+    connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id).with_for_update())
+    last = select(func.coalesce(func.max(runs.c.number), 0)).where(runs.c.campaign_id == campaign_id)
+    row = {
+        "campaign_id": campaign_id,
+        "number": connection.execute(last).scalar_one() + 1,
+        "overrides": pack(overrides) if overrides is not None else None,
+        "webhook_delivery": content.get("webhook_delivery"),
+        "webhook_open": content.get("webhook_open"),
+        "due_at": due_at.timestamp(),
+        "state": "waiting",
+    }
+    run_id: int = connection.execute(insert(runs).values(row).returning(runs.c.id)).scalar_one()
+    return run_id
+
+
+def add_next_run(connection: Connection, campaign_id: int, content: Content, due_at: float) -> None:
+    """Store the run of a recurring campaign that follows the one due at ``due_at``, unless it ended or was stopped."""
+    if content["campaign_trigger"] != SCHEDULED or content["send_type"] in (NOW, ONCE):
+        return
+    stopped = select(campaigns.c.stopped_at).where(campaigns.c.id == campaign_id)
+    if connection.execute(stopped).scalar_one() is not None:
+        return
+    zone = content.get("run_zone") or content.get("timezone") or content["default_zone"]
+    moment = next_occurrence(content, zone, datetime.fromtimestamp(due_at, UTC))
+    if moment is not None:
+        own = {key: content[key] for key in ("run_zone", "run_other_zones") if key in content}
+        add_run(connection, campaign_id, content, moment, own or None)
+
+
+def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
+    """Stop a campaign: what waits is not sent, and nothing triggers it any more. False where there is none."""
+    stopped = update(campaigns).where(campaigns.c.id == campaign_id)
+    values = {"stopped_at": func.coalesce(campaigns.c.stopped_at, now)}
+    if connection.execute(stopped.values(values)).rowcount == 0:
+        return False
+    waiting = (
+        runs.c.campaign_id == campaign_id,
+        runs.c.state == "waiting",
+        runs.c.claimed_by.is_(None),
+        runs.c.reached == 0,
+    )
+    connection.execute(update(runs).where(*waiting).values(state="stopped"))
+    return True
+
+
+def unknown_references(connection: Connection, content: Content, names: Names) -> Iterator[Problem]:
+    """Say which segments and locations of a campaign do not exist."""
+    name = wire_name("segment_ids", names)
+    yield from unknown_segments(connection, name, content.get("segment_ids", ()))
+    if content.get("conditions"):
+        yield from unknown_segments(connection, "conditions", wanted_segments(content["conditions"]))
+    yield from unknown_locations(connection, "locations", content.get("locations", ()))
+
+
+def _first_runs(
+    connection: Connection, content: Content, now: datetime
+) -> Iterator[tuple[datetime, Content | None]]:
+    if content["campaign_trigger"] != SCHEDULED:
+        return
+    if content["send_type"] == NOW or "timezone" in content:
+        moment = sending_moment(content, content["default_zone"], now)
+        assert isinstance(moment, datetime)
+        yield moment, None
+        return
+    default = content["default_zone"]
+    zones = connection.execute(select(devices.c.time_zone).distinct()).scalars()
+    others = sorted({zone for zone in zones if zone is not None} - {default})
+    for zone in others:
+        yield from _first_run(content, zone, {"run_zone": zone}, now)
+    # Who has no time zone, or one that appears later, follows the app's.
+    yield from _first_run(content, default, {"run_zone": default, "run_other_zones": others}, now)
+
+
+def _first_run(
+    content: Content, zone: str, own: Content, now: datetime
+) -> Iterator[tuple[datetime, Content]]:
+    if content["send_type"] == ONCE:
+        moment = once_off(content, zone)
+        missed = moment < now - GRACE
+        yield (now if missed else moment), ({**own, "run_missed": True} if missed else own)
+    elif (next_moment := next_occurrence(content, zone, now - GRACE)) is not None:
+        yield next_moment, own
+
+
+def _missing_title(content: Content) -> Iterator[Problem]:
+    if not content.get("title", "").strip():
+        yield Problem("title", "is required")

@@ -1,0 +1,108 @@
+"""The execute request (section 4.3): one more sending of a template, to the targets it names.
+
+Its targets stand in the place of those of the template; conditions, of either, still hold for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from messaging_service.campaigns.content import BY_API, Content, merge, read_content, unpack
+from messaging_service.campaigns.create import add_run, unknown_references
+from messaging_service.campaigns.fields import EXECUTION, moment, wire_name
+from messaging_service.campaigns.profiles import create_missing_profiles
+from messaging_service.campaigns.schedule import closed_because
+from messaging_service.campaigns.validation import is_segmented, problems_of
+from messaging_service.envelope import Problem, RejectedError
+from messaging_service.names import Names
+from messaging_service.store import campaigns
+
+_WRONG = "The campaign was not executed: some fields are wrong."
+# What a template is cannot be changed by executing it.
+_FIXED = ("campaign_trigger", "send_type", "title")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """An execute request that is right in itself; whether there is such a template is not known yet."""
+
+    campaign_id: int
+    overrides: Content
+    due_at: datetime
+    warnings: tuple[str, ...]
+
+
+def plan_execution(body: Mapping[str, Any], names: Names, now: datetime) -> Execution:
+    """Check an execute request; RejectedError (400) lists every problem found."""
+    read, checked = read_content(body, EXECUTION, names)
+    problems = checked.problems or _missing(read, names)
+    if problems:
+        raise RejectedError(400, _WRONG, problems)
+    fixed = [wire_name(key, names) for key in _FIXED if key in read]
+    return Execution(
+        campaign_id=int(read["execute_id"]),
+        overrides={key: value for key, value in read.items() if key not in _FIXED},
+        due_at=_moment(read.get("execute_time"), now),
+        warnings=(
+            *(f"unknown member: {name}" for name in checked.unknown),
+            *(f"{name} is the template's, and not looked at" for name in fixed),
+        ),
+    )
+
+
+def execute_campaign(connection: Connection, execution: Execution, names: Names, now: datetime) -> int:
+    """Store one more run of a template and give its id; RejectedError where it cannot be executed."""
+    content = merge(_template(connection, execution.campaign_id), execution.overrides)
+    problems = [
+        *_missing_target(content, names),
+        *problems_of(content, names, now),
+        *unknown_references(connection, content, names),
+    ]
+    if problems:
+        raise RejectedError(400, _WRONG, problems)
+    closed = closed_because(content, content["default_zone"], execution.due_at)
+    if closed:
+        raise RejectedError(400, f"The campaign cannot be triggered at that time: {closed}.")
+    if not content.get("target_existing_only", 1):
+        create_missing_profiles(connection, content)
+    return add_run(connection, execution.campaign_id, content, execution.due_at, execution.overrides)
+
+
+def _template(connection: Connection, campaign_id: int) -> Content:
+    row = connection.execute(select(campaigns).where(campaigns.c.id == campaign_id)).one_or_none()
+    if row is None:
+        raise RejectedError(404, "There is no such campaign.")
+    if row.trigger != BY_API:
+        raise RejectedError(400, "This campaign is not triggered by API, so it cannot be executed.")
+    if row.stopped_at is not None:
+        raise RejectedError(400, "This campaign was stopped.")
+    return unpack(row.content)
+
+
+def _missing(overrides: Content, names: Names) -> list[Problem]:
+    problems = []
+    if "execute_id" not in overrides:
+        problems.append(Problem(wire_name("execute_id", names), "is required"))
+    if not overrides.get("target_existing_only", 1) and overrides.get("target_by") != "user_id":
+        name = wire_name("target_by", names)
+        problems.append(Problem(name, f"must be {names['target_by_user_id']} where profiles are created"))
+    return problems
+
+
+def _missing_target(content: Content, names: Names) -> list[Problem]:
+    if content.get("target") or content.get("target_with_params") or is_segmented(content):
+        return []
+    text = "is required: the identifiers to send to, because the template selects nobody"
+    return [Problem(wire_name("target", names), text)]
+
+
+def _moment(given: int | str | None, now: datetime) -> datetime:
+    if given is None:
+        return now
+    parsed = moment(str(given))
+    return parsed.astimezone(UTC) if parsed else now

@@ -1,0 +1,58 @@
+"""The list of campaigns, as public pages of the same interface have it; the service's document does not show it.
+
+Pages are by ``limit`` and ``offset``, in the order of the ids. Conditions are not offered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from messaging_service.envelope import Problem, RejectedError
+from messaging_service.store import campaigns
+
+MEMBERS = ("id", "title", "trigger", "active", "create_time")
+ORDERS = ("id ASC", "id DESC")
+LARGEST_PAGE = 1_000
+
+
+def list_page(connection: Connection, body: Mapping[str, Any], app_id: int | None) -> list[dict[str, Any]]:
+    """Give one page of the campaigns of an app, or of all where it is None; RejectedError (400) lists what is wrong."""
+    if problems := list(_problems(body)):
+        raise RejectedError(400, "The campaigns are not listed: some fields are wrong.", problems)
+    newest_first = (body.get("order") or [ORDERS[0]])[0] == "id DESC"
+    query = select(campaigns).order_by(campaigns.c.id.desc() if newest_first else campaigns.c.id)
+    if app_id is not None:
+        query = query.where(campaigns.c.app_id == app_id)
+    rows = connection.execute(query.limit(body.get("limit", 100)).offset(body.get("offset", 0)))
+    wanted = body.get("select") or list(MEMBERS)
+    return [{name: value for name, value in _members(row).items() if name in wanted} for row in rows]
+
+
+def _members(row: Any) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "title": row.title,
+        "trigger": row.trigger,
+        "active": int(row.stopped_at is None),
+        "create_time": int(row.created_at),
+    }
+
+
+def _problems(body: Mapping[str, Any]) -> Iterator[Problem]:
+    if not _is_whole(body.get("limit", 1), 1, LARGEST_PAGE):
+        yield Problem("limit", f"must be a whole number from 1 to {LARGEST_PAGE}")
+    if not _is_whole(body.get("offset", 0), 0, 2**31 - 1):
+        yield Problem("offset", "must be a whole number, 0 or more")
+    for name, allowed, most in (("select", MEMBERS, len(MEMBERS)), ("order", ORDERS, 1)):
+        given = body.get(name, [])
+        if not isinstance(given, list) or len(given) > most or any(each not in allowed for each in given):
+            yield Problem(name, f"must be an array of {' or '.join(allowed)}")
+    if "condition" in body:
+        yield Problem("condition", "is not offered")
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

@@ -1,0 +1,189 @@
+"""What the fields of a request must be to each other (sections 2.3 to 2.12), each being right in itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from messaging_service.campaigns.conditions import check_conditions
+from messaging_service.campaigns.content import (
+    BY_EVENT,
+    BY_LOCATION,
+    MESSAGE_TYPES,
+    SCHEDULED,
+    Content,
+    message,
+)
+from messaging_service.campaigns.fields import BROWSER_FLAGS, CHANNEL_FLAGS, TARGETING, wire_name
+from messaging_service.campaigns.schedule import NOW, ONCE, REPEATEDLY, missing_fields
+from messaging_service.campaigns.spellings import DWELL, FORM, JSON, RAW
+from messaging_service.envelope import Problem
+from messaging_service.names import Names
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PUSH_LIKE = ("android_push", "ios_push", "web_push", "inbox")
+_LANGUAGE_FIELDS = ("push_text", "push_title", "url")
+_SCHEDULE_FIELDS = {
+    NOW: (),
+    ONCE: ("send_date", "send_time"),
+    REPEATEDLY: ("send_time", "start_date", "end_date", "start_time", "end_time", "send_days"),
+}
+
+
+def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Problem]:
+    """Say everything that is wrong with a campaign, a template, or a template with an execution's fields over it."""
+    for flag in _enabled(content):
+        entry = message(content, MESSAGE_TYPES[flag])
+        yield from _LACKING[flag](entry)
+        if flag in _PUSH_LIKE:
+            yield from _languages(entry)
+    if not _enabled(content):
+        yield Problem("android_push", f"at least one channel must be enabled: {', '.join(CHANNEL_FLAGS)}")
+    if content.get("conditions") is not None:
+        yield from check_conditions(content["conditions"])
+    yield from _schedule(content, names)
+    yield from _locations(content, names)
+    for prefix in ("push_expiry", "inbox_expiry"):
+        yield from _expiry(content, prefix, names, now)
+
+
+def missing_segmentation(content: Content, names: Names) -> Iterator[Problem]:
+    """Say so where nothing tells whom a campaign is for (section 2.3: also one to everyone needs it)."""
+    if not is_segmented(content):
+        allowed = ", ".join(wire_name(key, names) for key in (*TARGETING, "conditions"))
+        yield Problem("broadcast", f"must be 1, or one of these must select devices: {allowed}")
+
+
+def is_segmented(content: Content) -> bool:
+    """Tell whether something says whom a campaign is for."""
+    return is_broadcast(content) or any(content.get(key) for key in (*TARGETING, "conditions"))
+
+
+def is_broadcast(content: Content) -> bool:
+    """Tell whether a campaign is for everyone."""
+    return content.get("broadcast") in (1, True)
+
+
+def doubts_about(content: Content, names: Names) -> Iterator[str]:
+    """Name what was sent but has no effect, or what a real service may miss: warnings, not errors."""
+    if is_broadcast(content):
+        for key in (*TARGETING, "conditions"):
+            if content.get(key):
+                yield f"{wire_name(key, names)} is not looked at, because broadcast is 1"
+    if content.get("web_push") != 1 and any(content.get(flag) == 1 for flag in BROWSER_FLAGS):
+        yield "a browser is selected, but web_push is not 1"
+    send_type = content.get("send_type", NOW)
+    for key in _SCHEDULE_FIELDS[REPEATEDLY] + ("send_date",):
+        if key in content and key not in _SCHEDULE_FIELDS[send_type]:
+            yield f"{key} is not looked at with send_type {send_type}"
+    enabled = {MESSAGE_TYPES[flag] for flag in _enabled(content)}
+    for message_type in sorted(set(content["messages"]) - enabled):
+        yield f"messages.{message_type} is not sent: its channel is not enabled"
+    if content.get("email") == 1:
+        entry = message(content, MESSAGE_TYPES["email"])
+        lacking = [n for n in ("email_address_id", "email_type", "email_template") if n not in entry]
+        yield from (f"{name} is missing" for name in lacking)
+
+
+def _enabled(content: Content) -> list[str]:
+    return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
+
+
+def _languages(entry: Mapping[str, Any]) -> Iterator[Problem]:
+    if not entry.get("languages_multi"):
+        return
+    listed, default = entry.get("languages_list", []), entry.get("languages_default")
+    if not listed:
+        yield Problem("languages_list", "is required where languages_multi is 1")
+    elif default is None:
+        yield Problem("languages_default", "is required where languages_multi is 1")
+    elif default not in listed:
+        yield Problem("languages_default", "must be one of languages_list")
+    for name in _LANGUAGE_FIELDS:
+        strangers = sorted(set(entry.get(f"{name}_languages", {})) - set(listed))
+        if listed and strangers:
+            yield Problem(f"{name}_languages", f"not in languages_list: {', '.join(strangers)}")
+    translations = entry.get("push_text_languages", {})
+    if default in listed and not (entry.get("push_text") or translations.get(default)):
+        yield Problem(
+            "push_text_languages", "must have a text in languages_default, or push_text must be set"
+        )
+
+
+def _lacking_text(entry: Mapping[str, Any]) -> Iterator[Problem]:
+    multi = entry.get("languages_multi") and entry.get("push_text_languages")
+    if not (entry.get("push_text") or multi):
+        yield Problem("push_text", "is required for push and inbox messages")
+
+
+def _lacking_email(entry: Mapping[str, Any]) -> Iterator[Problem]:
+    if not entry.get("email_subject"):
+        yield Problem("messages.7.email_subject", "is required for email")
+    if not (entry.get("email_html") or entry.get("email_text")):
+        yield Problem("messages.7.email_html", "email needs email_html or email_text")
+
+
+def _lacking_sms(entry: Mapping[str, Any]) -> Iterator[Problem]:
+    if not entry.get("sms", {}).get("text"):
+        yield Problem("messages.9.sms", "sms needs an object with text")
+
+
+def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[Problem]:
+    webhook = entry.get("webhook", {})
+    if not webhook.get("url"):
+        yield Problem("messages.8.webhook", "webhook needs an object with url")
+    kind = webhook.get("request_body_type")
+    data = webhook.get("request_body_data", {})
+    if kind in (RAW, FORM, JSON) and kind not in data:
+        yield Problem("messages.8.webhook.request_body_data", f"must have the member {kind}")
+    for line in webhook.get("request_headers", "").splitlines():
+        name, colon, _ = line.partition(":")
+        if line.strip() and not (colon and _HEADER_NAME.fullmatch(name.strip())):
+            text = "must have one 'Name: value' on each line, or be a JSON object of names and values"
+            yield Problem("messages.8.webhook.request_headers", text)
+            return
+
+
+_LACKING = {
+    **dict.fromkeys(_PUSH_LIKE, _lacking_text),
+    "email": _lacking_email,
+    "sms": _lacking_sms,
+    "webhook": _lacking_webhook,
+}
+
+
+def _schedule(content: Content, names: Names) -> Iterator[Problem]:
+    trigger = content["campaign_trigger"]
+    if trigger != SCHEDULED and content["send_type"] != REPEATEDLY:
+        yield Problem("send_type", "must be 2 for a campaign that is triggered")
+    if trigger == SCHEDULED:
+        yield from missing_fields(content)
+    if trigger == BY_EVENT and not content.get("event"):
+        yield Problem(wire_name("event", names), "is required for a campaign that an event triggers")
+    for first, last in (("start_date", "end_date"), ("start_time", "end_time")):
+        if first in content and last in content and content[last] < content[first]:
+            yield Problem(last, f"must not lie before {first}")
+
+
+def _locations(content: Content, names: Names) -> Iterator[Problem]:
+    if content["campaign_trigger"] != BY_LOCATION:
+        return
+    if not content.get("locations"):
+        yield Problem("locations", "is required for a campaign that a location triggers")
+    if content.get("location_trigger") == DWELL and "dwell_time" not in content:
+        yield Problem(wire_name("dwell_time", names), "is required where the trigger is dwell time")
+
+
+def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Iterator[Problem]:
+    places = {"": content} | {
+        f"messages.{message_type}.": entry for message_type, entry in content["messages"].items()
+    }
+    for at, fields in places.items():
+        for given, needed in ((prefix, f"{prefix}_unit"), (f"{prefix}_unit", prefix)):
+            if given in fields and needed not in fields:
+                name = wire_name(needed, names)
+                yield Problem(at + name, f"is required with {wire_name(given, names)}")
+        if fields.get(f"{prefix}_time", now.timestamp()) < now.timestamp():
+            yield Problem(at + wire_name(f"{prefix}_time", names), "lies in the past")

@@ -1,0 +1,160 @@
+"""The commands that make things happen: time, hits, segments, locations, the end of a campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from sqlalchemy import Connection
+
+from messaging_service.campaigns.create import stop_campaign
+from messaging_service.campaigns.saved_segments import (
+    create_location,
+    create_segment,
+    list_locations,
+    list_segments,
+)
+from messaging_service.campaigns.triggers import hit_event, hit_location
+from messaging_service.cli.output import DATABASE, Database, failing_clearly, opened, put_out
+from messaging_service.clock import Clock, advance, described, seconds_of
+from messaging_service.envelope import RejectedError
+
+clock = typer.Typer(no_args_is_help=True, help="The time by which campaigns are sent.")
+segments = typer.Typer(no_args_is_help=True, help="Saved segments, which campaigns name by their id.")
+locations = typer.Typer(no_args_is_help=True, help="Locations, which campaigns name by their id.")
+hits = typer.Typer(no_args_is_help=True, help="What people do, and campaigns wait for.")
+campaigns = typer.Typer(no_args_is_help=True, help="Campaigns that were created.")
+
+Title = Annotated[str, typer.Option(help="Its name.")]
+
+
+class _RefusedError(ValueError):
+    def __init__(self, error: RejectedError) -> None:
+        super().__init__(error.message)
+        self.problems = tuple(f"{problem.field}: {problem.message}" for problem in error.problems)
+
+
+def add_to(main: typer.Typer) -> None:
+    """Add these commands to the program."""
+    for name, group in (
+        ("clock", clock),
+        ("segments", segments),
+        ("locations", locations),
+        ("hits", hits),
+        ("campaigns", campaigns),
+    ):
+        main.add_typer(group, name=name)
+
+
+@clock.command("show")
+def show_clock(database: Database = DATABASE) -> None:
+    """Print the service's time, and by how many seconds it is ahead of the machine's."""
+    with failing_clearly(), opened(database) as store:
+        put_out(described(Clock(store)))
+
+
+@clock.command("advance")
+def advance_clock(
+    duration: Annotated[str, typer.Argument(help="How far, such as 45s, 90m, 3h, 1d12h or 2w.")],
+    database: Database = DATABASE,
+) -> None:
+    """Advance the time, also of a service that runs; what falls due in between happens."""
+    with failing_clearly(), opened(database) as store:
+        advance(store, seconds_of(duration))
+        put_out(described(Clock(store)))
+
+
+@segments.command("add")
+def add_segment(
+    title: Title,
+    conditions: Annotated[Path, typer.Option(help="File with the JSON of conditions.")],
+    database: Database = DATABASE,
+) -> None:
+    """Save a segment, and print its id."""
+    with failing_clearly():
+        asked = _read(conditions)
+        _write(database, lambda c, at: {"id": create_segment(c, title, asked, at.time())})
+
+
+@segments.command("list")
+def show_segments(database: Database = DATABASE) -> None:
+    """Print every saved segment."""
+    with failing_clearly(), opened(database) as store, store.read() as connection:
+        put_out({"segments": list_segments(connection)})
+
+
+@locations.command("add")
+def add_location(title: Title, database: Database = DATABASE) -> None:
+    """Save a location, and print its id."""
+    with failing_clearly():
+        _write(database, lambda c, at: {"id": create_location(c, title, at.time())})
+
+
+@locations.command("list")
+def show_locations(database: Database = DATABASE) -> None:
+    """Print every location."""
+    with failing_clearly(), opened(database) as store, store.read() as connection:
+        put_out({"locations": list_locations(connection)})
+
+
+@hits.command("location")
+def at_location(
+    device_id: Annotated[int, typer.Option(help="Whose device it is.")],
+    location_id: Annotated[int, typer.Option(help="Where it is.")],
+    action: Annotated[str, typer.Option(help="enter or exit.")] = "enter",
+    database: Database = DATABASE,
+) -> None:
+    """Let a device enter or leave a location, and print what that started."""
+    with failing_clearly():
+        _write(database, lambda c, at: hit_location(c, device_id, location_id, action, at.now()))
+
+
+@hits.command("event")
+def of_event(
+    event: Annotated[str, typer.Option(help="Name of the event.")],
+    user_id: Annotated[str | None, typer.Option(help="The user who causes it.")] = None,
+    device_id: Annotated[int | None, typer.Option(help="Or the device.")] = None,
+    value: Annotated[str | None, typer.Option(help="Its value, as JSON.")] = None,
+    database: Database = DATABASE,
+) -> None:
+    """Let a user or a device cause an event, and print what that started."""
+    with failing_clearly():
+        read = None if value is None else orjson.loads(value)
+        _write(database, lambda c, at: hit_event(c, event, user_id, device_id, read, at.now()))
+
+
+@campaigns.command("stop")
+def stop(
+    campaign_id: Annotated[int, typer.Argument(help="Id of the campaign.")], database: Database = DATABASE
+) -> None:
+    """Stop a campaign: what waits is not sent, and nothing triggers it any more."""
+    with failing_clearly():
+        _write(database, lambda c, at: _stopped(c, campaign_id, at.time()))
+
+
+def _stopped(connection: Connection, campaign_id: int, now: float) -> dict[str, Any]:
+    if not stop_campaign(connection, campaign_id, now):
+        raise RejectedError(404, "There is no such campaign.")
+    return {"campaign": campaign_id, "stopped": True}
+
+
+def _write(database: str, make: Callable[[Connection, Clock], Any]) -> None:
+    with opened(database) as store:
+        at = Clock(store)
+        at.read_again()
+        try:
+            with store.write() as connection:
+                made = make(connection, at)
+        except RejectedError as error:
+            raise _RefusedError(error) from None
+        put_out(made)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError:
+        raise ValueError(f"{path} is no JSON") from None

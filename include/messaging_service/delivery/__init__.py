@@ -1,0 +1,1 @@
+"""Delivery: runs of a campaign, simulated outcomes, webhook calls, and post-backs."""

@@ -1,0 +1,161 @@
+"""What becomes of one message of a run for one device (sections 2.12 and 6), and the rows that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row
+
+from messaging_service.campaigns.content import (
+    ANDROID_PUSH,
+    INBOX,
+    IOS_PUSH,
+    MESSAGE_TYPES,
+    WEB_PUSH,
+    WEBHOOK,
+    Content,
+    content_of_run,
+    message,
+)
+from messaging_service.campaigns.rendering import (
+    NOT_PERSONALIZED,
+    Message,
+    NotPersonalizedError,
+    has_tags,
+    render,
+    variables_for,
+)
+from messaging_service.campaigns.targeting import Device, variables_by_device
+from messaging_service.delivery.behaviour import Behaviour
+
+NO_CHANNEL = "NO_CHANNEL"
+UNREGISTERED = "DEVICE_UNREGISTERED"
+EXPIRED = "EXPIRED"
+TOO_LATE = "TIME_HAS_PASSED"
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
+_FOUR_WEEKS = 4 * 604_800
+
+Run = Row[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A run with what every one of its messages needs.
+
+    ``entries`` are what messages hold by type, ``personal`` the types that have tags, ``own`` variables by device id.
+    """
+
+    run: Run
+    content: Content
+    behaviour: Behaviour
+    entries: Mapping[int, Mapping[str, Any]]
+    personal: frozenset[int]
+    own: Mapping[int, Mapping[str, Any]]
+
+    def message(self, device: Device, message_type: int) -> Message:
+        """Render a message for a device, or raise NotPersonalizedError."""
+        return render(self.content, message_type, device, variables_for(self.content, device, self.own))
+
+    def outcome(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
+        """Give the columns of a send that say what becomes of a message sent at ``now``.
+
+        A webhook message has no outcome before it is called, nor has one that is not sent.
+        """
+        if self.content.get("run_missed"):
+            return {"error": TOO_LATE}
+        try:
+            if message_type in self.personal:
+                self.message(device, message_type)
+        except NotPersonalizedError:
+            return {"error": NOT_PERSONALIZED}
+        if message_type == WEBHOOK:
+            return {}
+        return self._fated(device, message_type, now)
+
+    def _fated(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
+        fate = self.behaviour.fate(self.run.campaign_id, self.run.number, device.device_id, message_type)
+        if fate.delivered_after is None:
+            return {"error": UNREGISTERED}
+        entry = self.entries[message_type]
+        delivered_at = now + fate.delivered_after
+        if message_type in (IOS_PUSH, ANDROID_PUSH, WEB_PUSH) and delivered_at > push_deadline(entry, now):
+            return {"error": EXPIRED}
+        removed_at = inbox_removal(entry, delivered_at) if message_type == INBOX else None
+        if removed_at is not None and removed_at <= delivered_at:
+            return {"error": EXPIRED}
+        opened_at = None if fate.opened_after is None else delivered_at + fate.opened_after
+        if opened_at is not None and removed_at is not None and opened_at >= removed_at:
+            opened_at = None
+        return {"delivered_at": delivered_at, "opened_at": opened_at, "removed_at": removed_at}
+
+
+def sending_of(connection: Connection, run: Run, behaviour: Behaviour) -> Sending:
+    """Read what the messages of a run need."""
+    content = content_of_run(connection, run)
+    types = MESSAGE_TYPES.values()
+    return Sending(
+        run,
+        content,
+        behaviour,
+        entries={number: message(content, number) for number in types},
+        personal=frozenset(number for number in types if has_tags(content, number)),
+        own=variables_by_device(connection, content),
+    )
+
+
+def push_deadline(entry: Mapping[str, Any], sent_at: float) -> float:
+    """Give the moment after which a push is not retried; it is the earlier of period and deadline."""
+    length = entry.get("push_expiry")
+    period = _FOUR_WEEKS if length is None else length * _SECONDS[entry["push_expiry_unit"]]
+    return float(min(sent_at + period, entry.get("push_expiry_time", float("inf"))))
+
+
+def inbox_removal(entry: Mapping[str, Any], delivered_at: float) -> float | None:
+    """Give the moment at which a message leaves the inbox: the earlier of period and time, or None."""
+    ends = [float(entry["inbox_expiry_time"])] if "inbox_expiry_time" in entry else []
+    if "inbox_expiry" in entry:
+        ends.append(delivered_at + entry["inbox_expiry"] * _SECONDS[entry["inbox_expiry_unit"]])
+    return min(ends, default=None)
+
+
+def send_row(
+    run: Run, device: Device, send_id: int, message_type: int | None, now: float, outcome: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make the row of one send."""
+    return {
+        "id": send_id,
+        "campaign_id": run.campaign_id,
+        "run_id": run.id,
+        "device_id": device.device_id,
+        "platform": device.platform,
+        "message_type": message_type,
+        "sent_at": now,
+        "delivered_at": None,
+        "opened_at": None,
+        "removed_at": None,
+        "error": None,
+        **outcome,
+    }
+
+
+def post_back_row(run: Run, device: Device, send_id: int, kind: str, at: float) -> dict[str, Any]:
+    """Make the row of a post-back that falls due at ``at`` (section 6)."""
+    body = {
+        "time": int(at),
+        "device": {"id": device.device_id},
+        "profile": {"id": device.profile_id, "user_id": device.user_id},
+        "send": {"id": send_id},
+        "campaign": {"id": run.campaign_id},
+    }
+    return {
+        "run_id": run.id,
+        "send_id": send_id,
+        "kind": kind,
+        "body": orjson.dumps(body),
+        "state": "due",
+        "due_at": at,
+        "attempts": 0,
+    }

@@ -1,0 +1,30 @@
+"""Names are resolved to loopback addresses only, so that none leads elsewhere between a check and the call."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from messaging_service.delivery.loopback import NotOnThisMachineError
+
+
+def resolver(anywhere: bool) -> AbstractResolver:
+    """Make a resolver; unless ``anywhere``, it raises NotOnThisMachineError for a name of another machine."""
+    return ThreadedResolver() if anywhere else _Loopback()
+
+
+class _Loopback(AbstractResolver):
+    def __init__(self) -> None:
+        self._resolver = ThreadedResolver()
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        if not all(ipaddress.ip_address(item["host"]).is_loopback for item in found):
+            raise NotOnThisMachineError
+        return found
+
+    async def close(self) -> None:
+        await self._resolver.close()

@@ -1,0 +1,129 @@
+"""Works through due runs: each device's messages are sent, delivered and opened, and post-backs fall due.
+
+A run is worked through in chunks, each in one transaction together with how far it came, so that a stop in the
+middle repeats nothing and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import insert
+
+from messaging_service.campaigns.content import MESSAGE_TYPES, WEBHOOK
+from messaging_service.campaigns.create import add_next_run
+from messaging_service.campaigns.targeting import (
+    Device,
+    Targets,
+    find_targets,
+    is_delivery_posted,
+    message_types,
+    next_devices,
+)
+from messaging_service.clock import Clock
+from messaging_service.delivery.behaviour import Behaviour
+from messaging_service.delivery.leases import Claims, reserve
+from messaging_service.delivery.outcomes import NO_CHANNEL, Sending, post_back_row, send_row, sending_of
+from messaging_service.delivery.webhooks import call_row
+from messaging_service.store import Store, post_backs, sends, webhook_calls
+
+_DEVICES_AT_ONCE = 1_000
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The rows of one chunk of devices, up to the device ``reached``; ``next_send`` is the id of the next send."""
+
+    next_send: int
+    reached: int
+    sends: list[dict[str, Any]] = field(default_factory=list)
+    post_backs: list[dict[str, Any]] = field(default_factory=list)
+    webhook_calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def take_id(self) -> int:
+        self.next_send += 1
+        return self.next_send - 1
+
+
+def work_through_due_run(
+    store: Store,
+    claims: Claims,
+    behaviour: Behaviour,
+    clock: Clock,
+    stopping: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Claim the run that has been due for longest and work through it; False where none is due.
+
+    When ``stopping`` turns true it leaves off between two chunks, and a later call goes on from there, in this
+    process or in another. ClaimLostError where another process took the run over meanwhile.
+    """
+    run = claims.take_run(clock.time())
+    if run is None:
+        return False
+    with store.read() as connection:
+        sending = sending_of(connection, run, behaviour)
+        targets = find_targets(connection, sending.content)
+    reached = run.reached
+    while not stopping():
+        with store.read() as connection:
+            devices = next_devices(connection, targets, reached, _DEVICES_AT_ONCE)
+        if not devices:
+            _finish(store, claims, sending, targets)
+            return True
+        reached = devices[-1].device_id
+        batch = _Batch(_reserve_send_ids(store, len(devices)), reached)
+        now = clock.moment_of(run.due_at)
+        for device in devices:
+            if targets.holds(device):
+                _send_all(batch, sending, device, now)
+        _store(store, claims, sending, batch)
+    return True
+
+
+def _reserve_send_ids(store: Store, devices: int) -> int:
+    with store.write() as connection:
+        return reserve(connection, "sends", devices * len(MESSAGE_TYPES))
+
+
+def _send_all(batch: _Batch, sending: Sending, device: Device, now: float) -> None:
+    types = message_types(sending.content, device)
+    for message_type in types:
+        _send(batch, sending, device, message_type, now)
+    if not types:
+        error = {"error": NO_CHANNEL}
+        batch.sends.append(send_row(sending.run, device, batch.take_id(), None, now, error))
+
+
+def _send(batch: _Batch, sending: Sending, device: Device, message_type: int, now: float) -> None:
+    run, send_id = sending.run, batch.take_id()
+    row = send_row(run, device, send_id, message_type, now, sending.outcome(device, message_type, now))
+    batch.sends.append(row)
+    if row["error"] is not None:
+        return
+    if message_type == WEBHOOK:
+        batch.webhook_calls.append(call_row(run.id, send_id, sending.message(device, WEBHOOK), now))
+    if run.webhook_delivery and row["delivered_at"] and is_delivery_posted(message_type, device.platform):
+        batch.post_backs.append(post_back_row(run, device, send_id, "delivery", row["delivered_at"]))
+    if run.webhook_open and row["opened_at"]:
+        batch.post_backs.append(post_back_row(run, device, send_id, "open", row["opened_at"]))
+
+
+def _store(store: Store, claims: Claims, sending: Sending, batch: _Batch) -> None:
+    with store.write() as connection:
+        claims.go_on(connection, sending.run.id, reached=batch.reached)
+        for table, rows in (
+            (sends, batch.sends),
+            (post_backs, batch.post_backs),
+            (webhook_calls, batch.webhook_calls),
+        ):
+            if rows:
+                connection.execute(insert(table), rows)
+
+
+def _finish(store: Store, claims: Claims, sending: Sending, targets: Targets) -> None:
+    run = sending.run
+    with store.write() as connection:
+        claims.go_on(connection, run.id, state="done", unknown=list(targets.unknown))
+        add_next_run(connection, run.campaign_id, sending.content, run.due_at)

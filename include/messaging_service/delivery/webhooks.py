@@ -1,0 +1,148 @@
+"""Webhook messages (section 2.7) are really called: on this machine only, unless the service is told otherwise.
+
+One that is answered with 200 to 299 is delivered. It is called once; whether the service tries again is not shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from sqlalchemy import Connection, Row, insert, select, update
+from yarl import URL
+
+from messaging_service.campaigns.rendering import Message
+from messaging_service.campaigns.spellings import FORM, JSON, RAW
+from messaging_service.clock import Clock
+from messaging_service.delivery.leases import Claims
+from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
+from messaging_service.delivery.outcomes import post_back_row
+from messaging_service.delivery.resolver import resolver
+from messaging_service.store import Store, devices, post_backs, runs, sends, webhook_calls
+
+NOT_CALLED = "not called: it is not on this machine (see serve --webhooks-anywhere)"
+_CONTENT_TYPES = {RAW: "text/plain", FORM: "application/x-www-form-urlencoded", JSON: "application/json"}
+# A message that set the length of its body could send a second request, with headers of its own, behind the first.
+_OWN_HEADERS = frozenset(
+    {"user-agent", "host", "content-length", "transfer-encoding", "connection", "upgrade"}
+)
+_AT_ONCE = 32
+_IDLE_PAUSE = 0.05
+_TIMEOUT = 10.0
+_ANSWER_LENGTH = 200
+
+Call = Row[tuple[Any, ...]]
+
+
+def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str, Any]:
+    """Make the row of a webhook message that is to be called at ``at``."""
+    request = request_of(message.webhook or {})
+    return {"run_id": run_id, "send_id": send_id, "request": request, "state": "due", "due_at": at}
+
+
+def request_of(webhook: Any) -> dict[str, Any]:
+    """Give method, url, headers and body of a webhook: POST where it has a body, else GET.
+
+    Headers that say who calls, from where, and where the body ends are the service's own.
+    """
+    kind = webhook.get("request_body_type")
+    body = webhook.get("request_body_data", {}).get(kind) if kind else None
+    headers = {"Content-Type": _CONTENT_TYPES[kind]} if kind else {}
+    for line in (webhook.get("request_headers") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() and not _is_kept_back(name.strip().lower()):
+            headers[name.strip()] = value.strip()
+    headers["User-Agent"] = USER_AGENT
+    query = urlencode([(pair["key"], pair["value"]) for pair in webhook.get("get_params", ())])
+    url = webhook["url"] + (("&" if "?" in webhook["url"] else "?") + query if query else "")
+    return {"method": "GET" if kind is None else "POST", "url": url, "headers": headers, "body": body}
+
+
+def _is_kept_back(header: str) -> bool:
+    return header in _OWN_HEADERS or header.startswith("sec-")
+
+
+class Caller:
+    """Takes due calls from the store, makes them, and notes the answers."""
+
+    def __init__(self, store: Store, claims: Claims, clock: Clock, anywhere: bool = False) -> None:
+        self._store = store
+        self._claims = claims
+        self._clock = clock
+        self._anywhere = anywhere
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Call until ``stop`` is set; what is under way then is finished first."""
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=_AT_ONCE, resolver=resolver(self._anywhere), use_dns_cache=False
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
+            skip_auto_headers=("Accept-Encoding",),
+            auto_decompress=False,  # only the status of an answer counts: its body is not read
+        ) as session:
+            while not stop.is_set():
+                calls = await asyncio.to_thread(self._take)
+                answers = await asyncio.gather(*(self._call(session, call.request) for call in calls))
+                if calls:
+                    await asyncio.to_thread(self._note, calls, answers)
+                else:
+                    await asyncio.sleep(_IDLE_PAUSE)
+
+    def _take(self) -> Sequence[Call]:
+        due = (webhook_calls.c.state == "due", webhook_calls.c.due_at <= self._clock.time())
+        with self._store.read() as connection:
+            if connection.execute(select(webhook_calls.c.id).where(*due).limit(1)).first() is None:
+                return []
+        query = select(webhook_calls).where(*due).order_by(webhook_calls.c.id).limit(_AT_ONCE)
+        with self._store.write() as connection:
+            calls = connection.execute(query.with_for_update(skip_locked=True)).all()
+            taken = update(webhook_calls).where(webhook_calls.c.id.in_([call.id for call in calls]))
+            connection.execute(taken.values(state="taken", claimed_by=self._claims.name))
+        return calls
+
+    async def _call(self, session: aiohttp.ClientSession, request: dict[str, Any]) -> tuple[bool, str]:
+        try:
+            url = URL(request["url"])
+            if not self._anywhere:
+                refuse_number_elsewhere(url)
+            async with session.request(
+                request["method"],
+                url,
+                data=None if request["body"] is None else request["body"].encode(),
+                headers=request["headers"],
+                allow_redirects=False,
+            ) as response:
+                return 200 <= response.status < 300, f"HTTP {response.status}"
+        except TimeoutError:
+            return False, "no answer in time"
+        except NotOnThisMachineError:
+            return False, NOT_CALLED
+        except aiohttp.ClientConnectorError as error:
+            refused = isinstance(error.os_error, NotOnThisMachineError)
+            return False, NOT_CALLED if refused else type(error).__name__
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return False, type(error).__name__[:_ANSWER_LENGTH]
+
+    def _note(self, calls: Sequence[Call], answers: Sequence[tuple[bool, str]]) -> None:
+        with self._store.write() as connection:
+            for call, (accepted, answer) in zip(calls, answers, strict=True):
+                mine = (webhook_calls.c.id == call.id, webhook_calls.c.claimed_by == self._claims.name)
+                done = update(webhook_calls).where(*mine).values(state="done", answer=answer)
+                if connection.execute(done).rowcount == 1:
+                    _note_send(connection, call, accepted, answer, self._clock.moment_of(call.due_at))
+
+
+def _note_send(connection: Connection, call: Call, accepted: bool, answer: str, now: float) -> None:
+    this = update(sends).where(sends.c.id == call.send_id)
+    connection.execute(this.values(delivered_at=now) if accepted else this.values(error=answer))
+    run = connection.execute(select(runs).where(runs.c.id == call.run_id)).one()
+    if not accepted or not run.webhook_delivery:
+        return
+    device_id = select(sends.c.device_id).where(sends.c.id == call.send_id).scalar_subquery()
+    device = connection.execute(select(devices).where(devices.c.device_id == device_id)).one()
+    connection.execute(insert(post_backs).values(post_back_row(run, device, call.send_id, "delivery", now)))

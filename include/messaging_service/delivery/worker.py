@@ -1,0 +1,109 @@
+"""The deliveries process: works through due runs and sends post-backs, apart from the process that answers requests.
+
+It reads its settings as one line of JSON on standard input, and stops when standard input ends, however the process
+that started it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+
+import orjson
+import uvloop
+
+from messaging_service.clock import Clock
+from messaging_service.delivery.behaviour import Behaviour
+from messaging_service.delivery.leases import LEASE, ClaimLostError, Claims
+from messaging_service.delivery.postbacks import Retry, Sender
+from messaging_service.delivery.runs import work_through_due_run
+from messaging_service.delivery.webhooks import Caller
+from messaging_service.store import Store
+from messaging_service.subprocesses import settings_line, when_input_ends
+
+_IDLE_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the deliveries process needs to know."""
+
+    database: str
+    behaviour: Behaviour
+    retry: Retry
+    connections: int
+    webhooks_anywhere: bool = False
+    post_backs_anywhere: bool = False
+
+
+def to_line(settings: WorkerSettings) -> bytes:
+    """Write the settings as the line that ``main`` reads."""
+    return orjson.dumps(settings) + b"\n"
+
+
+def from_line(line: bytes) -> WorkerSettings:
+    """Read what ``to_line`` wrote."""
+    given = orjson.loads(line)
+    return WorkerSettings(
+        database=given["database"],
+        behaviour=Behaviour(**given["behaviour"]),
+        retry=Retry(**given["retry"]),
+        connections=given["connections"],
+        webhooks_anywhere=given["webhooks_anywhere"],
+        post_backs_anywhere=given["post_backs_anywhere"],
+    )
+
+
+async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
+    """Work until ``stop`` is set."""
+    store = Store(settings.database)
+    clock, claims = Clock(store), Claims(store)
+    try:
+        sender = Sender(
+            store, claims, clock, settings.retry, settings.connections, settings.post_backs_anywhere
+        )
+        caller = Caller(store, claims, clock, settings.webhooks_anywhere)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(caller.run(stop))
+            group.create_task(_show_life(claims, stop))
+            group.create_task(sender.run(stop))
+            group.create_task(_work_through_runs(store, claims, settings.behaviour, clock, stop))
+    finally:
+        claims.release()
+        store.close()
+
+
+async def _show_life(claims: Claims, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LEASE / 5)
+        await asyncio.to_thread(claims.show_life)
+
+
+async def _work_through_runs(
+    store: Store, claims: Claims, behaviour: Behaviour, clock: Clock, stop: asyncio.Event
+) -> None:
+    while not stop.is_set():
+        try:
+            worked = await asyncio.to_thread(
+                work_through_due_run, store, claims, behaviour, clock, stop.is_set
+            )
+        except ClaimLostError:
+            continue
+        if not worked:
+            await asyncio.sleep(_IDLE_PAUSE)
+
+
+async def _main() -> None:
+    settings = from_line(settings_line())
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    when_input_ends(lambda: loop.call_soon_threadsafe(stop.set))
+    await run(settings, stop)
+
+
+if __name__ == "__main__":
+    uvloop.run(_main())

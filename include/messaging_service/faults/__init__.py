@@ -1,0 +1,1 @@
+"""Faults: what the service does wrong on request."""

@@ -1,0 +1,72 @@
+"""What the faults of post-backs do to them: once for each post-back, when it is first taken to be sent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, select, update
+
+from messaging_service.faults.faults import PostBackFaults, Struck
+from messaging_service.store import post_backs
+
+LOST = "lost"
+_NOT_BODIES = (b"", b"[]", b"null", b"<html></html>", b'{"time": "soon", "device": 7}')
+
+
+def spoil(
+    connection: Connection,
+    rows: Sequence[Row[tuple[Any, ...]]],
+    now: float,
+    chance: Callable[[], float] = random.random,
+) -> Sequence[Row[tuple[Any, ...]]]:
+    """Draw the faults of post-backs that were just taken, and give those to be sent now, with their faults."""
+    faults = PostBackFaults(connection, chance)
+    fresh = [row for row in rows if row.attempts == 0 and row.faults is None]
+    if not faults or not fresh:
+        return rows
+    changes = [change for row in fresh if (change := _change(row, faults.draw(row.kind), now, chance))]
+    faults.count()
+    if not changes:
+        return rows
+    statement = update(post_backs).where(post_backs.c.id == bindparam("key"))
+    values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("faults", "state", "due_at")}
+    connection.execute(statement.values(values), changes)
+    taken = select(post_backs).where(
+        post_backs.c.id.in_([row.id for row in rows]), post_backs.c.state == "taken"
+    )
+    return connection.execute(taken.order_by(post_backs.c.due_at)).all()
+
+
+def damaged(send_id: int, body: bytes) -> bytes:
+    """Give a body that is not what the document says: cut short, or something else entirely."""
+    choice = send_id % (len(_NOT_BODIES) + 1)
+    return _NOT_BODIES[choice - 1] if choice else body[: len(body) // 2]
+
+
+def _change(
+    row: Row[tuple[Any, ...]], struck: Sequence[Struck], now: float, chance: Callable[[], float]
+) -> dict[str, Any] | None:
+    if not struck:
+        return None
+    kinds = [fault.kind for fault in struck]
+    due_at = max((_due_at(fault, now, chance) for fault in struck), default=now)
+    state = LOST if "lose" in kinds else "due" if due_at > now else "taken"
+    return {
+        "key": row.id,
+        "new_faults": kinds,
+        "new_state": state,
+        "new_due_at": max(due_at, row.due_at),
+    }
+
+
+def _due_at(fault: Struck, now: float, chance: Callable[[], float]) -> float:
+    match fault.kind:
+        case "delay":
+            return now + fault.seconds
+        case "reorder":
+            return now + fault.seconds * chance()
+        case "burst" if fault.seconds:
+            return (now // fault.seconds + 1) * fault.seconds
+    return now

@@ -1,0 +1,116 @@
+"""The server of the HTTP interface: in the process of ``serve``, and in more processes on the same port.
+
+A further process reads its settings as one line of JSON on standard input, and inherits the listening socket.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from messaging_service.api.external import Service
+from messaging_service.api.fault_responses import TRANSPORT
+from messaging_service.app import create_app
+from messaging_service.clock import Clock
+from messaging_service.names import Names
+from messaging_service.store import Store
+from messaging_service.subprocesses import settings_line, when_input_ends
+
+# A request that is not read yet when its connection is closed for idleness is lost: only the client may end that.
+_IDLE_SECONDS = 3_600
+
+
+class Protocol(HttpToolsProtocol):
+    """Speaks HTTP, and gives the application the connection under a request, so that it can break it."""
+
+    def on_message_begin(self) -> None:
+        """Begin a request; its scope carries the transport under the extension TRANSPORT."""
+        super().on_message_begin()
+        self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
+
+
+class Server(uvicorn.Server):
+    """Says when it listens, and stops when ``is_over`` says so."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        is_over: Callable[[], bool] = lambda: False,
+        ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(config)
+        self._is_over = is_over
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to stop."""
+        return self._is_over() or await super().on_tick(counter)
+
+
+def configure(
+    store: Store, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
+) -> uvicorn.Config:
+    """Configure a server of the application on that store."""
+    service = Service(store, Clock(store), names, post_backs_anywhere)
+    app = create_app(service, admin_for_all=admin_for_all)
+    return uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=_IDLE_SECONDS,
+    )
+
+
+def to_line(
+    listener: socket.socket, database: str, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
+) -> bytes:
+    """Write the settings of a further process, as the line that it reads."""
+    settings = {
+        "listener": listener.fileno(),
+        "database": database,
+        "names": dict(names.overrides),
+        "admin_for_all": admin_for_all,
+        "post_backs_anywhere": post_backs_anywhere,
+    }
+    return orjson.dumps(settings) + b"\n"
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    settings = orjson.loads(settings_line())
+    store = Store(settings["database"])
+    config = configure(
+        store,
+        Names(settings["names"]),
+        admin_for_all=settings["admin_for_all"],
+        post_backs_anywhere=settings["post_backs_anywhere"],
+    )
+    server = Server(config)
+    # The process that started this one says when to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    when_input_ends(lambda: setattr(server, "should_exit", True))
+    try:
+        server.run(sockets=[socket.socket(fileno=settings["listener"])])
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    main()

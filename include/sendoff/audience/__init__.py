@@ -1,0 +1,1 @@
+"""Audience: Arrow batches become identifier sets, and the sets become segments."""

@@ -1,0 +1,166 @@
+"""Shares of people by chance that is always the same: who is held out, who gets which variant, who is sent to first.
+
+Everybody has a *position* from 0 to 2**64 - 1 under each salt, and a share is a range of positions. It depends on the
+identifier and the salt alone: the same person stays in the same share over all launches, and two salts have nothing to
+do with each other. Anybody can compute it elsewhere, all numbers being of 64 bits, those above wrapping around:
+
+.. code-block:: text
+
+    s = the 8 bytes of unkeyed BLAKE2b (digest size 8) of the salt's UTF-8, read with the highest byte first
+    of a text:          the 8 bytes of BLAKE2b (digest size 8, key: the 8 bytes of s) of its UTF-8, read in the same way
+    of a whole number:  z = (identifier XOR s) + 0x9E3779B97F4A7C15
+                        z = (z XOR (z >> 30)) * 0xBF58476D1CE4E5B9
+                        z = (z XOR (z >> 27)) * 0x94D049BB133111EB
+                        z XOR (z >> 31)                                (SplitMix64)
+
+No two whole numbers have the same position under one salt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import ceil, isqrt
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, empty, gathering, union
+
+_Positions = npt.NDArray[np.uint64]
+
+_ALL = 2**64
+_BLOCK = 1 << 20  # identifiers that are unpacked at once
+_IN_CACHE = 1 << 15  # numbers that are mixed at once
+_ERROR = 3  # times the root of a number of people: chance is hardly ever more wrong about how many are below
+
+
+def positions(identifiers: Identifiers, salt: str) -> _Positions:
+    """Give everybody's position under a salt, in the order of ``values()``."""
+    return np.concatenate([np.empty(0, np.uint64), *(found for _, found in _blocks(identifiers, salt))])
+
+
+def below(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
+    """Give those whose position is below ``percent`` / 100 * 2**64; a larger percent gives them and more.
+
+    The percent counts as it is written: 0.1 is a thousandth.
+    """
+    return _ranges(identifiers, salt, _ends([percent]))[0]
+
+
+def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
+    """Share people out among consecutive ranges of positions, each a percent wide; the last takes the rest.
+
+    Each is in exactly one. A share is as large as chance makes it, about its percent.
+    """
+    if not percents:
+        raise ValueError("people are shared out among one share or more")
+    return _ranges(identifiers, salt, _ends([*percents[:-1], 100]))
+
+
+def smallest(identifiers: Identifiers, salt: str, size: int) -> Identifiers:
+    """Give exactly ``size`` people, those with the smallest positions; everybody where there are no more."""
+    size = max(size, 0)
+    if size >= len(identifiers):
+        return identifiers
+    certain, likely = _about_the_smallest(identifiers, salt, size)
+    if len(certain) == size:
+        return certain
+    members, found = _joined(_blocks(likely, salt))
+    # In a stable order: of two texts at one position, the one that comes first in the order of their bytes.
+    places = np.argsort(found, kind="stable")[: size - len(certain)]
+    chosen = gathering(identifiers.kind)
+    chosen.add(members.take(pa.array(np.sort(places))))
+    return certain | chosen.identifiers()
+
+
+def _about_the_smallest(identifiers: Identifiers, salt: str, size: int) -> tuple[Identifiers, Identifiers]:
+    """Give those who are among the smallest for sure, and some others, among whom are the rest of the smallest."""
+    people = len(identifiers)
+    error = _ERROR * (isqrt(people) + 1)
+    while True:
+        sizes = max(size - error, 0), min(size + error, people)
+        certain, likely = _ranges(identifiers, salt, [each * _ALL // people for each in sizes])
+        if len(certain) <= size <= len(certain) + len(likely):
+            return certain, likely
+        error *= 16  # at last it takes in everybody
+
+
+def _joined(blocks: Iterable[tuple[pa.Array, _Positions]]) -> tuple[pa.Array, _Positions]:
+    members, found = zip(*blocks, strict=True)
+    return pa.concat_arrays(members), np.concatenate(found)
+
+
+def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
+    """Give the people of consecutive ranges of positions, by where each ends; the first begins at 0."""
+    if isinstance(identifiers, IntegerIdentifiers):
+        return _ranges_of_numbers(identifiers, salt, ends)
+    ranges = [gathering(identifiers.kind) for _ in ends]
+    for block, found in _blocks(identifiers, salt):
+        for (start, end), people in zip(pairwise([0, *ends]), ranges, strict=True):
+            people.add(block.filter(pa.array((start <= found) & (found < end))))
+    return [people.identifiers() for people in ranges]
+
+
+def _ranges_of_numbers(identifiers: IntegerIdentifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
+    key = int.from_bytes(_key(salt), "big")
+    inner = [end for end in ends if end < _ALL]
+
+    def are_in(numbers: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.bool_]]:
+        found = _mixed(numbers, key)
+        below = [np.zeros(len(found), np.bool_), *(found < np.uint64(end) for end in inner)]
+        return [less ^ more for less, more in pairwise(below)]
+
+    ranges: list[Identifiers] = [*identifiers.chosen(are_in, len(inner))]
+    if len(inner) < len(ends):
+        ranges.append(identifiers - union(identifiers.kind, ranges))  # cheaper than gathering the rest
+    return ranges + [empty(identifiers.kind)] * (len(ends) - len(ranges))
+
+
+def _ends(percents: Sequence[float]) -> list[int]:
+    """Give the position at which each range ends; the next one begins there."""
+    if any(percent < 0 for percent in percents):
+        raise ValueError("a share is not negative")
+    return [ceil(end * _ALL) for end in accumulate(Fraction(str(percent)) / 100 for percent in percents)]
+
+
+def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Positions]]:
+    """Give consecutive parts of a set with their positions."""
+    key = _key(salt)
+    for part in identifiers.slices(_BLOCK):
+        if isinstance(part, IntegerIdentifiers):
+            members = part.values()
+            yield pa.array(members), _mixed(members, int.from_bytes(key, "big"))
+        else:
+            texts = part.values()
+            yield pa.array(texts, pa.large_string()), _hashed(texts, key)
+
+
+def _key(salt: str) -> bytes:
+    return hashlib.blake2b(salt.encode(), digest_size=8).digest()
+
+
+def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Positions:
+    mixed = members ^ np.uint64(salt)
+    for start in range(0, len(mixed), _IN_CACHE):
+        part = mixed[start : start + _IN_CACHE]
+        part += np.uint64(0x9E3779B97F4A7C15)
+        part ^= part >> np.uint64(30)
+        part *= np.uint64(0xBF58476D1CE4E5B9)
+        part ^= part >> np.uint64(27)
+        part *= np.uint64(0x94D049BB133111EB)
+        part ^= part >> np.uint64(31)
+    return mixed
+
+
+def _hashed(texts: list[str], key: bytes) -> _Positions:
+    keyed = hashlib.blake2b(key=key, digest_size=8)
+    digests = bytearray()
+    for text in texts:
+        own = keyed.copy()
+        own.update(text.encode())
+        digests += own.digest()
+    return np.frombuffer(bytes(digests), ">u8").astype(np.uint64)

@@ -1,0 +1,91 @@
+"""Sets of identifiers: deduplicated, compared, sliced and stored without a Python object for each of them.
+
+Whole numbers live in a compressed bitmap, or in a sorted array where they lie far apart, texts in one sorted Arrow
+array. Both kinds have the same methods, never change once made, and show their size but no member when printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from sendoff.audience.identifiers.collector import Collector, Gathering, Kind, gathering
+from sendoff.audience.identifiers.integers import IntegerGathering, IntegerIdentifiers, united, usable_numbers
+from sendoff.audience.identifiers.string_sort import sorted_once
+from sendoff.audience.identifiers.strings import StringIdentifiers, usable_texts
+
+__all__ = [
+    "Collector",
+    "Gathering",
+    "Identifiers",
+    "IntegerIdentifiers",
+    "Kind",
+    "StringIdentifiers",
+    "empty",
+    "from_bytes",
+    "gathering",
+    "integers",
+    "strings",
+    "union",
+]
+
+Identifiers = IntegerIdentifiers | StringIdentifiers
+_PIECE = 1 << 16
+_Set = TypeVar("_Set", IntegerIdentifiers, StringIdentifiers)
+
+
+def empty(kind: Kind) -> Identifiers:
+    """Return the set without members."""
+    return gathering(kind).identifiers()
+
+
+def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
+    """Return the set of ``values``, in any order and with duplicates; ValueError for one below 1 or above 2**63 - 1."""
+    column = pa.array(np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64))  # type: ignore[arg-type]
+    if usable_numbers(column.view(pa.uint64())) is not None:
+        raise ValueError("an identifier is a whole number from 1 to 2**63 - 1")
+    unordered = IntegerGathering()
+    for start in range(0, len(column), _PIECE):  # so that it shows early how far apart they lie
+        unordered.add(column.slice(start, _PIECE).view(pa.uint64()))
+    return unordered.identifiers()
+
+
+def strings(values: Iterable[str]) -> StringIdentifiers:
+    """Return the set of ``values``, in any order and with duplicates; ValueError for one that is empty or blank."""
+    column = pa.array(values, pa.large_string())
+    if usable_texts(column) is not None:
+        raise ValueError("an identifier is not blank")
+    return StringIdentifiers(sorted_once([column]))
+
+
+def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
+    """Return everybody who is in at least one of ``sets``, all of that kind; cheaper than joining them in pairs."""
+    if kind == "integer":
+        return united(_all_of(IntegerIdentifiers, sets))
+    arrays = [each._array for each in _all_of(StringIdentifiers, sets)]
+    return StringIdentifiers(sorted_once(arrays)) if arrays else empty(kind)
+
+
+def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
+    """Read what ``to_bytes`` of a set of that kind gave; ValueError when it is something else or cut short."""
+    if kind == "integer":
+        if not blob:
+            raise ValueError("an empty value is no set of identifiers")
+        return IntegerIdentifiers.of(BitMap64.deserialize(blob))
+    try:
+        column = pa.ipc.open_stream(blob).read_all().column("identifier")
+    except (OSError, KeyError) as error:
+        raise ValueError("this value is no set of string identifiers") from error
+    return StringIdentifiers(pa.concat_arrays([*column.chunks, pa.array([], pa.large_string())]))
+
+
+def _all_of(type_: type[_Set], sets: Iterable[Identifiers]) -> Iterator[_Set]:
+    for each in sets:
+        if not isinstance(each, type_):
+            raise TypeError(f"{each!r} among sets of the other kind")
+        yield each

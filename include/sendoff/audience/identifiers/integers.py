@@ -1,0 +1,268 @@
+"""Sets of whole numbers, in compressed bitmaps (Roaring, 64 bits), or in sorted arrays where they lie far apart.
+
+The bitmap is made for numbers that were given out one after another: then a hundred million take some megabytes.
+Numbers scattered over all 64 bits, such as hashes, would take some hundred and fifty bytes each in it; an array has
+eight. Which of the two holds a set depends on its members alone, and nobody else sees it: both are stored alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from sendoff.audience.identifiers import sorted_array
+from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed, picked
+
+if TYPE_CHECKING:
+    from sendoff.audience.identifiers import Identifiers
+
+LARGEST = 2**63 - 1
+
+_AROUND = (
+    21  # bytes beside a container: its key and place, and those of the 2**32 numbers that it is alone among
+)
+_BLOCK = 1 << 20  # identifiers that are unpacked at once
+_SPARSE = 1_000  # one number in so many: where a range of them would be larger than the numbers
+_FIRST_LOOK = 1 << 16  # numbers after which a gathering looks whether they are scattered
+_WAITING = 8 << 20  # scattered numbers that wait before they are sorted
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IntegerIdentifiers:
+    """A set of whole numbers from 1 to 2**63 - 1."""
+
+    _held: BitMap64 | Numbers  # as _settled gives it
+    kind: ClassVar[Literal["integer"]] = "integer"
+
+    @classmethod
+    def of(cls, members: BitMap64 | Numbers) -> IntegerIdentifiers:
+        """Return the set of the members of a bitmap, or of an array that is sorted and holds each once.
+
+        Neither may be changed afterwards.
+        """
+        return cls(_settled(members))
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, identifier: object) -> bool:
+        if not isinstance(identifier, int | np.integer) or not 0 < int(identifier) <= LARGEST:
+            return False
+        number = int(identifier)
+        if isinstance(self._held, BitMap64):
+            return number in self._held
+        return bool(len(sorted_array.shared(np.array([number], np.uint64), self._held)))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._held) if isinstance(self._held, BitMap64) else map(int, self._held)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IntegerIdentifiers):
+            return NotImplemented
+        if isinstance(self._held, BitMap64) or isinstance(other._held, BitMap64):
+            return type(self._held) is type(other._held) and bool(self._held == other._held)
+        return np.array_equal(self._held, other._held)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} integer identifiers>"
+
+    def __or__(self, other: Identifiers) -> IntegerIdentifiers:
+        if not isinstance(other, IntegerIdentifiers):
+            return NotImplemented
+        return united([self, other])
+
+    def __and__(self, other: Identifiers) -> IntegerIdentifiers:
+        if not isinstance(other, IntegerIdentifiers):
+            return NotImplemented
+        return IntegerIdentifiers.of(_shared(self._held, other._held))
+
+    def __sub__(self, other: Identifiers) -> IntegerIdentifiers:
+        if not isinstance(other, IntegerIdentifiers):
+            return NotImplemented
+        return IntegerIdentifiers.of(_less(self._held, other._held))
+
+    def chosen(self, rule: Rule, answers: int) -> list[IntegerIdentifiers]:
+        """Return the members that a rule chooses, one set for each of its so many answers.
+
+        The rule looks at each number alone, and may be asked about numbers that are no members.
+        """
+        if not isinstance(self._held, BitMap64):
+            return [IntegerIdentifiers.of(members) for members in picked(self._held, rule)]
+        sets = [BitMap64() for _ in range(answers)]
+        for part in _runs(self._held, _BLOCK):
+            for place, more in enumerate(chosen(part, rule)):
+                sets[place] |= more
+        return [IntegerIdentifiers.of(bitmap) for bitmap in sets]
+
+    def slices(self, size: int) -> Iterator[IntegerIdentifiers]:
+        """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
+        if size < 1:
+            raise ValueError("a slice holds at least one identifier")
+        if isinstance(self._held, BitMap64):
+            yield from map(IntegerIdentifiers.of, _runs(self._held, size))
+            return
+        for start in range(0, len(self), size):
+            yield IntegerIdentifiers.of(self._held[start : start + size])
+
+    def values(self) -> Numbers:
+        """Return the members in sorted order, eight bytes each."""
+        return np.asarray(self._held.to_array()) if isinstance(self._held, BitMap64) else self._held
+
+    @property
+    def stored_bytes(self) -> int:
+        """At most how many bytes ``to_bytes`` gives, without making them."""
+        if not isinstance(self._held, BitMap64):
+            return 2 * len(self) + sorted_array.containers_of(self._held) * _AROUND + 8
+        held = self._held.get_statistics()
+        inside = (
+            held["n_bytes_array_containers"]
+            + held["n_bytes_run_containers"]
+            + held["n_bytes_bitset_containers"]
+        )
+        return inside + held["n_containers"] * _AROUND + 8
+
+    def to_bytes(self) -> bytes:
+        """Return the set in the portable Roaring format for 64 bits."""
+        bitmap = _bitmap(self._held)
+        bitmap.run_optimize()  # changes how the members are held, and no member
+        return bytes(bitmap.serialize())
+
+    def fingerprint(self) -> str:
+        """Return 32 hexadecimal digits that depend on the members and nothing else."""
+        digest = hashlib.blake2b(b"integer", digest_size=16)
+        for part in self.slices(_BLOCK):
+            digest.update(part.values().astype("<u8", copy=False).data)
+        return digest.hexdigest()
+
+
+class IntegerGathering:
+    """A set of whole numbers in the making, from arrays of usable unsigned 64-bit integers."""
+
+    def __init__(self) -> None:
+        self._held: BitMap64 | Numbers = BitMap64()
+        self._waiting: list[Numbers] = []  # for those that are scattered to be sorted
+        self._waits = 0
+        self._looks_at = _FIRST_LOOK
+        self._is_given_away = False
+
+    def __len__(self) -> int:
+        return len(self._in_order())
+
+    def add(self, column: pa.UInt64Array) -> None:
+        """Take one array without nulls; sorted ones are faster."""
+        numbers = column.to_numpy(zero_copy_only=True)
+        if not isinstance(self._held, BitMap64):
+            self._waiting.append(numbers.copy())  # it would keep all other columns of its batch too
+            self._waits += len(numbers)
+            # Sorting again only after as much has come again keeps all sorting near the cost of the last.
+            if self._waits > max(_WAITING, len(self._held)):
+                self._in_order()
+            return
+        if self._is_given_away:
+            self._held, self._is_given_away = self._held.copy(), False
+        if len(numbers):
+            self._held.update(packed(numbers))
+        if len(self._held) >= self._looks_at:
+            self._looks_at = 2 * len(self._held)
+            self._held = _settled(self._held)
+
+    def identifiers(self) -> IntegerIdentifiers:
+        """Return the set so far."""
+        held = self._in_order()
+        if isinstance(held, BitMap64):
+            held.run_optimize()
+            self._is_given_away = True
+        return IntegerIdentifiers.of(held)
+
+    def _in_order(self) -> BitMap64 | Numbers:
+        if self._waiting and not isinstance(self._held, BitMap64):
+            self._held = _settled(sorted_array.joined([self._held, *self._waiting]))
+            self._waiting, self._waits = [], 0
+            self._looks_at = 2 * len(self._held)
+        return self._held
+
+
+def united(sets: Iterable[IntegerIdentifiers]) -> IntegerIdentifiers:
+    """Return everybody who is in at least one of some sets."""
+    held = [each._held for each in sets]
+    bitmaps = [each for each in held if isinstance(each, BitMap64)]
+    members: BitMap64 | Numbers = sorted_array.joined(
+        [each for each in held if not isinstance(each, BitMap64)]
+    )
+    if any(bitmaps):
+        members = BitMap64().union(*bitmaps, _bitmap(members))
+    return IntegerIdentifiers.of(members)
+
+
+def usable_numbers(column: pa.UInt64Array) -> pa.BooleanArray | None:
+    """Tell which numbers can be identifiers; None for all."""
+    signed = column.view(pa.int64())  # whatever is above 2**63 - 1 is negative then
+    if not column.null_count and (not len(column) or pc.min(signed).as_py() > 0):
+        return None
+    return pc.fill_null(pc.greater(signed, 0), False)
+
+
+def _settled(members: BitMap64 | Numbers) -> BitMap64 | Numbers:
+    """Hold members in a bitmap or in an array, whichever suits them."""
+    if isinstance(members, BitMap64):
+        if not sorted_array.is_scattered(members.get_statistics()["n_containers"], len(members)):
+            return members
+        members = np.asarray(members.to_array())
+    elif not sorted_array.is_scattered(sorted_array.containers_of(members), len(members)):
+        return _bitmap(members)
+    members.flags.writeable = False  # whoever asks for the values is given this array
+    return members
+
+
+def _bitmap(members: BitMap64 | Numbers) -> BitMap64:
+    return members if isinstance(members, BitMap64) else sorted_array.bitmap_of(members)
+
+
+def _shared(one: BitMap64 | Numbers, other: BitMap64 | Numbers) -> BitMap64 | Numbers:
+    if isinstance(one, BitMap64):
+        return one & other if isinstance(other, BitMap64) else sorted_array.shared_with(other, one)
+    return (
+        sorted_array.shared_with(one, other)
+        if isinstance(other, BitMap64)
+        else sorted_array.shared(one, other)
+    )
+
+
+def _less(members: BitMap64 | Numbers, gone: BitMap64 | Numbers) -> BitMap64 | Numbers:
+    if isinstance(members, BitMap64):
+        return members - _bitmap(
+            gone if isinstance(gone, BitMap64) else sorted_array.shared_with(gone, members)
+        )
+    if isinstance(gone, BitMap64):
+        return sorted_array.less_bitmap(members, gone)
+    return sorted_array.less(members, gone)
+
+
+def _runs(bitmap: BitMap64, size: int) -> Iterator[BitMap64]:
+    """Yield consecutive runs of a bitmap, each of ``size`` but the last."""
+    # A run is found by counting from the front, so large blocks are cut first and small runs from them.
+    block = size * max(1, _BLOCK // size)
+    for start in range(0, len(bitmap), block):
+        part = _cut(bitmap, start, block)
+        for offset in range(0, len(part), size):
+            yield _cut(part, offset, size)
+
+
+def _cut(bitmap: BitMap64, start: int, size: int) -> BitMap64:
+    stop = min(start + size, len(bitmap))
+    first, last = bitmap[start], bitmap[stop - 1]
+    if last - first > size * _SPARSE:
+        return bitmap[start:stop]
+    # Meeting a range copies whole containers, where pyroaring's own slices go number by number.
+    span = BitMap64()
+    span.add_range(first, last + 1)
+    return bitmap & span

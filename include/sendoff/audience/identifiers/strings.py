@@ -1,0 +1,151 @@
+"""Sets of texts, in one sorted Arrow array each."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sendoff.audience.identifiers.string_sort import lengths_and_text, sorted_once
+
+if TYPE_CHECKING:
+    from sendoff.audience.identifiers import Identifiers
+
+_AROUND = 1 << 10  # bytes of an Arrow IPC stream beside its texts, and more than there are
+_HASHED_AT_ONCE = 1 << 16  # part of the fingerprint: lengths and bytes alternate
+_SORTED_AT_ONCE = 64 << 20  # bytes of text that wait before they are sorted
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StringIdentifiers:
+    """A set of texts, held sorted by their UTF-8 bytes."""
+
+    _array: pa.LargeStringArray
+    kind: ClassVar[Literal["string"]] = "string"
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __contains__(self, identifier: object) -> bool:
+        if not isinstance(identifier, str):
+            return False
+        place = bisect_left(self._array, identifier, key=lambda member: member.as_py())
+        return place < len(self) and self._array[place].as_py() == identifier
+
+    def __iter__(self) -> Iterator[str]:
+        return (scalar.as_py() for scalar in self._array)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StringIdentifiers):
+            return NotImplemented
+        return bool(self._array.equals(other._array))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} string identifiers>"
+
+    def __or__(self, other: Identifiers) -> StringIdentifiers:
+        if not isinstance(other, StringIdentifiers):
+            return NotImplemented
+        return StringIdentifiers(sorted_once([self._array, other._array]))
+
+    def __and__(self, other: Identifiers) -> StringIdentifiers:
+        if not isinstance(other, StringIdentifiers):
+            return NotImplemented
+        smaller, larger = sorted((self._array, other._array), key=len)
+        found = _are_in(larger, smaller)
+        return StringIdentifiers(smaller if found.true_count == len(smaller) else larger.filter(found))
+
+    def __sub__(self, other: Identifiers) -> StringIdentifiers:
+        if not isinstance(other, StringIdentifiers):
+            return NotImplemented
+        gone = other if len(other) <= len(self) else self & other
+        found = _are_in(self._array, gone._array)
+        return StringIdentifiers(self._array.filter(pc.invert(found))) if found.true_count else self
+
+    def slices(self, size: int) -> Iterator[StringIdentifiers]:
+        """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
+        if size < 1:
+            raise ValueError("a slice holds at least one identifier")
+        for start in range(0, len(self), size):
+            yield StringIdentifiers(self._array.slice(start, size))
+
+    def values(self) -> list[str]:
+        """Return the members in sorted order; take a slice first, for each becomes a Python object here."""
+        members: list[str] = self._array.to_pylist()
+        return members
+
+    @property
+    def stored_bytes(self) -> int:
+        """At most how many bytes ``to_bytes`` gives, without making them."""
+        return int(self._array.nbytes) + _AROUND
+
+    def column(self) -> pa.LargeStringArray:
+        """Return the members in sorted order, without a Python object for any of them."""
+        return self._array
+
+    def to_bytes(self) -> bytes:
+        """Return the set as an Arrow IPC stream, compressed with Zstandard."""
+        batch = pa.record_batch([self._array], names=["identifier"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(
+            sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as writer:
+            writer.write_batch(batch)
+        return bytes(sink.getvalue())
+
+    def fingerprint(self) -> str:
+        """Return 32 hexadecimal digits that depend on the members and nothing else."""
+        digest = hashlib.blake2b(b"string", digest_size=16)
+        for part in self.slices(_HASHED_AT_ONCE):
+            lengths, text = lengths_and_text(part._array)
+            digest.update(lengths.astype("<u8").data)
+            digest.update(text.data)
+        return digest.hexdigest()
+
+
+class StringGathering:
+    """A set of texts in the making, from arrays of usable large strings."""
+
+    def __init__(self) -> None:
+        self._sorted: pa.LargeStringArray = pa.array([], pa.large_string())
+        self._waiting: list[pa.LargeStringArray] = []
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._in_order())
+
+    def add(self, column: pa.LargeStringArray) -> None:
+        """Take one array without nulls."""
+        self._waiting.append(column)
+        self._bytes += column.nbytes
+        # Sorting again only after three times as much has come keeps all sorting near the cost of the last.
+        if self._bytes > max(_SORTED_AT_ONCE, 3 * self._sorted.nbytes):
+            self._in_order()
+
+    def identifiers(self) -> StringIdentifiers:
+        """Return the set so far."""
+        return StringIdentifiers(self._in_order())
+
+    def _in_order(self) -> pa.LargeStringArray:
+        if self._waiting:
+            self._sorted = sorted_once([self._sorted, *self._waiting])
+            self._waiting, self._bytes = [], 0
+        return self._sorted
+
+
+def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanArray:
+    # Arrow makes a table of what is looked among, which costs many times what looking into it does.
+    return pc.is_in(texts, value_set=few)
+
+
+def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
+    """Tell which texts can be identifiers, that is all but blank ones; None for all."""
+    usable = pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
+    return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)

@@ -1,0 +1,154 @@
+"""Cutting an audience into segments: the people of one request each, who all get the same edition of the campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sendoff.audience.bucketing import split
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, empty
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.field_types import is_time_zone
+from sendoff.errors import AudienceError
+
+ALIKE = Edition()
+"""The edition of a campaign that is the same for all."""
+
+EVERYBODY = "everybody whom the service chooses"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The people of one request, and what they get.
+
+    ``identifiers``: None where the service chooses the people. ``wave``: 1 for those who are sent to first; the next
+    wave follows when that went well. ``parameters``: each person's own values for the variables of a template, an
+    Arrow IPC stream whose rows are in the order of the identifiers; None where there are none.
+    """
+
+    identifiers: Identifiers | None
+    edition: Edition = ALIKE
+    wave: int = 1
+    parameters: bytes | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.identifiers is None else len(self.identifiers)
+
+    def fingerprint(self) -> str:
+        """Give what tells it from the other segments of its launch."""
+        return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
+
+
+def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> Iterator[Segment]:
+    """Cut an audience into segments of the campaign's size, each in one edition, without overlap, wave after wave.
+
+    ``name``: that of the campaign. By it chance shares people out among variants and waves, the same in every launch;
+    the two have nothing to do with each other, nor with a holdout. Who has two of the campaign's languages gets the one
+    that stands first, who has two time zones the one that comes first in the alphabet; who has none gets the campaign's
+    own language, its default time zone.
+
+    Raises AudienceError where people are cut by a column that the query does not give.
+    """
+    everybody = audience.identifiers
+    variants = _by_variant(campaign, everybody, name)
+    languages = _by_language(campaign, audience)
+    zones = _by_zone(campaign, audience)
+    for wave, people in enumerate(_waves(campaign, everybody, name), start=1):
+        for variant, of_variant in _within(people, variants):
+            for language, of_language in _within(of_variant, languages):
+                for zone, members in _within(of_language, zones):
+                    for identifiers in members.slices(campaign.segment_size):
+                        yield Segment(identifiers, Edition(language, variant, zone), wave)
+
+
+_Part = tuple[str | None, Identifiers | None]
+"""What some people have in common, and who they are; None: everybody."""
+
+
+def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str | None, Identifiers]]:
+    """Yield those of some people who are in each part, where there are any."""
+    for value, part in parts:
+        members = people if part is None else people & part
+        if len(members):
+            yield value, members
+
+
+def _waves(campaign: Campaign, everybody: Identifiers, name: str) -> list[Identifiers]:
+    """Give the people of each wave; one of nobody, as in a small audience, is none."""
+    if campaign.gates.spread is None:
+        return [everybody]
+    shares = (0, *campaign.gates.spread.shares, 100)
+    waves = split(everybody, f"spread {name}", [end - start for start, end in pairwise(shares)])
+    return [people for people in waves if len(people)]
+
+
+def _by_variant(campaign: Campaign, everybody: Identifiers, name: str) -> Iterable[_Part]:
+    if not campaign.variants:
+        return [(None, None)]
+    percents = [variant.percent for variant in campaign.variants.values()]
+    return list(zip(campaign.variants, split(everybody, f"variant {name}", percents), strict=True))
+
+
+def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
+    own, *others = campaign.languages_apart() or (None,)
+    if not others:
+        return [(own, None)]
+    speakers = _joined(
+        _column(audience, "language", f"the campaign is sent apart in {own}, {', '.join(others)}"), _language
+    )
+    return _apart(audience.identifiers, speakers, own, [own, *others])
+
+
+def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
+    default = campaign.default_zone
+    if default is None:
+        return [(None, None)]
+    zones = _joined(_column(audience, "time_zone", "the campaign has time_zone: query"), _zone)
+    return _apart(audience.identifiers, zones, default, sorted({*zones, default}))
+
+
+def _apart(
+    everybody: Identifiers,
+    groups: Mapping[str, Identifiers],
+    default: str | None,
+    order: Sequence[str | None],
+) -> list[_Part]:
+    """Put everybody into one of the groups that they are in, the first in some order, or into the default."""
+    rest, parts = everybody, {}
+    for value in order:
+        parts[value] = rest & groups.get(str(value), empty(rest.kind))
+        rest -= parts[value]
+    parts[default] |= rest
+    return list(parts.items())
+
+
+def _column(audience: Audience, column: str, purpose: str) -> Mapping[str, Identifiers]:
+    try:
+        return audience.groups[column]
+    except KeyError:
+        raise AudienceError(
+            f"{purpose}, but its query gives no column {column}; add {column} to those that it selects"
+        ) from None
+
+
+def _joined(
+    groups: Mapping[str, Identifiers], meaning: Callable[[str], str | None]
+) -> dict[str, Identifiers]:
+    """Join the groups whose values mean the same; what means nothing is left out."""
+    joined: dict[str, Identifiers] = {}
+    for value, members in groups.items():
+        if meant := meaning(value):
+            joined[meant] = joined[meant] | members if meant in joined else members
+    return joined
+
+
+def _language(value: str) -> str:
+    """Give the language of a value; one that is written with a region, such as fr-CA, is that language."""
+    return value.replace("_", "-").partition("-")[0].lower()
+
+
+def _zone(value: str) -> str | None:
+    name = value.strip()
+    return name if is_time_zone(name) else None

@@ -1,0 +1,1 @@
+"""Dispatch: claim a request, send it, record the outcome."""

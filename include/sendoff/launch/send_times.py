@@ -1,0 +1,80 @@
+"""When the service sends what a launch hands over, in words and as moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, timezone
+
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE
+from sendoff.campaign.schedule import (
+    ApiTrigger,
+    EventTrigger,
+    LocationTrigger,
+    Now,
+    Once,
+    Recurring,
+    Triggered,
+)
+
+_FIRST_ZONE = timezone(timedelta(hours=14))  # where a time of day comes first
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """When is sent. ``first_at`` and ``last_at``: None where that is at once, or again and again."""
+
+    kind: str
+    words: str
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+def sending_of(campaign: Campaign, editions: Iterable[Edition], period_end: datetime) -> Sending:
+    """Say when a resolved campaign is sent to the people of these editions."""
+    send = campaign.send
+    if not isinstance(send, Once):
+        waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
+        return Sending(send.kind, f"{in_words(send)}{waits}", None, None)
+    once = [
+        made for each in set(editions) if isinstance(made := campaign.edition(each, period_end).send, Once)
+    ]
+    known = [each for each in once if each.time_zone != QUERY_ZONE]
+    first, last = (min(map(_first, known)), max(each.sends_at() for each in known)) if known else (None, None)
+    return Sending(send.kind, in_words(send), first, last)
+
+
+def _first(send: Once) -> datetime:
+    if send.time_zone == OWN_ZONE and send.date:
+        return datetime.combine(send.date, time.fromisoformat(send.time), _FIRST_ZONE)
+    return send.sends_at()
+
+
+def in_words(send: Now | Once | Recurring | Triggered) -> str:
+    """Say when the service sends, as the campaign's file says it."""
+    if isinstance(send, Now):
+        return "at once, as soon as the service has accepted a request"
+    if isinstance(send, Once):
+        day = f" on {send.date}" if send.date else ""
+        return f"at {send.time}{day}, {_zone(send.time_zone)}"
+    days = ", ".join(send.days) if send.days else "every day"
+    until = "until somebody stops it" if send.end == "never" else f"until {send.end}"
+    span = f"from {send.start} {until}, {_zone(send.time_zone)}"
+    if isinstance(send, Recurring):
+        return f"again and again: {days} at {send.time}, {span}"
+    cause = _cause(send.trigger)
+    hours = f"{send.window.earliest} to {send.window.latest}"
+    return f"whenever it is triggered by {cause}: {days} from {hours}, {span}"
+
+
+def _cause(trigger: LocationTrigger | EventTrigger | ApiTrigger) -> str:
+    if isinstance(trigger, EventTrigger):
+        return f"the event {trigger.name}"
+    return "the API" if isinstance(trigger, ApiTrigger) else "locations"
+
+
+def _zone(name: str) -> str:
+    if name == OWN_ZONE:
+        return "in each person's own time zone as the service knows it"
+    return "in the time zone that the query gives for each person" if name == QUERY_ZONE else f"in {name}"

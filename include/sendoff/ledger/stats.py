@@ -1,0 +1,142 @@
+"""Counts of the whole ledger, as metrics and pages show them: numbers and moments, nothing of any person or message."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from sendoff.ledger.database import Database
+from sendoff.ledger.doubts import IS_IN_DOUBT, OF_SEGMENT
+from sendoff.ledger.schema import (
+    DISPATCH_STATES,
+    dispatches,
+    launches,
+    post_backs,
+    receivers,
+    reports,
+    segments,
+)
+
+_LIVING = ("held", "released", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a ledger holds at one moment; a state or a connection that has nothing is there, with 0."""
+
+    launches: Mapping[str, int]  # by state, of those that are not settled
+    dispatches: Mapping[tuple[str, str], int]  # by connection and state, of those launches
+    doubts: Mapping[str, int]  # dispatches in doubt by connection, of all launches
+    unfolded_since: datetime | None  # when the oldest post-back that waits to be folded was received
+    reported_at: datetime | None  # when the newest report was made
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """How much of one launch is in doubt."""
+
+    launch_key: str
+    requests: int
+    people: int  # of these requests; 0 where the service chooses them
+
+
+@dataclass(frozen=True, slots=True)
+class AllDoubted:
+    """How much is in doubt of some launches together."""
+
+    launches: int
+    requests: int
+    people: int  # each once for every request; 0 where the service chooses them
+
+
+class Counts:
+    """The counts of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def take(self) -> Counted:
+        """Count; what was settled long ago is not looked at. What is set aside does not wait to be folded."""
+        with self._database.read() as link:
+            connections = list(link.scalars(sa.select(launches.c.connection).distinct()))
+            by_state = {row.state: row.counted for row in link.execute(_LAUNCHES)}
+            made = {(row.connection, row.state): row.counted for row in link.execute(_DISPATCHES)}
+            in_doubt = {row.connection: row.counted for row in link.execute(_DOUBTS)}
+            waiting = [at for at in link.scalars(_OLDEST_WAITING) if at is not None]
+            reported_at = link.scalar(sa.select(sa.func.max(reports.c.as_of)))
+        return Counted(
+            launches={state: by_state.get(state, 0) for state in _LIVING},
+            dispatches={
+                (name, each): made.get((name, each), 0) for name in connections for each in DISPATCH_STATES
+            },
+            doubts={name: in_doubt.get(name, 0) for name in connections},
+            unfolded_since=min(waiting, default=None),
+            reported_at=reported_at,
+        )
+
+    def all_doubted(self, campaigns: Collection[str]) -> AllDoubted:
+        """Count what is in doubt of the launches of some campaigns."""
+        query = sa.select(
+            sa.func.count(sa.distinct(dispatches.c.launch_key)),
+            sa.func.count(),
+            sa.func.coalesce(sa.func.sum(segments.c.size), 0),
+        )
+        with self._database.read() as link:
+            row = link.execute(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns))).one()
+        return AllDoubted(*map(int, row))
+
+    def doubted(
+        self, campaigns: Collection[str], *, launch_key: str | None = None, offset: int = 0, limit: int = 10
+    ) -> list[Doubted]:
+        """Count what is in doubt of some launches of some campaigns, each by itself, newest launch first.
+
+        A launch of which nothing is in doubt is left out. ``launch_key``: of this launch alone.
+        """
+        query = (
+            sa.select(
+                dispatches.c.launch_key, sa.func.count(), sa.func.coalesce(sa.func.sum(segments.c.size), 0)
+            )
+            .select_from(_IN_SEGMENTS)
+            .where(*_doubts_among(campaigns))
+            .group_by(dispatches.c.launch_key, launches.c.created_at)
+            .order_by(launches.c.created_at.desc(), dispatches.c.launch_key)
+        )
+        if launch_key is not None:
+            query = query.where(dispatches.c.launch_key == launch_key)
+        with self._database.read() as link:
+            rows = link.execute(query.offset(offset).limit(limit))
+            return [Doubted(key, requests, int(people)) for key, requests, people in rows]
+
+
+_IS_LIVING = sa.and_(launches.c.settled_at.is_(None), launches.c.state.in_(_LIVING))
+_COUNT = sa.func.count().label("counted")
+_LAUNCHES = sa.select(launches.c.state, _COUNT).where(_IS_LIVING).group_by(launches.c.state)
+_OF_LAUNCHES = sa.join(dispatches, launches, dispatches.c.launch_key == launches.c.launch_key)
+_DISPATCHES = (
+    sa.select(launches.c.connection, dispatches.c.state, _COUNT)
+    .select_from(_OF_LAUNCHES)
+    .where(_IS_LIVING)
+    .group_by(launches.c.connection, dispatches.c.state)
+)
+_IN_SEGMENTS = _OF_LAUNCHES.join(segments, OF_SEGMENT)
+_DOUBTS = (
+    sa.select(launches.c.connection, _COUNT)
+    .select_from(_OF_LAUNCHES)
+    .where(IS_IN_DOUBT)
+    .group_by(launches.c.connection)
+)
+_OLDEST_WAITING = sa.select(
+    sa.select(post_backs.c.received_at)
+    .where(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number > receivers.c.folded)
+    .order_by(post_backs.c.number)
+    .limit(1)
+    .correlate(receivers)
+    .scalar_subquery()
+).select_from(receivers)
+
+
+def _doubts_among(campaigns: Collection[str]) -> tuple[sa.ColumnElement[bool], ...]:
+    return (IS_IN_DOUBT, launches.c.campaign.in_(campaigns))

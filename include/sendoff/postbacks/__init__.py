@@ -1,0 +1,1 @@
+"""Post-backs: receive, store, aggregate, and reconcile them."""

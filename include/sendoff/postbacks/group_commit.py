@@ -1,0 +1,240 @@
+"""Group commit: post-backs of many requests share one transaction, and each request waits for it.
+
+One thread takes whatever has gathered while it was busy, so the transactions grow with the load. It numbers
+the post-backs from 1 in the order of its commits, and holds on to a transaction that failed until the
+ledger has taken it: repeating one that did succeed unseen changes nothing, and no number ever appears
+behind a later one. A ledger that was away may come back as an older copy that does not know this receiver
+and gave its number to another: so it is asked first, and the receiver gets a new number where it must.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic
+
+from sendoff import metrics
+from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerError
+from sendoff.ledger import Ledger
+from sendoff.service.postbacks import PostBack
+
+log = logging.getLogger(__name__)
+
+Waiting = tuple[PostBack, "asyncio.Future[bool]"]
+
+
+@dataclass(slots=True)
+class CommitCounts:
+    """Count what was committed since the process started; only the committing thread writes here."""
+
+    stored: int = 0
+    commits: int = 0
+    largest_commit: int = 0
+    failed_commits: int = 0
+
+
+class GroupCommit:
+    """Store post-backs through one thread, many in each transaction.
+
+    ``queue_limit`` bounds what may wait, ``batch_limit`` one transaction. ``pause`` is the time in seconds
+    between two tries while the ledger is away; ``idle`` the time without a post-back after which it is
+    looked for all the same; ``patience`` the time after which a ledger that does not answer counts as away.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        name: str,
+        *,
+        queue_limit: int = 10_000,
+        batch_limit: int = 1_000,
+        pause: float = 1.0,
+        idle: float = 10.0,
+        patience: float = 10.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.counts = CommitCounts()
+        self.receiver: int | None = None
+        self._ledger = ledger
+        self._name = name
+        self._queue_limit = queue_limit
+        self._batch_limit = batch_limit
+        self._pause = pause
+        self._idle = idle
+        self._patience = patience
+        self._clock = clock
+        self._queue: list[Waiting] = []
+        self._in_flight: list[Waiting] = []
+        self._changed = threading.Condition()
+        self._available = False
+        self._busy_since: float | None = None
+        self._stop = threading.Event()
+        self._tried = threading.Event()
+        self._next_number = 1
+        self._registered_at: datetime | None = None
+        self._is_known = False
+        self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
+
+    @property
+    def available(self) -> bool:
+        """Whether the ledger took what it was last given, and did not fall silent since."""
+        busy_since = self._busy_since
+        answers = busy_since is None or monotonic() - busy_since < self._patience
+        return self._available and answers and self._thread.is_alive()
+
+    def start(self, patience: float = 5.0) -> None:
+        """Start, and wait up to ``patience`` seconds until the ledger answered or failed to."""
+        self._thread.start()
+        self._tried.wait(patience)
+
+    def stop(self, patience: float = 30.0) -> None:
+        """Take no more, commit what is queued, and end; what the ledger does not take is not answered 2xx."""
+        with self._changed:
+            self._stop.set()
+            self._changed.notify()
+        self._thread.join(patience)
+
+    def submit(self, post_back: PostBack) -> asyncio.Future[bool] | None:
+        """Queue a post-back, and give a future that says whether it was stored.
+
+        None says that it was not queued: the ledger is away or the queue is full. Called from the event loop
+        that the future belongs to.
+        """
+        with self._changed:
+            if not self.available or self._stop.is_set() or len(self._queue) >= self._queue_limit:
+                return None
+            stored = asyncio.get_running_loop().create_future()
+            self._queue.append((post_back, stored))
+            if len(self._queue) == 1:
+                self._changed.notify()
+            return stored
+
+    def release(self) -> None:
+        """Tell all who wait that nothing was stored, if the ledger fell silent. Called from their event loop."""
+        if not self.available:
+            with self._changed:
+                queued, self._queue = self._queue, []
+            _resolve(self._in_flight + queued, stored=False)
+
+    def _run(self) -> None:
+        if not self._persist(self._register, []):
+            return
+        while (batch := self._take()) or not self._stop.is_set():
+            if not batch:
+                self._persist(self._ledger.ping, batch)
+                continue
+            if self._persist(partial(self._commit, [post_back for post_back, _ in batch]), batch):
+                _answer(batch, stored=True)
+
+    def _take(self) -> list[Waiting]:
+        """Wait for post-backs and take them; none after ``idle`` seconds without any, or once stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._idle)
+            self._in_flight = self._queue[: self._batch_limit]
+            del self._queue[: self._batch_limit]
+            return self._in_flight
+
+    def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
+        """Repeat a step until it succeeds or the process stops; after a failure, nobody is kept waiting."""
+        while not self._succeeds(step, batch):
+            if self._stop.wait(self._pause):
+                return False
+        return True
+
+    def _succeeds(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
+        self._busy_since = monotonic()
+        try:
+            step()
+        except Exception as error:  # the edge of a thread: nothing may end it
+            self._give_up(batch, error)
+            return False
+        else:
+            self._recovered()
+            return True
+        finally:
+            self._tried.set()
+            self._busy_since = None
+
+    def _register(self) -> None:
+        now = self._clock()
+        self.receiver = self._ledger.post_backs.register_receiver(self._name, now)
+        self._registered_at = now
+        self._next_number = 1
+        self._is_known = True
+
+    def _known_receiver(self) -> int:
+        """Give this receiver's number, a new one where the ledger that came back does not know it."""
+        assert self.receiver is not None
+        assert self._registered_at is not None
+        registered = self._ledger.post_backs.is_registered
+        if not self._is_known and not registered(self.receiver, self._name, self._registered_at):
+            log.warning("Receiver %s: the ledger does not know it any more, and gets it anew", self.receiver)
+            self._register()
+        self._is_known = True
+        return self.receiver
+
+    def _commit(self, batch: Sequence[PostBack]) -> None:
+        start = monotonic()
+        receiver = self._known_receiver()
+        numbered = list(enumerate(batch, self._next_number))
+        try:
+            self._ledger.post_backs.store(receiver, numbered)
+        except (LedgerUnavailableError, UnusableLedgerError):
+            raise
+        except Exception as error:
+            log.error("Storing %d post-backs singly: together they failed (%s)", len(numbered), _kind(error))
+            self._commit_singly(receiver, numbered)
+        self._next_number += len(numbered)
+        self.counts.stored += len(numbered)
+        self.counts.commits += 1
+        self.counts.largest_commit = max(self.counts.largest_commit, len(numbered))
+        metrics.commit(len(numbered), monotonic() - start)
+
+    def _commit_singly(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
+        """Store each by itself, and one that cannot be stored as what it said as what arrived."""
+        for number, post_back in numbered:
+            try:
+                self._ledger.post_backs.store(receiver, [(number, post_back)])
+            except (LedgerUnavailableError, UnusableLedgerError):
+                raise
+            except Exception:
+                self._ledger.post_backs.store(receiver, [(number, replace(post_back, fields=None))])
+
+    def _give_up(self, batch: list[Waiting], error: Exception) -> None:
+        self._is_known = False
+        with self._changed:
+            was_available, self._available = self._available, False
+            queued, self._queue = self._queue, []
+        self.counts.failed_commits += 1
+        if was_available or not self._tried.is_set():
+            log.error("The ledger is unavailable (%s): answering 503 until it is back", _kind(error))
+        _answer(batch + queued, stored=False)
+
+    def _recovered(self) -> None:
+        if not self._available:
+            with self._changed:
+                self._available = True
+            log.info("Receiver %s: the ledger is available", self.receiver)
+
+
+def _answer(batch: list[Waiting], *, stored: bool) -> None:
+    """Tell all who wait, with one call into their event loop."""
+    if batch:
+        batch[0][1].get_loop().call_soon_threadsafe(partial(_resolve, batch, stored=stored))
+
+
+def _resolve(batch: list[Waiting], *, stored: bool) -> None:
+    for _, future in batch:
+        if not future.done():  # its request may have gone away
+            future.set_result(stored)
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, SendoffError):
+        return str(error)
+    return type(error).__name__  # the text of a database's error may quote what was stored

@@ -1,0 +1,1 @@
+"""Reports: one launch as text, HTML, picture, JSON, or exported rows."""

@@ -1,0 +1,260 @@
+"""Verdicts taken away: a row for each identifier of a launch, into a file or a table of a warehouse.
+
+The sets of a launch are compressed, and rows are made from them a segment at a time, so that a hundred million people
+take the memory of their sets and of some batches. What is written adds up to the report, or nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
+from sendoff.campaign import Edition
+from sendoff.errors import OvertakenError, PermanentError, SettingsError
+from sendoff.figures import VERDICTS, Figures
+from sendoff.ledger import Ledger
+from sendoff.ledger.launches import Launch
+
+SUFFIXES = (".parquet", ".csv")
+_ROWS_AT_ONCE = 131_072
+_TRIES = 5
+_SHARED = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The verdicts of a launch as its newest report gives them, as rows that are made while they are read.
+
+    A row: ``launch_key``, the identifier in a column of its own name (whole numbers of 64 bits, or text), ``verdict``,
+    ``variant``, ``language`` and ``time_zone`` (null where requests do not differ in them), ``segment`` and ``wave``
+    (null for whom no request was to name), ``request`` (the state of their request; null without one), ``held_out``,
+    and ``as_of``, the moment of the report.
+    """
+
+    figures: Figures
+    launch: Launch
+    schema: pa.Schema
+    _sets: Mapping[str, Identifiers] = field(repr=False)
+    _ledger: Ledger = field(repr=False)
+
+    @classmethod
+    def of(cls, ledger: Ledger, launch_key: str) -> Verdicts:
+        """Read the verdicts of a launch as of its newest report.
+
+        Raises NotFoundError for one that was not reconciled, OvertakenError while others do it again and again.
+        """
+        launch = ledger.launches.get(launch_key)
+        for _ in range(_TRIES):
+            figures = ledger.verdicts.figures(launch_key)
+            sets = ledger.verdicts.sets(launch_key)
+            if ledger.verdicts.figures(launch_key).as_of == figures.as_of:
+                return cls(figures, launch, _schema(launch), sets, ledger)
+        raise OvertakenError(f"launch {launch_key} is being reconciled by others; try again")
+
+    def batches(self, only: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, of one verdict alone if one is named: segment by segment, then who is held out.
+
+        At least one batch, which may be empty. Raises PermanentError at the end where they do not add up to the report.
+        """
+        counts: Counter[str] = Counter()
+        wanted = (only,) if only else VERDICTS
+        yield from _in_batches(self._rows(wanted, counts), self.schema)
+        expected = {verdict: count for verdict, count in self.figures.verdicts.items() if verdict in wanted}
+        if any(counts[verdict] != count for verdict, count in expected.items()):
+            raise PermanentError(
+                f"the verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
+                f"{dict(counts)} instead of {expected}. Please report this defect."
+            )
+
+    def reader(self, only: str | None = None) -> pa.RecordBatchReader:
+        """Give the same as an Arrow reader."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches(only))
+
+    def _rows(self, verdicts: Iterable[str], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+        sets = {verdict: self._sets.get(verdict, empty(self.launch.kind)) for verdict in verdicts}
+        for people, about in self._parts():
+            for verdict, members in sets.items():
+                some = _shared(people, members)
+                counts[verdict] += len(some)
+                for run in some.slices(_ROWS_AT_ONCE):
+                    yield self._batch(run, verdict, about)
+
+    def _parts(self) -> Iterator[tuple[Identifiers, _Part]]:
+        key = self.launch.launch_key
+        parts = self._ledger.dispatches.parts(key)
+        dispatches = self._ledger.dispatches.segments(key)
+        for (dispatch, people), (edition, wave, _) in zip(dispatches, parts, strict=True):
+            if self.launch.is_chosen_by_service:  # whoever was heard of
+                for heard_of in self._sets.values():
+                    yield heard_of, _Part(edition, dispatch.segment, wave, dispatch.state)
+            else:
+                yield people, _Part(edition, dispatch.segment, wave, dispatch.state)
+        for held_out in self._ledger.launches.left_out(key, "holdout").values():
+            yield held_out, _Part(is_held_out=True)
+
+    def _batch(self, people: Identifiers, verdict: str, about: _Part) -> pa.RecordBatch:
+        rows = len(people)
+        same: dict[str, Any] = {
+            "launch_key": self.launch.launch_key,
+            "verdict": verdict,
+            "variant": about.edition.variant,
+            "language": about.edition.language,
+            "time_zone": about.edition.time_zone,
+            "segment": about.segment,
+            "wave": about.wave,
+            "request": about.request,
+            "held_out": about.is_held_out,
+            "as_of": self.figures.as_of,
+        }
+        columns = [
+            _repeated(same[each.name], each.type, rows) if each.name in same else _column(people, each.type)
+            for each in self.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is the same for some people of a launch."""
+
+    edition: Edition = field(default_factory=Edition)
+    segment: int | None = None
+    wave: int | None = None
+    request: str | None = None
+    is_held_out: bool = False
+
+
+def write_file(verdicts: Verdicts, path: Path, *, only: str | None = None, replace: bool = False) -> int:
+    """Write verdicts into a Parquet or CSV file, as its name says, and give the number of rows.
+
+    The file names people: its mode is 0600. It is there whole or not at all. Raises SettingsError for another name, for
+    a file that is there where it is not to be replaced, and where it cannot be written.
+    """
+    if path.suffix not in SUFFIXES:
+        raise SettingsError(f"found a file {path.name}; allowed: a name that ends in {' or '.join(SUFFIXES)}")
+    _check_is_free(path, replace=replace)
+    rows = 0
+    try:
+        with _new_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
+            for batch in verdicts.batches(only):
+                writer.write_batch(batch)
+                rows += batch.num_rows
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}") from None
+    return rows
+
+
+def _check_is_free(path: Path, *, replace: bool) -> None:
+    if path.exists() and not replace:
+        raise SettingsError(f"{path} is there already; --force replaces it")
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Any]:
+    """Open a file that takes its name when it is complete; until then nobody but us may read it, and after it too."""
+    number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
+class _Writer(Protocol):
+    def write_batch(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None: ...
+
+
+def _writer(file: Any, suffix: str, schema: pa.Schema) -> _Writer:
+    if suffix == ".parquet":
+        parquet: _Writer = pq.ParquetWriter(file, schema, compression="zstd")
+        return parquet
+    csv: _Writer = pyarrow.csv.CSVWriter(file, schema)
+    return csv
+
+
+def _schema(launch: Launch) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field("launch_key", _SHARED, nullable=False),
+            pa.field(
+                launch.identified_by, pa.int64() if launch.kind == "integer" else pa.string(), nullable=False
+            ),
+            pa.field("verdict", _SHARED, nullable=False),
+            *(pa.field(name, _SHARED) for name in ("variant", "language", "time_zone")),
+            pa.field("segment", pa.int32()),
+            pa.field("wave", pa.int32()),
+            pa.field("request", _SHARED),
+            pa.field("held_out", pa.bool_(), nullable=False),
+            pa.field("as_of", pa.timestamp("us", "UTC"), nullable=False),
+        ]
+    )
+
+
+def _in_batches(rows: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Join small batches to some that are worth a group of rows in a file."""
+    waiting: list[pa.RecordBatch] = []
+    held, is_first = 0, True
+    for batch in rows:
+        waiting.append(batch)
+        held += batch.num_rows
+        if held >= _ROWS_AT_ONCE:
+            yield from _joined(waiting, schema)
+            waiting, held, is_first = [], 0, False
+    if waiting or is_first:
+        yield from _joined(waiting, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
+    nothing = [pa.array([], each.type) for each in schema]
+    yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE) or [pa.record_batch(nothing, schema=schema)]
+
+
+def _repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
+    if not pa.types.is_dictionary(type_):
+        return pa.repeat(pa.scalar(value, type_), rows) if value is not None else pa.nulls(rows, type_)
+    if value is None:
+        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.DictionaryArray.from_arrays(places, pa.array([value], pa.string()))
+
+
+def _column(people: Identifiers, type_: pa.DataType) -> pa.Array:
+    if isinstance(people, StringIdentifiers):
+        return people.column().cast(type_)
+    return pa.array(people.values()).view(pa.int64())
+
+
+def _shared(people: Identifiers, members: Identifiers) -> Identifiers:
+    """Give whom two sets share; of texts, only the run of ``members`` is looked at in which ``people`` lie."""
+    if isinstance(people, StringIdentifiers) and isinstance(members, StringIdentifiers) and len(people):
+        column = people.column()
+        first, last = column[0].as_py(), column[-1].as_py()
+        run = _run(members.column(), first, last)
+        return people & StringIdentifiers(run)
+    return people & members
+
+
+def _run(column: pa.LargeStringArray, first: str, last: str) -> pa.LargeStringArray:
+    def text(scalar: pa.LargeStringScalar) -> str:
+        return str(scalar.as_py())
+
+    start = bisect_left(column, first, key=text)
+    return column.slice(start, bisect_right(column, last, lo=start, key=text) - start)

@@ -1,0 +1,211 @@
+"""The client: one request for one dispatch, and an outcome that never guesses.
+
+.. code-block:: text
+
+    2xx that says success ........................................ Accepted
+    2xx that says no, 400 403 404 405 410 413 422, 301 307 308 .... Refused
+    401 twice, 429, no token, no connection ....................... NotProcessed
+    everything else ............................................... InDoubt
+"""
+
+from __future__ import annotations
+
+from http.cookiejar import DefaultCookiePolicy
+from time import monotonic
+
+import requests
+
+from sendoff import metrics
+from sendoff.errors import (
+    PermanentError,
+    RateLimitedError,
+    RefusedError,
+    RetryableError,
+    SendoffError,
+    ServiceUnavailableError,
+    SettingsError,
+)
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.service.tokens import TokenSource
+from sendoff.service.transport import (
+    Answer,
+    Bearer,
+    Clock,
+    Exchange,
+    NotSent,
+    Timeout,
+    checked_base_url,
+    cut_when_told,
+    excerpt,
+    post,
+    utc_now,
+)
+from sendoff.service.wire import (
+    CREATE_PATH,
+    EXECUTE_PATH,
+    LIST_PATH,
+    Reply,
+    Unreadable,
+    read_campaigns,
+    read_reply,
+)
+
+REQUEST_DEADLINE = 90.0
+"""Seconds after which a request is in doubt, whatever was heard: with two requests and two tokens, below a lease."""
+
+_REFUSALS = frozenset({400, 403, 404, 405, 410, 413, 422, 301, 307, 308})
+_JSON = {"Content-Type": "application/json"}
+
+
+class Client:
+    """Make requests of the External API with the tokens of one connection; may be shared by threads.
+
+    ``timeout`` is in seconds: for a connection, and for each part of an answer; ``deadline`` is for all of it. The
+    session must not repeat requests by itself: SettingsError. From here on it takes no cookie: no request depends on
+    the one before. ``allow_http`` allows a base URL with ``http://`` on another machine: else SettingsError.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        session: requests.Session,
+        tokens: TokenSource,
+        *,
+        timeout: Timeout = (5.0, 60.0),
+        deadline: float = REQUEST_DEADLINE,
+        clock: Clock = utc_now,
+        allow_http: bool = False,
+    ) -> None:
+        self._base_url = checked_base_url(base_url, allow_http=allow_http)
+        self._session = session
+        # Reading a jar while another thread fills it fails, and a request that fails so would be in doubt.
+        session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
+        self._tokens = tokens
+        self._timeout = timeout
+        self._deadline = deadline
+        self._clock = clock
+        cut_when_told(session, self._base_url)
+        retries = getattr(session.get_adapter(self._base_url), "max_retries", None)
+        if retries is not None and retries.total != 0:
+            raise SettingsError(
+                "the HTTP session repeats requests by itself; mount an adapter with max_retries=0"
+            )
+
+    def create_campaign(self, body: bytes) -> Outcome:
+        """Create a campaign (section 4.2) from what :func:`sendoff.service.wire.create_body` wrote."""
+        return self._outcome(CREATE_PATH, body)
+
+    def execute_campaign(self, body: bytes) -> Outcome:
+        """Execute a template (section 4.3) as :func:`sendoff.service.wire.execute_body` wrote it."""
+        return self._outcome(EXECUTE_PATH, body)
+
+    def list_campaigns(self, body: bytes) -> list[tuple[int, str]]:
+        """Read a page of the list of campaigns, as ids and titles, by what
+        :func:`sendoff.service.wire.list_body` wrote.
+
+        Reading may be repeated. Raises RetryableError where there was no clear answer, RefusedError where the service
+        said no.
+        """
+        token = self._tokens.token()
+        exchange = self._post(LIST_PATH, body, token)
+        if _is_unauthorised(exchange):
+            exchange = self._post(LIST_PATH, body, self._tokens.renew(token))
+        if not isinstance(exchange, Answer):
+            raise RetryableError(exchange.reason)
+        if exchange.status in _REFUSALS or exchange.status == requests.codes.unauthorized:
+            raise RefusedError(f"the service does not list its campaigns (HTTP {exchange.status})")
+        try:
+            if exchange.status == requests.codes.ok:
+                return read_campaigns(exchange.content or b"")
+        except Unreadable as error:
+            raise RefusedError(f"the list of campaigns cannot be read: {error}") from None
+        raise RetryableError(f"the campaigns were not listed (HTTP {exchange.status})")
+
+    def _outcome(self, path: str, body: bytes) -> Outcome:
+        """Post with a token; a 401 certainly precedes processing, so it is answered once with a new token (5.3)."""
+        try:
+            token = self._tokens.token()
+            exchange = self._post(path, body, token)
+            if _is_unauthorised(exchange):
+                exchange = self._post(path, body, self._tokens.renew(token))
+        except RateLimitedError as error:
+            return NotProcessed(str(error), retry_after=error.retry_after, asks_patience=True)
+        except ServiceUnavailableError as error:
+            return NotProcessed(str(error), retry_after=error.retry_after, is_unavailable=True)
+        except SendoffError as error:
+            return NotProcessed(str(error), permanent=isinstance(error, PermanentError))
+        return outcome_of(exchange)
+
+    def _post(self, path: str, body: bytes, token: str) -> Exchange:
+        start = monotonic()
+        exchange = post(
+            self._session,
+            self._base_url + path,
+            body,
+            auth=Bearer(token),
+            headers=_JSON,
+            timeout=self._timeout,
+            deadline=self._deadline,
+            clock=self._clock,
+        )
+        status = exchange.status if isinstance(exchange, Answer) else None
+        metrics.request_seconds(path, monotonic() - start, status)
+        return exchange
+
+
+def _is_unauthorised(exchange: Exchange) -> bool:
+    return isinstance(exchange, Answer) and exchange.status == requests.codes.unauthorized
+
+
+def outcome_of(exchange: Exchange) -> Outcome:
+    """Judge what came of a request by its status, and within 2xx by what the reply says; never by a message's text."""
+    if isinstance(exchange, NotSent):
+        return NotProcessed(exchange.reason)
+    if not isinstance(exchange, Answer):
+        return InDoubt(exchange.reason)
+    if 200 <= exchange.status < 300:
+        return _judged_by_reply(exchange)
+    return _judged_by_status(exchange.status, exchange)
+
+
+def _judged_by_reply(answer: Answer) -> Outcome:
+    reply = _reply(answer)
+    if reply is None:
+        what = "a web page" if answer.is_html else "an answer that cannot be read"
+        return InDoubt(f"HTTP {answer.status} with {what}")
+    if reply.success:
+        return Accepted(answer.status, reply.campaign_id)
+    if reply.code < 400:
+        return Refused(answer.status, _redacted(reply))
+    return _judged_by_status(reply.code, answer)
+
+
+def _judged_by_status(status: int, answer: Answer) -> Outcome:
+    if status == requests.codes.too_many_requests:
+        return NotProcessed(
+            "the service asks for patience (429)", retry_after=answer.retry_after, asks_patience=True
+        )
+    if status == requests.codes.unauthorized:
+        return NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
+    if status not in _REFUSALS:
+        return InDoubt(f"HTTP {status}")
+    if answer.location:
+        return Refused(status, f"the service has moved to {answer.location}; correct the base URL")
+    return Refused(status, message_of(answer))
+
+
+def message_of(answer: Answer) -> str:
+    """Return the service's own message in an answer, redacted; an empty text if the answer cannot be read."""
+    reply = _reply(answer)
+    return _redacted(reply) if reply else ""
+
+
+def _reply(answer: Answer) -> Reply | None:
+    try:
+        return read_reply(answer.status, answer.content or b"")
+    except Unreadable:
+        return None
+
+
+def _redacted(reply: Reply) -> str:
+    return excerpt("; ".join(filter(None, (reply.message, *reply.errors))))

@@ -1,0 +1,101 @@
+"""One request to the token endpoint (section 4.1): a token, or a sentence that says what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import requests
+
+from sendoff.errors import (
+    CredentialsError,
+    RateLimitedError,
+    RetryableError,
+    SendoffError,
+    ServiceUnavailableError,
+    SettingsError,
+    UnreachableError,
+)
+from sendoff.service.transport import Answer, Bearer, Clock, NotSent, Timeout, excerpt, post
+
+TOKEN_PATH = "/api/oauth/token"  # noqa: S105 - a path
+
+_PUBLIC = frozenset({"grant_type", "client_id", "lifetime"})  # fields of a grant that are no secret
+_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; a date much further off cannot be computed with
+
+
+def ask_for_token(
+    session: requests.Session,
+    url: str,
+    grant: Mapping[str, str],
+    *,
+    timeout: Timeout,
+    deadline: float,
+    clock: Clock,
+) -> tuple[str, int]:
+    """Give a new token and how many seconds it lasts.
+
+    Raises CredentialsError or SettingsError where a person must change something, else UnreachableError,
+    RateLimitedError, ServiceUnavailableError or another RetryableError.
+    """
+    answer = post(session, url, grant, auth=Bearer(), timeout=timeout, deadline=deadline, clock=clock)
+    if isinstance(answer, NotSent):
+        raise UnreachableError(f"no token: {answer.reason}")
+    if not isinstance(answer, Answer):
+        raise RetryableError(f"no token: {answer.reason}")
+    if not 200 <= answer.status < 300:
+        raise _refusal(answer, grant)
+    return _read_token(answer)
+
+
+def _read_token(answer: Answer) -> tuple[str, int]:
+    if answer.content is None:
+        raise RetryableError("no token: the answer was cut off")
+    if answer.is_html:
+        raise SettingsError("no token: a web page came back; is the base URL that of the service's API?")
+    document = _document(answer)
+    token, seconds = document.get("access_token"), document.get("expires_in")
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token.strip():
+        raise SettingsError("no token: the answer holds none; is the base URL that of the service's API?")
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
+        raise SettingsError("no token: the answer does not say how long the token lasts (expires_in)")
+    kind = document.get("token_type", "Bearer")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise SettingsError("no token: the answer holds a token of another type than Bearer")
+    return token, min(seconds, _LONGEST_LIFETIME)
+
+
+def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
+    """Say why there is no token, by the status; the endpoint's own words are added, less what they might give away."""
+    status = answer.status
+    if status == requests.codes.too_many_requests:
+        return RateLimitedError("no token: the service asks for patience (429)", answer.retry_after)
+    if status >= 500 or status in (408, 425):
+        return ServiceUnavailableError(f"no token: the service failed (HTTP {status})", answer.retry_after)
+    if 300 <= status < 400:
+        target = answer.location or "another address"
+        return SettingsError(f"no token: the base URL leads to {target} (HTTP {status}); correct it")
+    if status in (404, 405, 410) or answer.is_html:
+        return SettingsError(
+            f"no token: there is no token endpoint at the base URL (HTTP {status}); correct it"
+        )
+    refused = "the service refuses the client ID, or its secret or key"
+    return CredentialsError(f"no token: {refused} (HTTP {status}){_said(answer, grant)}")
+
+
+def _said(answer: Answer, grant: Mapping[str, str]) -> str:
+    document = _document(answer)
+    words = (document.get(name) for name in ("error", "error_description", "message"))
+    text = ": ".join(word for word in words if isinstance(word, str))
+    for name, secret in grant.items():
+        text = text if name in _PUBLIC else text.replace(secret, "…")
+    return f": {excerpt(text)}" if text else ""
+
+
+def _document(answer: Answer) -> Mapping[str, Any]:
+    try:
+        document = orjson.loads(answer.content or b"")
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,43 @@
+"""The wire: the only code that knows how the service spells things, and what of that is unconfirmed.
+
+``names`` is the table of what the service's document does not show; ``messages`` and ``timing`` write the parts of a
+request and ``bodies`` the whole; ``answers`` reads what the service says.
+"""
+
+from sendoff.service.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
+from sendoff.service.wire.requests import (
+    CREATE_PATH,
+    EXECUTE_PATH,
+    LIST_PATH,
+    Targeting,
+    create_body,
+    execute_body,
+    list_body,
+)
+from sendoff.service.wire.responses import (
+    PostBackBody,
+    Reply,
+    Unreadable,
+    read_campaigns,
+    read_post_back,
+    read_reply,
+)
+
+__all__ = [
+    "CREATE_PATH",
+    "EXECUTE_PATH",
+    "LIST_PATH",
+    "UNCONFIRMED",
+    "FieldNames",
+    "PostBackBody",
+    "Reply",
+    "Targeting",
+    "Unconfirmed",
+    "Unreadable",
+    "create_body",
+    "execute_body",
+    "list_body",
+    "read_campaigns",
+    "read_post_back",
+    "read_reply",
+]

@@ -1,0 +1,46 @@
+"""A request as people may see it: without anybody's identifier, and without what may be a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from sendoff.service.wire.names import FieldNames
+
+_PEOPLE = ("device_ids", "device_tokens", "device_uuids", "external_ids", "target")
+_HIDDEN = "<not shown>"
+
+
+def shown_request(
+    request: Mapping[str, Any], *, people: int, names: FieldNames | None = None
+) -> dict[str, Any]:
+    """Give a request (of :func:`sendoff.launch.sample.sample_request`) with the number of its people instead
+    of the people.
+
+    Of a webhook message (section 2.7) the address beyond its host, and the values of parameters and headers, are left
+    out: any of them may be a secret.
+    """
+    names = names or FieldNames()
+    anybody = f"<{people:,} {'person' if people == 1 else 'people'}>"
+    hidden: dict[str, Any] = {names[each]: anybody for each in _PEOPLE}
+    own = names["target_with_params"]
+    hidden[own] = {anybody: next(iter(request.get(own, {}).values()), None)}
+    shown = {name: hidden.get(name, value) for name, value in request.items()}
+    if messages := shown.get("messages"):
+        shown["messages"] = {key: _message(message) for key, message in messages.items()}
+    return shown
+
+
+def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+    if "webhook" not in message:
+        return dict(message)
+    webhook = dict(message["webhook"])
+    webhook["url"] = f"https://{urlsplit(webhook['url']).hostname}/{_HIDDEN}"
+    if "get_params" in webhook:
+        webhook["get_params"] = [{**pair, "value": _HIDDEN} for pair in webhook["get_params"]]
+    if headers := webhook.get("request_headers"):
+        webhook["request_headers"] = "\n".join(
+            f"{line.partition(':')[0]}: {_HIDDEN}" for line in headers.split("\n")
+        )
+    return {**message, "webhook": webhook}

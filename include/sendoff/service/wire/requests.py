@@ -1,0 +1,199 @@
+"""Writing requests: a campaign, and the people of one dispatch, as the JSON of the service's document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from sendoff.audience.template_values import read_parameters
+from sendoff.campaign.model import Campaign, Template
+from sendoff.campaign.targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
+from sendoff.errors import CampaignError
+from sendoff.service.wire.content import channel_flags, content
+from sendoff.service.wire.names import FieldNames, Members, assembled
+from sendoff.service.wire.timing import schedule, timing
+
+if TYPE_CHECKING:
+    from sendoff.audience.identifiers import Identifiers
+    from sendoff.service.postbacks import PostBackAddresses
+
+CREATE_PATH = "/api/external/create/campaign"
+EXECUTE_PATH = "/api/external/execute/campaign"
+LIST_PATH = "/api/external/list/campaign"
+
+_ARRAYS = {
+    "device_id": "device_ids",
+    "device_token": "device_tokens",
+    "device_uuid": "device_uuids",
+    "external_id": "external_ids",
+}
+_TARGETS = {
+    "device_id": "target_by_device_id",
+    "device_token": "target_by_device_token",
+    "external_id": "target_by_external_id",
+    "user_id": "target_by_user_id",
+}
+_TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or false>"}
+
+
+@dataclass(frozen=True, slots=True)
+class Targeting:
+    """The people of one dispatch, and which kind of identifier names them (a column of the audience query).
+
+    ``parameters``: each person's own values, as ``Segment`` has them.
+    """
+
+    identified_by: str
+    identifiers: Identifiers = field(repr=False)
+    parameters: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not len(self.identifiers):
+            raise ValueError(
+                "a request to nobody must not be made: what the service does with it is not shown"
+            )
+
+
+def create_body(
+    campaign: Campaign,
+    *,
+    title: str,
+    targeting: Targeting | None,
+    post_backs: PostBackAddresses,
+    app_token: str | None = None,
+    names: FieldNames | None = None,
+) -> bytes:
+    """Write the request that creates a campaign (section 4.2), which must be resolved and in one edition.
+
+    ``targeting`` names people; None where the campaign leaves choosing them to the service. Raises CampaignError for
+    a campaign that cannot be sent so, SettingsError where ``field_names`` gives two members one name.
+    """
+    names = names or FieldNames()
+    if campaign.template:
+        raise CampaignError("a campaign with a template is executed, not created")
+    if not campaign.is_one_edition:
+        raise CampaignError("one request cannot say what differs between people: send each edition apart")
+    return _encoded(
+        _opening(app_token, title),
+        channel_flags(campaign, names),
+        content(campaign, names),
+        _people(campaign, targeting, names),
+        schedule(campaign, names),
+        timing(campaign, names),
+        _post_backs(post_backs),
+    )
+
+
+def execute_body(
+    campaign: Campaign,
+    *,
+    targeting: Targeting,
+    post_backs: PostBackAddresses,
+    app_token: str | None = None,
+    names: FieldNames | None = None,
+) -> bytes:
+    """Write the request that executes a campaign's template for people (section 4.3), with each one's own variables.
+
+    Raises CampaignError for people whom no execution can name, or who came without the values that the template needs,
+    SettingsError where ``field_names`` gives two members one name.
+    """
+    names = names or FieldNames()
+    if campaign.template is None:
+        raise CampaignError("only a campaign with a template is executed")
+    return _encoded(
+        _opening(app_token),
+        _execution(campaign.template, targeting, names),
+        _post_backs(post_backs),
+    )
+
+
+def list_body(limit: int, offset: int, app_token: str | None = None) -> bytes:
+    """Write the request for a page of the list of campaigns, newest first; the service's document does not show it."""
+    page = {"limit": limit, "offset": offset, "select": ["id", "title"], "order": ["id DESC"]}
+    return orjson.dumps(page if app_token is None else {"apptoken": app_token, **page})
+
+
+def without_own_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:
+    """Give a request with the type of each person's own values in their place, such as ``<text>``."""
+    own = (names or FieldNames())["target_with_params"]
+    people = {
+        person: {name: _TYPES[type(value)] for name, value in variables.items()}
+        for person, variables in request.get(own, {}).items()
+    }
+    return {**request, own: people} if people else dict(request)
+
+
+def _encoded(*parts: Members) -> bytes:
+    return orjson.dumps(assembled(chain(*parts)), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _opening(app_token: str | None, title: str | None = None) -> Members:
+    yield "apptoken", app_token
+    yield "title", title
+
+
+def _post_backs(addresses: PostBackAddresses) -> Members:
+    yield "webhook_delivery", addresses.delivery
+    yield "webhook_open", addresses.open
+
+
+def _execution(template: Template, targeting: Targeting, names: FieldNames) -> Members:
+    if targeting.identified_by not in _TARGETS:
+        raise CampaignError(f"a template cannot be executed for people known by {targeting.identified_by}")
+    yield names["execute_id"], template.id
+    yield names["target_by"], names[_TARGETS[targeting.identified_by]]
+    if template.columns:
+        yield names["target_with_params"], _own_variables(template, targeting)
+    else:
+        yield names["target"], targeting.identifiers.values()
+    # How the service combines the two is not shown, so no variable is in both.
+    common = {name: value for name, value in template.parameters.items() if name not in template.columns}
+    yield names["params"], common or None
+
+
+def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[str, Any]]:
+    if targeting.parameters is None:
+        raise CampaignError(
+            f"the template needs each person's own {', '.join(template.columns)}, and these people came without"
+        )
+    instead = {name: value for name, value in template.parameters.items() if name in template.columns}
+    rows = read_parameters(targeting.parameters, template.columns)
+    people = map(str, targeting.identifiers.values())
+    return {person: {**instead, **own} for person, own in zip(people, rows, strict=True)}
+
+
+def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) -> Members:
+    """Give the one segmentation that every campaign needs, also one to everybody (section 2.3)."""
+    chosen = campaign.targeting
+    if (targeting is None) == (chosen.kind == "query"):
+        raise CampaignError(
+            f"people by targeting.kind: {chosen.kind}, and a dispatch {'with' if targeting else 'without'} people"
+        )
+    yield "broadcast", int(isinstance(chosen, Broadcast))
+    if targeting:
+        if targeting.identified_by not in _ARRAYS:
+            raise CampaignError(
+                f"a campaign cannot be created for people known by {targeting.identified_by}, only by "
+                f"{', '.join(_ARRAYS)}; a template can be executed for {', '.join(_TARGETS)}"
+            )
+        yield names[_ARRAYS[targeting.identified_by]], targeting.identifiers.values()
+    elif isinstance(chosen, SavedSegments):
+        yield names["segment_ids"], chosen.ids
+    elif isinstance(chosen, ByConditions):
+        yield "conditions", _conditions(chosen.where)
+
+
+def _conditions(group: Conditions) -> dict[str, Any]:
+    members = group.all or group.any or ()
+    written = {str(number): _condition(member) for number, member in enumerate(members)}
+    return {"operator": "AND" if group.all else "OR", **written}
+
+
+def _condition(member: Condition | Conditions) -> Any:
+    if isinstance(member, Conditions):
+        return _conditions(member)
+    return ["tags_attribute", "=", member.attribute, [member.field, member.comparison, member.value]]

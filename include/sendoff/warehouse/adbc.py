@@ -1,0 +1,70 @@
+"""What a database's driver does, with its errors made fit to be shown; and the ADBC drivers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import adbc_driver_manager
+import pyarrow as pa
+import sqlalchemy as sa
+
+from sendoff.errors import QueryError, WarehouseUnavailableError
+from sendoff.warehouse.query import Query, what_the_database_said
+from sendoff.warehouse.urls import is_silent
+
+_FAILURES = (adbc_driver_manager.Error, sa.exc.SQLAlchemyError, pa.ArrowException, OSError, ImportError)
+
+_Result = TypeVar("_Result")
+
+
+def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
+    """Do what a driver may fail at; raises QueryError with what the database said.
+
+    ``further``: the errors of a driver that is imported only where it is needed.
+    """
+    try:
+        return step()
+    except (*_FAILURES, *further) as error:
+        problem = what_the_database_said(error, query)
+    # Raised here and not above, so that the driver's own text does not travel along as the context.
+    raise QueryError(problem)
+
+
+def connected(connect: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
+    """Open a connection; raises WarehouseUnavailableError where nothing answers, else QueryError."""
+    try:
+        return attempt(connect, query, *further)
+    except QueryError as error:
+        problem = str(error)
+    raise (WarehouseUnavailableError if is_silent(query.url) else QueryError)(problem)
+
+
+def adbc_driver(backend: str) -> Any | None:
+    """Give the ADBC driver of a database, or None where it is not installed."""
+    try:
+        return importlib.import_module(f"adbc_driver_{backend}.dbapi")
+    except ImportError:
+        return None
+
+
+def adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> Any:
+    """Open a connection of ADBC and give a cursor of it; both are closed with the stack."""
+    connection = stack.enter_context(connected(connect, query))
+    return stack.enter_context(connection.cursor())
+
+
+def batches_of(
+    reader: pa.RecordBatchReader, query: Query, *further: type[Exception]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a reader; an empty one where it has no rows, so that its columns are known."""
+    rows = 0
+    while (batch := attempt(lambda: next(reader, None), query, *further)) is not None:
+        rows += batch.num_rows
+        yield batch
+    if not rows:
+        yield pa.RecordBatch.from_arrays(
+            [pa.nulls(0, each.type) for each in reader.schema], schema=reader.schema
+        )

@@ -1,0 +1,310 @@
+"""The text of an audience query: its parameters put in, and what a database says of it made fit to be shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.types import UserDefinedType
+
+from sendoff.errors import QueryError
+from sendoff.warehouse.sql_lexer import (
+    Reading,
+    Spot,
+    is_like_mysql,
+    outside,
+    parts_of,
+    readings,
+    usual_reading,
+)
+
+Parameter = datetime | str | int | None
+
+NO_ROWS = (
+    "the statement returned no result, not even an empty one; allowed: one query that returns rows, such as SELECT "
+    "without INTO"
+)
+"""What is told of a statement that passes for a query and is none."""
+
+_OPENING = re.compile(
+    r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL
+)  # before the first word; of what databases read in different ways, nothing
+_WORD = re.compile(r"\w+|\S?")
+_COLON = re.compile(
+    r"\\:|(?<![\w$:]):(?P<name>[\w$]+)|:+"
+)  # meant as such, of a parameter, of a cast or a slice
+_EXECUTABLE = re.compile(r"/\*M?!")
+_INTO_FILE = re.compile(r"\bINTO\s+(?:OUTFILE|DUMPFILE)\b", re.IGNORECASE)
+_QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
+_MOST = 1 << 20  # characters of a query
+_SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
+_QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
+_QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
+_MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
+_LINE = re.compile(r"^(LINE (\d+): )(.*)(?:\n( *)\^)?", re.MULTILINE)
+_LONGEST = 300
+_PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query as its author wrote it, with values for its parameters and the warehouse that it is for."""
+
+    sql: str
+    parameters: Mapping[str, Parameter] = field(repr=False)
+    batch_rows: int
+    url: sa.URL
+
+    def with_literals(self) -> str:
+        """Return the query with each parameter written out as SQL; QueryError if it names an unknown one."""
+        backend = self.url.get_backend_name()
+        text = self._text()
+        for name in self._used(text):
+            literal = _literal(name, self.parameters[name], backend)
+            text = text.bindparams(sa.bindparam(name, _escaped(literal), type_=_Verbatim()))
+        dialect = DefaultDialect(paramstyle="named")
+        return str(text.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+    def with_bound_values(self, backend: str) -> sa.TextClause:
+        """Return the query with its parameters bound; QueryError if it names an unknown one."""
+        text = self._text()
+        for name in self._used(text):
+            value = self.parameters[name]
+            if isinstance(value, datetime):
+                moment = _in_utc(name, value)
+                value = _sqlite_text(moment) if backend == "sqlite" else moment
+            text = text.bindparams(sa.bindparam(name, value))
+        return text
+
+    def with_places(self, mark: str) -> tuple[str, tuple[Parameter, ...]]:
+        """Return the query with a mark (``?`` or ``%s``) for each parameter, and their values in this order.
+
+        Without any, it is the query as it stands: a driver that is given no values replaces no marks. QueryError if it
+        names an unknown one, or the mark is another.
+        """
+        if mark not in _PLACES:
+            raise QueryError(
+                f"the driver marks the place of a value by {mark}; allowed: {', '.join(_PLACES)}"
+            )
+        text = self.with_bound_values("")
+        if not self._used(text):
+            return str(text.compile(dialect=DefaultDialect(paramstyle="named"))), ()
+        placed = text.compile(dialect=DefaultDialect(paramstyle=_PLACES[mark]))
+        values = placed.params
+        return str(placed), tuple(values[name] for name in placed.positiontup or ())
+
+    def _text(self) -> sa.TextClause:
+        sql = self.sql.rstrip().rstrip(";").rstrip()  # its lines are those of its file
+        if not sql:
+            raise QueryError("the query is empty")
+        if len(sql) > _MOST:
+            raise QueryError(f"found a query of {len(sql)} characters; allowed: at most {_MOST}")
+        self._check_is_one_query(sql)
+        return _clause(sql, self._reading)
+
+    @property
+    def _reading(self) -> Reading:
+        return usual_reading(self.url.get_backend_name())
+
+    def place(self, spot: Spot) -> str:
+        """Return a place of the query as it is shown in an error."""
+        return spot.told(self.sql, self._reading)
+
+    def _problem(self, text: str, offset: int) -> QueryError:
+        return QueryError(f"{text} ({self.place(Spot.at(self.sql, offset))})")
+
+    def _check_is_one_query(self, sql: str) -> None:
+        """Refuse what is no query: without writing, some statements still reach files and programs."""
+        start = _OPENING.match(sql)
+        word = _WORD.match(sql, begin := start.end() if start else 0)
+        if (found := word[0] if word else "").upper() not in _QUERIES:
+            raise self._problem(
+                f"found a statement that begins with {found or 'nothing'}; allowed: one query, which begins with "
+                f"{', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}",
+                begin,
+            )
+        backend = self.url.get_backend_name()
+        for reading in readings(backend):
+            code = outside(sql, reading)
+            end = code.find(";")
+            if end >= 0 and code[end:].strip("; \t\r\n"):
+                raise self._problem("found more than one statement; allowed: one query", end)
+            if is_like_mysql(backend):
+                self._check_writes_no_file(sql, code, reading)
+
+    def _check_writes_no_file(self, sql: str, code: str, reading: Reading) -> None:
+        """Refuse what only MySQL and MariaDB know: comments that are run, and a result that goes to a file."""
+        at = 0
+        for is_inert, text in parts_of(sql, reading):
+            if found := _EXECUTABLE.match(text) if is_inert else _EXECUTABLE.search(text):
+                raise self._problem(
+                    f"found {found[0]}, which begins a comment that MySQL or MariaDB runs; allowed: comments that "
+                    "begin with /* and a space, or with --",
+                    at + found.start(),
+                )
+            at += len(text)
+        if into := _INTO_FILE.search(code):
+            raise self._problem(
+                f"found {' '.join(into[0].upper().split())}, which writes a file on the database's server; allowed: a "
+                "query that returns its rows",
+                into.start(),
+            )
+
+    def _used(self, text: sa.TextClause) -> list[str]:
+        names = _names(text)
+        unknown = [name for name in names if name not in self.parameters]
+        if unknown:
+            known = ", ".join(f":{name}" for name in sorted(self.parameters)) or "none"
+            near = get_close_matches(unknown[0], self.parameters, n=1)
+            hint = f" (did you mean :{near[0]}?)" if near else ""
+            raise self._problem(
+                f"the query names :{', :'.join(unknown)}, but its parameters are {known}{hint}; "
+                "a colon that is meant as such is written \\:",
+                _offset_of(unknown[0], self.sql, self._reading),
+            )
+        return names
+
+
+def named_parameters(sql: str) -> list[str]:
+    """Give the names of the parameters that a query uses, sorted; those in texts and comments are none."""
+    return _names(_clause(sql, usual_reading()))
+
+
+def _clause(sql: str, reading: Reading) -> sa.TextClause:
+    parts = (
+        _escaped(text) if is_inert else _COLON.sub(_for_sqlalchemy, text)
+        for is_inert, text in parts_of(sql, reading)
+    )
+    return sa.text(f"{''.join(parts)}\n")  # COPY closes a bracket after it, which a comment would swallow
+
+
+def _for_sqlalchemy(colon: re.Match[str]) -> str:
+    """Escape the colons that begin no parameter: a parameter with one behind it, as in a cast, would be passed over."""
+    return colon[0] if colon["name"] or colon[0] == "\\:" else _escaped(colon[0])
+
+
+def _offset_of(name: str, sql: str, reading: Reading) -> int:
+    found = (each for each in _COLON.finditer(outside(sql, reading)) if each["name"] == name)
+    return next((each.start() for each in found), 0)
+
+
+def _names(text: sa.TextClause) -> list[str]:
+    return sorted(text.compile(dialect=DefaultDialect(paramstyle="named")).params)
+
+
+def _escaped(text: str) -> str:
+    return text.replace(":", "\\:")
+
+
+class _Verbatim(UserDefinedType[str]):
+    cache_ok = True
+
+    def literal_processor(self, dialect: sa.Dialect) -> Any:  # noqa: ARG002
+        return str
+
+
+def _literal(name: str, value: Parameter, backend: str) -> str:
+    if isinstance(value, datetime):
+        return _moment(_in_utc(name, value), backend)
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(int(value)) if value >= 0 else f"({int(value)})"
+    if "\0" in value:
+        raise QueryError(f"parameter :{name} holds a character that no database takes")
+    doubled = value.replace("'", "''")
+    if "\\" not in value or backend in ("sqlite", "duckdb"):
+        return f"'{doubled}'"
+    escaped = doubled.replace("\\", "\\\\")
+    if backend == "snowflake":
+        return f"'{escaped}'"
+    return f"E'{escaped}'"  # means the same whatever standard_conforming_strings is
+
+
+def _moment(moment: datetime, backend: str) -> str:
+    if backend == "sqlite":
+        return f"'{_sqlite_text(moment)}'"
+    if backend == "snowflake":
+        return f"TO_TIMESTAMP_TZ('{moment.isoformat()}')"
+    return f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
+
+
+def _in_utc(name: str, moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise QueryError(f"parameter :{name} is a datetime without a time zone")
+    return moment.astimezone(UTC)
+
+
+def _sqlite_text(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(" ")
+
+
+def what_the_database_said(error: BaseException, query: Query) -> str:
+    """Return the message of a driver's error and the place it is about, without data, parameters or a password.
+
+    Words in quotes are kept only where the query or the warehouse's address has them too, for a row may hold others.
+    """
+    if isinstance(error, ImportError):
+        return f"the warehouse needs the Python package {error.name}, which is not installed"
+    url = query.url
+    known = " ".join(
+        [query.sql, url.drivername, url.host or "", str(url.port), url.username or "", url.database or ""]
+    )
+    said = _DRIVER_PREFIX.sub("", _primary_message(error))
+    for secret in _secrets_of(url):
+        said = said.replace(secret, "…")
+    shown = _without_data(said, known)[:_LONGEST].strip().rstrip(".")
+    spot = _spot(str(error), query.sql)
+    return f"the warehouse said: {shown}" + (f" ({query.place(spot)})" if spot else "")
+
+
+def _spot(said: str, sql: str) -> Spot | None:
+    """Return the place that PostgreSQL and DuckDB show; without a column where parameters or a cut moved it."""
+    found = _LINE.search(said)
+    if not found:
+        return None
+    head, line, text, spaces = found.groups()
+    column = len(spaces or "") - len(head)
+    of_file = dict(enumerate(sql.split("\n"), 1)).get(int(line), "")
+    is_same = spaces is not None and column >= 0 and of_file[:column] == text[:column]
+    return Spot(int(line), column + 1 if is_same else None)
+
+
+def _secrets_of(url: sa.URL) -> list[str]:
+    """Return the password of a URL, and the values of its options that are named like secrets."""
+    options = [
+        value
+        for name, values in url.normalized_query.items()
+        if _SECRET.search(name)
+        for value in values
+        if value
+    ]
+    return [str(url.password), *options] if url.password else options
+
+
+def _primary_message(error: BaseException) -> str:
+    error = getattr(error, "orig", None) or error
+    details = dict(getattr(error, "details", None) or ())
+    if primary := details.get(b"PG_DIAG_MESSAGE_PRIMARY") or details.get("PG_DIAG_MESSAGE_PRIMARY"):
+        return primary.decode(errors="replace") if isinstance(primary, bytes) else str(primary)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _without_data(said: str, known: str) -> str:
+    quotes = [match.start() for match in _QUOTE.finditer(said)]
+    words = [match[2].strip("\"'") for match in _QUOTED.finditer(said)]
+    if len(quotes) != 2 * len(words) or not all(_has_word(known, word) for word in words):
+        # A value may hold quotes itself, so everything from the first to the last goes.
+        said = f"{said[: quotes[0]]}…{said[quotes[-1] + 1 :]}"
+    return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", said)
+
+
+def _has_word(text: str, word: str) -> bool:
+    return bool(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE))

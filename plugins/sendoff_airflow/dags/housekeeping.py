@@ -1,0 +1,96 @@
+"""The DAGs for all campaigns: late post-backs, doubts, and the size of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import PATIENCE
+from sendoff_airflow.operators import CheckSilenceOperator, ReconcileChangedOperator
+from sendoff_airflow.operators.assets import POST_BACKS
+from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
+from sendoff_airflow.operators.maintenance import MaintainOperator
+
+OWN_DAGS = ("doubts", "maintenance", "reconcile")
+"""The DAGs for all campaigns, as they are called where a deployment names them no other way."""
+
+
+def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: Any) -> DAG:
+    """Make the DAG that counts post-backs which come after a launch's report, and fails where they stay away.
+
+    It runs by ``schedule``, a cron expression in UTC, and when somebody makes an event of the asset POST_BACKS.
+    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Reconcile every launch with post-backs that its report does not count",
+        schedule=AssetOrTimeSchedule(
+            timetable=CronTriggerTimetable(schedule, timezone="UTC"), assets=POST_BACKS
+        ),
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ) as dag:
+        ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
+        CheckSilenceOperator(task_id="silence")
+    return dag
+
+
+def doubts_dag(
+    schedule: str | None = None,
+    *,
+    dag_id: str = "doubts",
+    people: Sequence[str] | None = None,
+    within: timedelta = timedelta(hours=4),
+    **dag_options: Any,
+) -> DAG:
+    """Make the DAG that settles requests in doubt: one task for each launch that has some, at most twenty at a time.
+
+    It runs by ``schedule``, a cron expression in UTC, and not while another run waits for answers. ``people`` may
+    answer, by the names that Airflow knows them by; everybody whom Airflow lets if not given. After ``within`` without
+    an answer they stay in doubt until the next run. ``dag_options`` are more arguments of the DAG.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Settle requests of which nobody knows whether the service processed them",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ) as dag:
+        launches = LaunchesInDoubtOperator(task_id="launches")
+        ResolveDoubtsOperator.partial(
+            task_id="ask",
+            response_timeout=within,
+            assigned_users=[{"id": person, "name": person} for person in people] if people else None,
+        ).expand(launch_key=launches.output)
+    return dag
+
+
+def maintenance_dag(
+    schedule: str,
+    *,
+    keep: timedelta,
+    ledger_conn_id: str = LEDGER,
+    dag_id: str = "maintenance",
+    **dag_options: Any,
+) -> DAG:
+    """Make the DAG that keeps the ledger small: post-backs that reports have counted are forgotten after ``keep``.
+
+    It runs by ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the ledger, by a user who owns its tables.
+    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Forget old post-backs that every report has counted",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+    ) as dag:
+        MaintainOperator(task_id="maintain", keep=keep, ledger_conn_id=ledger_conn_id)
+    return dag

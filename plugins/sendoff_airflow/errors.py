@@ -1,0 +1,84 @@
+"""The one place where an error of Sendoff becomes one of Airflow's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from airflow.sdk import Context, RetryDecision, RetryPolicy
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from sendoff.errors import LateError, NotYetError, RetryableError, SendoffError
+from sendoff.service.transport import LONGEST_PATIENCE
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class TryAgainError(AirflowException):
+    """Nothing happened; Airflow's retries are the answer. ``retry_after`` is the service's wish in seconds."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class PatientRetry(RetryPolicy):
+    """Try again when the service asked to be called again; in all other cases as the task's retries say."""
+
+    def evaluate(
+        self,
+        exception: BaseException,
+        try_number: int,  # noqa: ARG002
+        max_tries: int,  # noqa: ARG002
+        context: Context | None = None,  # noqa: ARG002
+    ) -> RetryDecision:
+        """Decide after a failure; how often is still for ``retries`` to say."""
+        if isinstance(exception, TryAgainError) and exception.retry_after is not None:
+            seconds = max(0.0, min(LONGEST_PATIENCE, exception.retry_after))
+            return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")
+        return RetryDecision.default()
+
+
+PATIENCE: dict[str, Any] = {
+    "retries": 8,
+    "retry_delay": timedelta(seconds=20),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=15),
+    "retry_policy": PatientRetry(),
+}
+"""How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
+
+
+def as_airflow_error(error: SendoffError) -> AirflowException:
+    """Give what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
+
+    What is too late is skipped. The result carries the message alone: neither cause nor context, whose texts are not
+    ours to vouch for.
+    """
+    if isinstance(error, LateError):
+        return AirflowSkipException(str(error))
+    if isinstance(error, NotYetError):
+        return TryAgainError(str(error), (error.until - datetime.now(UTC)).total_seconds())
+    if isinstance(error, RetryableError):
+        return TryAgainError(str(error), getattr(error, "retry_after", None))
+    return AirflowFailException(str(error))
+
+
+def explained(method: Callable[P, R]) -> Callable[P, R]:
+    """Wrap an ``execute`` or its like, so that errors and metrics of Sendoff reach Airflow in Airflow's terms."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        from sendoff_airflow.statsd import count_in_airflow
+
+        count_in_airflow()
+        try:
+            return method(*args, **kwargs)
+        except SendoffError as error:
+            failure = as_airflow_error(error)
+        raise failure  # outside of the except clause, or the original would hang on as its context
+
+    return call

@@ -1,0 +1,215 @@
+"""The fields of a connection of type ``sendoff``, read one by one: a wrong one is named, its value is not told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from airflow.sdk import Connection
+
+from sendoff.dispatch.request import MOST_AT_ONCE, REQUESTS_AT_ONCE
+from sendoff.errors import CredentialsError, SettingsError
+from sendoff.ledger.rate_limit import check_rate
+from sendoff.service.tokens import ClientSecret, Credentials, JwtBearer
+from sendoff.service.transport import Timeout, checked_base_url
+from sendoff.service.wire import FieldNames
+from sendoff_airflow.hooks.stores import extras
+
+T = TypeVar("T")
+
+GRANTS = ("client_credentials", "jwt_bearer")
+CONNECT_TIMEOUT = 5.0  # seconds
+ANSWER_TIMEOUT = 60.0  # seconds
+
+_KINDS: Mapping[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    dict: "a JSON object",
+}
+
+
+class ServiceFields:
+    """Read the fields of one connection; each property raises SettingsError where its field is wrong."""
+
+    known = frozenset(
+        {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
+        | {"token_lifetime", "app_token", "field_names", "timeout", "verify", "proxy"}
+        | {"requests_per_second", "requests_at_once", "can_list", "allow_http"}
+    )
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @cached_property
+    def base_url(self) -> str:
+        """The service's address without a slash at its end; ``https://`` where the field names no scheme."""
+        host = (self._connection.host or "").strip()
+        if not host:
+            raise self._wrong("the base URL (host field) is empty; it looks like https://api.example.com")
+        url = host if "://" in host else f"https://{host}"
+        port = f":{self._connection.port}" if self._connection.port else ""
+        return self._checked(lambda: checked_base_url(url.rstrip("/") + port, allow_http=self.allow_http))
+
+    @property
+    def credentials(self) -> Credentials:
+        """What a token is asked for with; CredentialsError where the key cannot be used."""
+        if not self._connection.login:
+            raise self._wrong("the client ID (login field) is empty")
+        grant = self._text("grant") or GRANTS[0]
+        if grant not in GRANTS:
+            raise self._wrong(f"the grant is none of {', '.join(GRANTS)}")
+        read: Callable[[], Credentials] = self._client_secret if grant == GRANTS[0] else self._jwt_bearer
+        return self._checked(read)
+
+    def _client_secret(self) -> ClientSecret:
+        if not self._connection.password:
+            raise self._wrong(
+                "the client secret (password field) is empty; a client ID with a key needs the grant jwt_bearer"
+            )
+        return ClientSecret(self._client_id, self._connection.password, lifetime=self._token_lifetime)
+
+    def _jwt_bearer(self) -> JwtBearer:
+        return JwtBearer(
+            self._client_id,
+            self._private_key(),
+            algorithm=self._text("algorithm"),
+            passphrase=self._text("private_key_passphrase"),
+            audience=self._text("audience"),
+            lifetime=self._token_lifetime,
+        )
+
+    def _private_key(self) -> str:
+        key, path = self._text("private_key"), self._text("private_key_path")
+        if key and not path:
+            return key
+        if not path or key:
+            raise self._wrong("the grant jwt_bearer needs one of private_key and private_key_path")
+        try:
+            return Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise self._wrong(f"the file that private_key_path names cannot be read here: {problem}")
+
+    @property
+    def _client_id(self) -> str:
+        return self._connection.login or ""
+
+    @property
+    def _token_lifetime(self) -> int | None:
+        return self._extra("token_lifetime", int)
+
+    @property
+    def app_token(self) -> str | None:
+        """The token of the application whose devices are reached."""
+        return self._text("app_token")
+
+    @property
+    def field_names(self) -> FieldNames:
+        """The names of request fields, as the connection corrects them."""
+        return self._checked(lambda: FieldNames(self._extra("field_names", dict) or {}))
+
+    @property
+    def timeout(self) -> Timeout:
+        """Seconds to wait for a connection, and for each part of an answer."""
+        value = self._extra("timeout", float)
+        if value is not None and value <= 0:
+            raise self._wrong("timeout is not a number of seconds above 0")
+        return (CONNECT_TIMEOUT, value or ANSWER_TIMEOUT)
+
+    @property
+    def ca_bundle(self) -> str | None:
+        """A file with the certificates to trust."""
+        path = self._text("verify")
+        if path is not None and not Path(path).exists():
+            raise self._wrong("the CA bundle (verify) is not a file that can be read here")
+        return path
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy to use instead of the environment's."""
+        return self._text("proxy")
+
+    @property
+    def rate(self) -> float | None:
+        """The most requests per second that all workers of the connection make together; None: no limit."""
+        value = self._extra("requests_per_second", float)
+        if value is None:
+            return None
+        try:
+            check_rate(value)
+        except ValueError as error:
+            problem = f"requests_per_second is wrong: {error}; leave it empty for no limit"
+        else:
+            return value
+        raise self._wrong(problem)
+
+    @property
+    def requests_at_once(self) -> int:
+        """How many requests one worker makes at a time."""
+        value = self._extra("requests_at_once", int)
+        if value is not None and not 1 <= value <= MOST_AT_ONCE:
+            raise self._wrong(f"requests_at_once is not a whole number from 1 to {MOST_AT_ONCE}")
+        return value or REQUESTS_AT_ONCE
+
+    @property
+    def can_list(self) -> bool:
+        """Whether the service lists its campaigns, so that doubts may be resolved by reading."""
+        return self._flag("can_list")
+
+    @property
+    def allow_http(self) -> bool:
+        """Whether the base URL may be one with ``http://`` on another machine."""
+        return self._flag("allow_http")
+
+    def _flag(self, name: str) -> bool:
+        value = self._extras.get(name)
+        if value in (None, ""):
+            return False
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.strip().lower() in (
+            "true",
+            "false",
+        ):  # as in the URI of a connection
+            return value.strip().lower() == "true"
+        raise self._wrong(f"{name} is neither true nor false")
+
+    @property
+    def unknown(self) -> list[str]:
+        """Names of extra fields that mean nothing here."""
+        return sorted(self._extras.keys() - self.known)
+
+    @cached_property
+    def _extras(self) -> dict[str, Any]:
+        return extras(self._connection)
+
+    def _text(self, name: str) -> str | None:
+        return (self._extra(name, str) or "").strip() or None
+
+    def _extra(self, name: str, kind: type[T]) -> T | None:
+        value = self._extras.get(name)
+        if value in (None, ""):
+            return None
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return value
+        try:
+            if kind in (int, float) and isinstance(value, str | int) and not isinstance(value, bool):
+                return kind(value)  # type: ignore[call-arg]  # a form may hand numbers over as text
+        except ValueError:
+            pass
+        raise self._wrong(f"{name} is not {_KINDS[kind]}")
+
+    def _checked(self, read: Callable[[], T]) -> T:
+        """Have an error that knows nothing of connections name this one."""
+        try:
+            return read()
+        except (SettingsError, CredentialsError) as error:
+            kind, text = type(error), str(error)
+        name = f"connection {self._connection.conn_id}: "
+        raise kind(text if text.startswith(name) else name + text)
+
+    def _wrong(self, problem: str) -> SettingsError:
+        return SettingsError(f"connection {self._connection.conn_id}: {problem}")

@@ -1,0 +1,1 @@
+"""Lineage: OpenLineage facts of each launch."""

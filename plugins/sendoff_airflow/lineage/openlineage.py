@@ -1,0 +1,209 @@
+"""Lineage for OpenLineage: warehouse tables, audience, launch, report.
+
+Airflow's OpenLineage provider asks the operators for it when a task starts and when it ends, in a process that cannot
+always reach Airflow. So a task draws its lineage while it works, where somebody wants it. The events name tables and
+campaigns and carry counts: no identifier, no word of a message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sendoff.errors import SendoffError
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.openlineage.facet import Dataset, RunFacet
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from sendoff.campaign import CampaignFolder
+
+    Lineage = OperatorLineage[Any, Any]
+
+FACET = "sendoff_launch"
+SCHEMA = "urn:sendoff:openlineage:LaunchRunFacet:1-0-0"
+"""The ``$id`` of docs/schemas/LaunchRunFacet.json, which says what the facet holds."""
+
+_log = logging.getLogger(__name__)
+
+
+def is_drawn() -> bool:
+    """Say whether somebody wants lineage: OpenLineage's provider is installed, and knows where to send it."""
+    try:
+        from airflow.providers.openlineage import conf
+    except ImportError:
+        return False
+    return not conf.is_disabled()
+
+
+def of_query(path: str) -> Lineage | None:
+    """Give what is known of freezing an audience before it began: its query."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from sendoff.campaign import load_campaign
+
+    try:
+        folder = load_campaign(Path(path))
+    except SendoffError:  # of which the task itself tells
+        return None
+    return OperatorLineage(job_facets=_job_facets(folder))
+
+
+def _or_nothing(method: Callable[..., Lineage]) -> Callable[..., Lineage | None]:
+    """Have whatever goes wrong cost the lineage alone, and say so: what the task did is done by then."""
+
+    @wraps(method)
+    def call(*args: Any) -> Lineage | None:
+        try:
+            return method(*args)
+        except SendoffError as error:
+            _log.warning("no lineage of this task: %s", error)
+        except Exception as error:  # of hooks and parsers, whose texts are not ours to vouch for
+            _log.warning("no lineage of this task: %s", type(error).__name__)
+        return None
+
+    return call
+
+
+@_or_nothing
+def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
+    """Give the lineage of a task that froze an audience, from the tables of its queries; the facts are what it told."""
+    from airflow.providers.common.compat.openlineage.facet import ExtractionErrorRunFacet
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from sendoff.campaign import load_campaign
+
+    folder = load_campaign(Path(path))
+    read = [_read(query) for query in _queries(folder)]
+    tables = {(table.namespace, table.name): table for query in read for table in query.tables}
+    run_facets = _run_facets(facts)
+    if errors := [query.error for query in read if query.error]:
+        run_facets["extractionError"] = ExtractionErrorRunFacet(
+            totalTasks=len(read), failedTasks=len(errors), errors=errors
+        )
+    return OperatorLineage(
+        inputs=list(tables.values()),
+        outputs=[_dataset("audience", folder.name, ledger_conn_id, facts.get("audience"))],
+        run_facets=run_facets,
+        job_facets=_job_facets(folder),
+    )
+
+
+@_or_nothing
+def of_launch(source: str, target: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
+    """Give the lineage of a task that made one thing of a campaign of another; the facts are those that it told."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    campaign = facts["campaign"]
+    return OperatorLineage(
+        inputs=[_dataset(source, campaign, ledger_conn_id)],
+        outputs=[_dataset(target, campaign, ledger_conn_id, facts.get("audience"))],
+        run_facets=_run_facets(facts),
+    )
+
+
+def _job_facets(folder: CampaignFolder) -> dict[str, Any]:
+    from airflow.providers.common.compat.openlineage.facet import SQLJobFacet
+
+    return {"sql": SQLJobFacet(query=folder.audience_sql)} if folder.audience_sql else {}
+
+
+def _dataset(what: str, campaign: str, ledger_conn_id: str, rows: int | None = None) -> Dataset:
+    from airflow.providers.common.compat.openlineage.facet import (
+        OutputDataset,
+        OutputStatisticsOutputDatasetFacet,
+    )
+
+    facets: Any = (
+        {} if rows is None else {"outputStatistics": OutputStatisticsOutputDatasetFacet(rowCount=rows)}
+    )
+    return OutputDataset(_ledger_namespace(ledger_conn_id), f"{campaign}/{what}", outputFacets=facets)
+
+
+def _ledger_namespace(conn_id: str) -> str:
+    from sqlalchemy import make_url
+
+    from sendoff_airflow.hooks.stores import LedgerHook
+
+    url = make_url(LedgerHook(conn_id).url())
+    if not url.host:
+        return f"sendoff://{Path(url.database or 'ledger').stem}"
+    host = f"{url.host}:{url.port}" if url.port else url.host
+    return f"sendoff://{host}/{url.database}"
+
+
+def _run_facets(facts: Mapping[str, Any]) -> dict[str, RunFacet]:
+    return {FACET: _facet_class().of(facts)}
+
+
+@cache
+def _facet_class() -> Any:
+    import attrs
+    from airflow.providers.common.compat.openlineage.facet import RunFacet
+
+    @attrs.define
+    class LaunchRunFacet(RunFacet):
+        launchKey: str  # noqa: N815  # facets are spelt like this
+        campaign: str
+        period: str
+        state: str | None
+        counts: dict[str, Any]
+
+        @classmethod
+        def of(cls, facts: Mapping[str, Any]) -> LaunchRunFacet:
+            known = ("launch_key", "campaign", "period", "state")
+            counts = {name: value for name, value in facts.items() if name not in known}
+            return cls(facts["launch_key"], facts["campaign"], facts["period"], facts.get("state"), counts)
+
+        @staticmethod
+        def _get_schema() -> str:
+            return SCHEMA
+
+    return LaunchRunFacet
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A query of a campaign's folder."""
+
+    file: str
+    sql: str
+    conn_id: str
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is known of a query: the tables that it reads, or why that cannot be said."""
+
+    tables: list[Dataset]
+    error: Any = None
+
+
+def _queries(folder: CampaignFolder) -> Iterator[_Query]:
+    if folder.audience_sql:
+        yield _Query("audience.sql", folder.audience_sql, folder.campaign.warehouse)
+    for exclusion in folder.campaign.audience.exclude:
+        if exclusion.kind == "query":
+            conn_id = exclusion.warehouse or folder.campaign.warehouse
+            yield _Query(exclusion.file, folder.exclusion_sql[exclusion.file], conn_id)
+
+
+def _read(query: _Query) -> _Read:
+    from airflow.providers.common.compat.openlineage.facet import Dataset, Error
+
+    from sendoff_airflow.hooks.stores import find_connection
+    from sendoff_airflow.lineage.tables import tables_of, warehouse_of
+
+    connection = find_connection(query.conn_id)
+    if connection is None:
+        return _Read([], Error(errorMessage=f"there is no connection {query.conn_id}", task=query.file))
+    warehouse = warehouse_of(connection)
+    try:
+        tables = tables_of(query.sql, warehouse.dialect)
+    except ValueError as error:
+        return _Read([], Error(errorMessage=str(error), task=query.file))
+    return _Read([Dataset(warehouse.namespace, warehouse.name_of(table)) for table in tables])

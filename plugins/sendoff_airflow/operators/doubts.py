@@ -1,0 +1,206 @@
+"""Asking people what becomes of requests of which nobody knows whether the service processed them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseOperator, Context
+
+from sendoff.errors import GateError, RefusedError
+from sendoff_airflow import LEDGER, RECEIVER
+from sendoff_airflow.errors import explained
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Doubt, Ledger
+    from sendoff.ledger.launches import Launch
+
+MOST_LAUNCHES = 20  # that one run asks about
+
+
+class LaunchesInDoubtOperator(BaseOperator):
+    """Give the keys of the launches with requests in doubt, at most twenty: those that are in doubt the longest."""
+
+    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> list[str]:  # noqa: ARG002
+        """Settle what post-backs prove, and look for what is left."""
+        from sendoff.dispatch.control import doubts
+        from sendoff_airflow.hooks.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            keys = list(dict.fromkeys(each.launch_key for each in doubts(book)))
+        if len(keys) > MOST_LAUNCHES:
+            self.log.warning("%d launches are in doubt; the next run asks about the others", len(keys))
+        return keys[:MOST_LAUNCHES]
+
+
+class ResolveDoubtsOperator(HITLOperator):
+    """Settle the requests of a launch that are in doubt: by evidence, by reading, and else by asking people.
+
+    Read is the service's list of campaigns, where the launch's connection says that there is one (``can_list``). Nobody
+    is asked where no doubt is left. One answer is for all that the question is about, and the ledger keeps it with its
+    author for each request; silence leaves them in doubt. What is planned again is sent when the launch is continued:
+    the task's log has the command.
+
+    Returns ``launch_key``, ``resolved`` (the number of requests that the answer moved), ``in_doubt`` (those left) and
+    ``who`` answered.
+
+    :param launch_key: the launch (templated)
+    :param response_timeout: how long to wait for an answer
+    :param assigned_users: who may answer, as HITLOperator takes them; everybody whom Airflow lets if not given
+    """
+
+    SEND_AGAIN = "Send again"
+    WRITE_OFF = "Write off"
+    LEAVE = "Leave in doubt"
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        response_timeout: timedelta = timedelta(hours=4),
+        ledger_conn_id: str = LEDGER,
+        receiver_conn_id: str = RECEIVER,
+        **kwargs: Any,
+    ) -> None:
+        options = [self.SEND_AGAIN, self.WRITE_OFF, self.LEAVE]
+        super().__init__(
+            subject="",
+            options=options,
+            defaults=self.LEAVE,
+            response_timeout=response_timeout,
+            **kwargs,
+        )
+        self.launch_key = launch_key
+        self.ledger_conn_id = ledger_conn_id
+        self.receiver_conn_id = receiver_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Settle what needs nobody, and ask about what is left."""
+        from sendoff.dispatch.control import doubts
+        from sendoff_airflow.hooks.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            launch = book.launches.get(self.launch_key)
+            self._read(book, launch)
+            asked = doubts(book, self.launch_key)
+        if not asked:
+            self.log.info("launch %s: nothing is in doubt, and nobody is asked", self.launch_key)
+            return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
+        self._write_question(launch, asked)
+        # By what they are, and not by when: the clocks of those who note doubts differ.
+        context["ti"].xcom_push("asked", [[each.segment, each.attempt] for each in asked])
+        context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
+        super().execute(context)
+        raise AssertionError("the question was not asked")
+
+    @explained
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Do as was answered with each request that the question was about, as far as it is still in doubt."""
+        from sendoff.dispatch.control import doubts, how_to_continue, planned_again
+        from sendoff_airflow.hooks.stores import ledger
+
+        if "error" in event:
+            self.process_trigger_event_error(event)
+        [answer] = event["chosen_options"]
+        self.validate_chosen_options([answer])
+        user = event["responded_by_user"]
+        who = user["name"] if user else None
+        asked = {tuple(each) for each in context["ti"].xcom_pull(key="asked") or ()}
+        with closing(ledger(self.ledger_conn_id)) as book:
+            known = [each for each in doubts(book, self.launch_key) if (each.segment, each.attempt) in asked]
+            resolved = 0
+            if who and answer != self.LEAVE:
+                why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
+                resolved = self._resolve(book, known, answer, who, why)
+            left = len(doubts(book, self.launch_key))
+            steps = how_to_continue(planned_again(book, self.launch_key))
+        self.log.info(
+            "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "nobody: no answer came"
+        )
+        if resolved and answer == self.SEND_AGAIN:
+            for step in steps:
+                self.log.warning("%s", step)
+        return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
+
+    def _read(self, book: Ledger, launch: Launch) -> None:
+        from sendoff.dispatch.lookup import resolve_by_reading
+        from sendoff_airflow.hooks.service import SendoffHook
+        from sendoff_airflow.hooks.stores import addresses, find_connection
+
+        if not find_connection(launch.connection):
+            return
+        hook = SendoffHook(launch.connection)
+        if not hook.fields.can_list:
+            return
+        try:
+            resolve_by_reading(book, launch.launch_key, hook.sender(addresses(self.receiver_conn_id)))
+        except RefusedError as error:
+            self.log.warning("launch %s: its campaigns cannot be listed: %s", launch.launch_key, error)
+
+    def _write_question(self, launch: Launch, asked: Sequence[Doubt]) -> None:
+        if is_over := launch.state in ("rejected", "stopped"):
+            self.options = [self.WRITE_OFF, self.LEAVE]
+        requests = "1 request" if len(asked) == 1 else f"{len(asked):,} requests"
+        self.subject = f"What becomes of {requests} of {launch.campaign} in doubt?"
+        # Not by XCom: what is asked is for those who are asked.
+        self.body = _question(launch, asked, requests, may_send=not is_over)
+
+    def _resolve(self, book: Ledger, known: Sequence[Doubt], answer: str, who: str, why: str) -> int:
+        from sendoff.dispatch.control import resolve
+
+        how: Literal["resend", "write_off"] = "resend" if answer == self.SEND_AGAIN else "write_off"
+        resolved = 0
+        for doubt in known:
+            try:
+                resolve(book, doubt.dispatch_key, how, who, why, now=datetime.now(UTC))
+            except GateError as error:  # evidence, or somebody else, was faster
+                self.log.warning("%s", error)
+            else:
+                resolved += 1
+        return resolved
+
+
+def _question(launch: Launch, asked: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
+    reasons = Counter(each.reason or "no reason is known" for each in asked)
+    return _QUESTION.format(
+        requests=requests,
+        launch=launch,
+        people=f"{sum(each.people for each in asked):,} people"
+        if asked[0].people
+        else "people of its choice",
+        since=asked[0].since,
+        reasons="\n".join(f"| {why.replace('|', '/')} | {count:,} |" for why, count in reasons.most_common()),
+        send=_SEND if may_send else f"The launch is {launch.state}: nothing of it can be sent again.",
+    )
+
+
+_QUESTION = """\
+{requests} of the launch `{launch.launch_key}` of `{launch.campaign}` for {launch.period.key}, to {people}, in doubt
+since {since:%Y-%m-%d %H:%M} UTC: nobody can know whether the service processed them, and no post-back has
+come from them.
+
+| Why | Requests |
+|---|---:|
+{reasons}
+
+{send}
+- **Write off**: nothing is sent, and nobody looks for them any more. Those whom the service did not send to go without.
+  They stay *in doubt* in the report, unless a post-back shows better.
+- **Leave in doubt**: nothing changes. A post-back may still show that they were processed.
+"""
+_SEND = """\
+- **Send again**: they are planned again, and sent when the launch is continued: the log of this task then has the
+  command. Those whom the service did send to get the message twice.\
+"""

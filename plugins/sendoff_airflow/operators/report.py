@@ -1,0 +1,163 @@
+"""What a launch came to, taken away: verdicts in a warehouse, reports as files, outcomes compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context
+
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import explained
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Ledger
+    from sendoff.report.comparison import Comparison
+
+
+class WriteVerdictsOperator(BaseOperator):
+    """Write a row for each person of a launch into a table of a warehouse: the verdict, the variant, the segment.
+
+    The rows of the launch are replaced and no others, in one transaction: it may be tried again, and run after every
+    report. The verdicts are those of the newest report, so it belongs behind ReconcileOperator. Returns ``launch_key``,
+    ``table`` and the number of ``rows``.
+
+    :param launch_key: the launch (templated)
+    :param table: the table, ``NAME`` or ``SCHEMA.NAME``; made where it is not there (templated)
+    :param warehouse_conn_id: the connection of the warehouse; its user must be allowed to write there (templated)
+    :param verdict: only this verdict, such as ``missing``; None: all (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key", "table", "warehouse_conn_id", "verdict")
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        table: str,
+        warehouse_conn_id: str,
+        verdict: str | None = None,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.table = table
+        self.warehouse_conn_id = warehouse_conn_id
+        self.verdict = verdict
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+        """Replace the rows of the launch."""
+        from sendoff.report.export import Verdicts
+        from sendoff.report.export_table import write_table
+        from sendoff_airflow.hooks.stores import ledger, warehouse
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            found = Verdicts.of(book, self.launch_key)
+            rows = write_table(
+                found, warehouse(self.warehouse_conn_id), self.table, only=self.verdict or None
+            )
+        self.log.info("launch %s: %d rows in table %s", self.launch_key, rows, self.table)
+        return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
+
+
+class MeasureOutcomeOperator(BaseOperator):
+    """Ask the warehouse what the people of a launch did afterwards, and compare its variants and its holdout.
+
+    The query is ``outcome.sql`` in the campaign's folder. Returns the comparison: counts, shares or means, and their
+    intervals, of each side; the same stands in the log.
+
+    :param launch_key: the launch (templated)
+    :param folder: the campaign's folder
+    :param warehouse_conn_id: the connection that the query runs on; None: the campaign's own (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key", "warehouse_conn_id")
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        folder: str | Path,
+        warehouse_conn_id: str | None = None,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.folder = str(folder)
+        self.warehouse_conn_id = warehouse_conn_id
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+        """Compare once."""
+        from sendoff.report.text import comparison_text
+        from sendoff_airflow.hooks.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            found = _measured(book, self.launch_key, self.folder, self.warehouse_conn_id)
+        self.log.info("\n%s", comparison_text(found))
+        return found.to_json()
+
+
+class ReportFileOperator(BaseOperator):
+    """Write the newest report of a launch as a page of HTML that stands alone, for people who do not open Airflow.
+
+    Variants are compared in it, and outcomes too where ``folder`` is given. The file is named after campaign and
+    launch, so that a later report replaces an earlier one. Returns its path.
+
+    :param launch_key: the launch (templated)
+    :param reports: a folder on a disk that the worker can write; made where it is not there (templated)
+    :param folder: the campaign's folder, whose ``outcome.sql`` is asked; None: outcomes are not looked at
+    :param warehouse_conn_id: the connection that it runs on; None: the campaign's own (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key", "reports", "warehouse_conn_id")
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        reports: str,
+        folder: str | Path | None = None,
+        warehouse_conn_id: str | None = None,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.reports = reports
+        self.folder = None if folder is None else str(folder)
+        self.warehouse_conn_id = warehouse_conn_id
+        self.ledger_conn_id = ledger_conn_id
+
+    @explained
+    def execute(self, context: Context) -> str:  # noqa: ARG002
+        """Write the page."""
+        from sendoff.report.comparison import of_engagement
+        from sendoff.report.page import write_html
+        from sendoff_airflow.hooks.stores import ledger
+
+        with closing(ledger(self.ledger_conn_id)) as book:
+            figures = book.verdicts.figures(self.launch_key)
+            compared = of_engagement(book, figures)
+            comparisons = [compared] if compared else []
+            if self.folder:
+                comparisons.append(_measured(book, self.launch_key, self.folder, self.warehouse_conn_id))
+        page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"
+        return str(write_html(figures, page, comparisons))
+
+
+def _measured(book: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
+    from sendoff.campaign import load_campaign
+    from sendoff.report.outcomes import measure_outcome
+    from sendoff_airflow.hooks.stores import warehouse
+
+    loaded = load_campaign(Path(folder))
+    source = warehouse(conn_id or loaded.campaign.warehouse)
+    return measure_outcome(book, launch_key, source, loaded.needed_outcome_sql())

@@ -1,0 +1,90 @@
+"""Notes on DAG runs: what became of a launch, on the page of its run.
+
+A task cannot write a note: Airflow's Task SDK and Execution API have no call for it. The task that reports keeps the
+text as an XCom, and where the run ends, in Airflow's scheduler, it becomes the note.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from airflow.listeners import hookimpl
+
+from sendoff_airflow.xcoms import told
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+
+    from sendoff.figures import Figures
+
+KEY = "note"
+"""The XCom that holds the text."""
+
+_LONGEST = 1000  # characters; Airflow takes no more
+_log = logging.getLogger(__name__)
+
+
+def note_of(figures: Figures) -> str:
+    """Say in a line what became of a launch: counts alone."""
+    from sendoff.figures import VERDICTS
+    from sendoff.report.text import VERDICT_WORDS, counted
+
+    parts = [
+        f"{figures.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}"
+        for verdict in VERDICTS
+        if figures.verdicts.get(verdict)
+    ]
+    people = counted(figures.audience, "person", "people") + (
+        " heard of" if figures.is_chosen_by_service else ""
+    )
+    state = "" if figures.state == "released" else f"The launch is {figures.state}. "
+    return state + (f"{people}: {', '.join(parts)}" if parts else people)
+
+
+class RunNotes:
+    """Writes the note of a run that reported on a launch, unless somebody has written one."""
+
+    @hookimpl
+    def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:  # noqa: ARG002
+        """Write the note of a run that succeeded."""
+        _write(dag_run)
+
+    @hookimpl
+    def on_dag_run_failed(self, dag_run: DagRun, msg: str) -> None:  # noqa: ARG002
+        """Write the note of a run that failed."""
+        _write(dag_run)
+
+
+def _write(dag_run: DagRun) -> None:
+    tasks = _reporting(dag_run)
+    if not tasks:  # a run of somebody else's DAG costs no query
+        return
+    from airflow.models.dagrun import DagRunNote
+    from sqlalchemy import exc, insert, select
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None:
+        return
+    connection = session.connection()
+    found = told(connection, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
+    text = "\n".join(each.text for each in found)[:_LONGEST]
+    is_noted = connection.execute(select(DagRunNote.dag_run_id).where(DagRunNote.dag_run_id == dag_run.id))
+    if not text or is_noted.first():
+        return
+    try:
+        with connection.begin_nested():  # what goes wrong here must not end the scheduler's transaction
+            connection.execute(insert(DagRunNote).values(dag_run_id=dag_run.id, content=text))
+    except exc.IntegrityError:
+        _log.info("run %s of %s: somebody wrote a note meanwhile", dag_run.run_id, dag_run.dag_id)
+
+
+def _reporting(dag_run: DagRun) -> list[str]:
+    """Give the tasks of a run that report on a launch."""
+    dag: Any = getattr(dag_run, "dag", None)
+    return [
+        task.task_id
+        for task in (dag.tasks if dag else ())
+        if (task.task_type, task._task_module) == ("ReconcileOperator", "sendoff_airflow.operators")
+    ]

@@ -1,0 +1,136 @@
+"""Links from Airflow's task instances to Sendoff's own pages.
+
+Airflow's API server makes them whenever somebody looks at a task instance, so they are there as soon as the run has a
+launch: also while a task waits or runs, and before it began.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+from airflow.sdk import BaseOperatorLink, conf
+
+from sendoff_airflow.views.app import PREFIX
+from sendoff_airflow.xcoms import told
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+VIEW = "sendoff"
+"""The ``url_route`` under which Airflow's UI shows the pages in its frame."""
+
+_LAUNCH_KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_AUDIENCE_ASSET = re.compile(r"sendoff://([^/]+)/audience")
+
+
+def launch_page(launch_key: str) -> str:
+    """Give the path of a launch's page inside Airflow's UI, from the root of its host."""
+    return _page(f"launches/{quote(launch_key, safe='')}")
+
+
+def campaign_page(campaign: str) -> str:
+    """Give the path of a campaign's page inside Airflow's UI, from the root of its host."""
+    return _page(f"campaigns/{quote(campaign, safe='')}")
+
+
+def _page(path: str) -> str:
+    # What follows the route is the whole path of what the frame shows, so where Airflow is served under a path it
+    # stands there twice.
+    root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+    return f"{root}/plugin/{VIEW}{root}{PREFIX}/{path}"
+
+
+class _SendoffLink(BaseOperatorLink):
+    """A link of the operators that have to do with one launch."""
+
+    @property
+    def operators(self) -> list[type[BaseOperator]]:  # type: ignore[override]  # first read where links are made
+        """The operators that have it."""
+        return _operators()
+
+
+class LaunchLink(_SendoffLink):
+    """Leads to the page of the launch that a task is about; nowhere while the run has none, or has several."""
+
+    @property
+    def name(self) -> str:
+        """What stands on the button."""
+        return "Launch"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
+        """Give the launch's page; empty where no launch is known."""
+        launch_key = _own_field(ti_key) or _told(ti_key, "launch_key")
+        return launch_page(launch_key) if launch_key and _LAUNCH_KEY.fullmatch(launch_key) else ""
+
+
+class CampaignLink(_SendoffLink):
+    """Leads to the page of a campaign: the one that the run told of, else the one whose audience the DAG renews."""
+
+    @property
+    def name(self) -> str:
+        """What stands on the button."""
+        return "Campaign"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """Give the campaign's page; empty where no campaign is known."""
+        campaign = _told(ti_key, "campaign") or _renewed_by(operator.dag)
+        return campaign_page(campaign) if campaign else ""
+
+
+@cache
+def _operators() -> list[type[BaseOperator]]:
+    from sendoff_airflow.operators import (
+        BuildAudienceOperator,
+        CreateCampaignOperator,
+        ExecuteCampaignOperator,
+        LaunchedOperator,
+        PreviewOperator,
+        ReconcileOperator,
+    )
+    from sendoff_airflow.operators.approval import ApproveLaunchOperator
+    from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
+    from sendoff_airflow.sensors import PostBacksQuietSensor
+
+    return [
+        BuildAudienceOperator,
+        PreviewOperator,
+        ApproveLaunchOperator,
+        CreateCampaignOperator,
+        ExecuteCampaignOperator,
+        LaunchedOperator,
+        PostBacksQuietSensor,
+        ReconcileOperator,
+        ResolveDoubtsOperator,
+    ]
+
+
+def _own_field(ti_key: TaskInstanceKey) -> str | None:
+    """Give the launch that a task was started for, as its rendered fields say."""
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields
+
+    fields: dict[str, Any] | None = RenderedTaskInstanceFields.get_templated_fields(ti_key)  # type: ignore[arg-type]
+    value = (fields or {}).get("launch_key")
+    return value if isinstance(value, str) else None
+
+
+def _told(ti_key: TaskInstanceKey, key: str) -> str | None:
+    """Give what the task told under a key; else what its run did, where all who told something told the same."""
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        all_told = told(session, key, dag_id=ti_key.dag_id, run_id=ti_key.run_id)
+    who = (ti_key.task_id, ti_key.map_index)
+    own = {each.text for each in all_told if (each.task_id, each.map_index) == who}
+    found = own or {each.text for each in all_told}
+    return found.pop() if len(found) == 1 else None
+
+
+def _renewed_by(dag: Any) -> str | None:
+    """Give the campaign whose audience asset is an outlet of the DAG; None where there is none or several."""
+    uris = (getattr(outlet, "uri", "") for task in dag.tasks for outlet in task.outlets)
+    found = {match[1] for uri in uris if (match := _AUDIENCE_ASSET.fullmatch(uri))}
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,58 @@
+"""What a notifier may say of a launch: macros for the templated fields of any notifier or operator of Airflow.
+
+As ``macros.sendoff.report_text(task.launch_key)`` and so on. They read the ledger where the template is rendered, in
+the task, and give counts and words of Sendoff alone: no identifier, no message.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sendoff_airflow import LEDGER
+
+if TYPE_CHECKING:
+    from sendoff.figures import Figures
+
+
+def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
+    """Give the newest report of a launch as plain text of 80 columns; NotFoundError where there is none yet."""
+    from sendoff.report.text import as_text
+
+    return as_text(_figures(launch_key, ledger_conn_id))
+
+
+def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
+    """Give the newest report of a launch in a line: campaign, period, and how many came to what."""
+    from sendoff_airflow.run_notes import note_of
+
+    figures = _figures(launch_key, ledger_conn_id)
+    return f"{figures.campaign} for {figures.period}: {note_of(figures)}"
+
+
+def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]:
+    """Give the newest report of a launch as values for JSON: those of ``sendoff report --json``."""
+    from sendoff.report.text import as_json
+
+    return as_json(_figures(launch_key, ledger_conn_id))
+
+
+def launch_url(launch_key: str) -> str:
+    """Give the address of a launch's page in Airflow's UI, as ``[api] base_url`` names its host."""
+    from airflow.sdk import conf
+
+    from sendoff_airflow.views.links import launch_page
+
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "http://localhost:8080")
+    return f"{base.scheme}://{base.netloc}{launch_page(launch_key)}"
+
+
+MACROS = [report_text, report_line, report_json, launch_url]
+
+
+def _figures(launch_key: str, ledger_conn_id: str) -> Figures:
+    from sendoff_airflow.hooks.stores import ledger
+
+    with closing(ledger(ledger_conn_id)) as book:
+        return book.verdicts.figures(launch_key)

@@ -1,0 +1,119 @@
+"""What can be said of a campaign's next launch without running its query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.lint import advice
+from sendoff.errors import CampaignError
+from sendoff.launch.rendering import Rendering, renderings
+from sendoff.launch.send_times import sending_of
+from sendoff.ledger.launches import Launch
+from sendoff_airflow.views.airflow_db import Schedule, folder_of
+
+_MOST_RENDERINGS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What some people read, on all channels that say the same; ``template``: where only the service has the words."""
+
+    name: str
+    words: Mapping[str, str]
+    template: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A campaign's next launch, without its people. ``is_of_launch``: told from the newest launch, not the folder."""
+
+    title: str
+    is_of_launch: bool
+    sends: str | None
+    gates: Sequence[str]
+    approval: str
+    segment_size: int
+    way: str
+    messages: Sequence[Message]
+    advice: Sequence[str]
+    problem: str | None
+
+
+def coming(schedule: Schedule | None, newest: Launch | None) -> Coming | None:
+    """Tell the next launch from the campaign's folder, or else from its newest launch; None: there is neither."""
+    folder = folder_of(schedule) if schedule else None
+    if folder is not None:
+        campaign = folder.campaign
+    elif newest is not None:
+        campaign = Campaign.frozen(newest.definition)
+    else:
+        return None
+    end = schedule.next_end if schedule and schedule.next_end else datetime.now(UTC)
+    problem = None
+    try:
+        campaign = campaign.resolved(end)
+    except CampaignError as error:
+        problem = str(error)
+    editions = _editions(campaign)
+    rendered = renderings(campaign, dict.fromkeys(editions, 0), period_end=end, most=_MOST_RENDERINGS)
+    return Coming(
+        title=campaign.title,
+        is_of_launch=folder is None,
+        sends=None if problem else sending_of(campaign, editions, end).words,
+        gates=list(_said(campaign.gates.model_dump(mode="json", exclude_unset=True))),
+        approval=_approval(campaign),
+        segment_size=campaign.segment_size,
+        way=campaign.way,
+        messages=[message for each in rendered for message in _messages(each)],
+        advice=advice(campaign),
+        problem=problem,
+    )
+
+
+def _messages(rendering: Rendering) -> Iterator[Message]:
+    whose = [f"variant {rendering.variant}" if rendering.variant else "", rendering.language or ""]
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for channel, words in rendering.channels.items():
+        alike.setdefault(tuple(words.items()), []).append(channel)
+    for said, channels in alike.items():
+        yield Message(", ".join(filter(None, [*channels, *whose])), dict(said))
+    if rendering.template is not None:
+        yield Message(", ".join(filter(None, whose)) or "everybody", {}, rendering.template)
+
+
+def _editions(campaign: Campaign) -> list[Edition]:
+    return [
+        Edition(language, variant)
+        for variant in (*campaign.variants,) or (None,)
+        for language in campaign.languages_apart() or (None,)
+    ]
+
+
+def _approval(campaign: Campaign) -> str:
+    asked = campaign.approval
+    if asked.needed == "never":
+        return "Nobody must agree."
+    when = f"Above {asked.above:,} people" if asked.above is not None else "Always"
+    who = f"somebody with the role {asked.role}" if asked.role else "somebody whom Airflow lets"
+    return f"{when}: {who} must agree."
+
+
+def _said(section: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in section.items():
+        if value is not None:
+            yield f"{name.replace('_', ' ')}: {_words(value)}"
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        said = (
+            f"{name.replace('_', ' ')} {_words(inner)}" for name, inner in value.items() if inner is not None
+        )
+        return ", ".join(said)
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

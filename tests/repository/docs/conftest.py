@@ -1,0 +1,194 @@
+"""Where pages are tried: a folder that looks like a clone in which the demo ran, and a shell in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from datetime import date
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from sendoff.demo.warehouse import export_directory, make_warehouse
+from sendoff.ledger import Ledger
+
+from ...ports import reserve_ports
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+LONGEST = 600  # seconds, of one command
+PORTS = ("8025", "8080", "8090")  # those that the pages name
+
+
+class Terminal:
+    """One bash in a folder of its own: what a block exports or starts is there for the next block.
+
+    ``ports`` says which port stands for each of those that the pages name.
+    """
+
+    def __init__(self, folder: Path, ports: Mapping[str, int], settings: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._ports = {name: str(port) for name, port in ports.items()}
+        self._shell = subprocess.Popen(
+            ["bash", "--noprofile", "--norc"],
+            cwd=folder,
+            env={
+                **environment(folder),
+                **{f"PORT_{name}": port for name, port in self._ports.items()},
+                **settings,
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, command: str) -> tuple[str, bool]:
+        """Run commands, and give what they wrote and whether all of them succeeded."""
+        command = self.as_here(command)
+        (self.folder / ".shims/block").write_text(command + "\n", encoding="utf-8")
+        end = f"end-of-{time.monotonic_ns()}"
+        assert self._shell.stdin is not None
+        self._shell.stdin.write(
+            f"failed=0; trap 'failed=$?' ERR; . {self.folder}/.shims/block < /dev/null\necho; echo {end} $failed\n"
+        )
+        self._shell.stdin.flush()
+        output, status = self._read_to(end)
+        for name, port in self._ports.items():
+            output = re.sub(rf"\b{port}\b", name, output)
+        return output.replace(str(self.folder), "/srv/sendoff"), status == "0"
+
+    def as_here(self, text: str) -> str:
+        """Put the ports of this test, which this machine alone reaches, in the place of those of the page."""
+        for name, port in self._ports.items():
+            text = re.sub(rf"\b{name}\b", port, text)
+        return text.replace("0.0.0.0", "127.0.0.1")
+
+    def where(self) -> Path:
+        """Give the folder that the shell is in."""
+        return Path(f"/proc/{self._shell.pid}/cwd").resolve()
+
+    def _read_to(self, end: str) -> tuple[str, str]:
+        assert self._shell.stdout is not None
+        lines: list[str] = []
+        watch = Timer(LONGEST, os.killpg, (self._shell.pid, signal.SIGKILL))
+        watch.start()
+        try:
+            for line in self._shell.stdout:
+                if line.startswith(end):
+                    return "".join(lines).removesuffix("\n"), line.split()[1]
+                lines.append(line)
+        finally:
+            watch.cancel()
+        raise AssertionError(f"the shell ended, or a command took {LONGEST} s: {''.join(lines)}")
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the shell and everything that it started, which is in its process group."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(self._shell.pid, number)
+                self._shell.wait(5)
+        for pipe in (self._shell.stdin, self._shell.stdout):
+            assert pipe is not None
+            pipe.close()
+
+
+def environment(folder: Path) -> dict[str, str]:
+    ours = ("SENDOFF_", "AIRFLOW", "MESSAGING_SERVICE_", "OTEL_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {
+        "PATH": f"{folder / '.shims'}:{BIN}:{kept['PATH']}",
+        "AIRFLOW_HOME": str(folder / ".airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "COLUMNS": "80",
+        "NO_COLOR": "1",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "TERM": "dumb",
+        "MPLCONFIGDIR": str(folder / ".shims"),
+    }
+
+
+# A server that a page starts in a terminal of its own goes on in the background, once it listens.
+SHIM = """#!/bin/bash
+case "$*" in
+  "metrics --every"*) timeout 5 {program} "$@" || [ $? = 124 ];;
+  serve*|receiver*)
+    case "$*" in  # a port that is not named is the one of the pages
+      *--port*) ;;
+      serve*) set -- "$@" --port "$PORT_8025";;
+      *) set -- "$@" --port "$PORT_8090";;
+    esac
+    log=$(mktemp "$(dirname "$0")/log.XXXXXX")
+    {program} "$@" > "$log" 2>&1 &
+    for _ in $(seq 1200); do
+        if grep -qiE '"listening"|is available' "$log"; then head -1 "$log"; exit 0; fi
+        if ! kill -0 $! 2> /dev/null; then cat "$log"; exit 1; fi
+        sleep 0.1
+    done
+    cat "$log"; exit 1;;
+  *) exec {program} "$@";;
+esac
+"""
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that looks like a clone in which the demo ran: the examples, a warehouse, the commands."""
+    folder = tmp_path_factory.mktemp("clone") / "sendoff"
+    for part in ("dags", "examples", "docs"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / ".demo").mkdir()
+    make_warehouse(folder / ".demo/warehouse.db", customers=300, seed=1, today=date(2026, 11, 16))
+    export_directory(folder / ".demo/warehouse.db", folder / ".demo/devices.csv")
+    shutil.copy(folder / ".demo/devices.csv", folder / "devices.csv")
+    with closing(Ledger(f"sqlite:///{folder / 'ledger.db'}")) as ledger:
+        ledger.migrate()
+    shutil.copy(folder / "ledger.db", folder / ".demo/ledger.db")
+    (folder / "dags/my_alerts.py").write_text("def send_to_chat(context):\n    pass\n")
+    commands = [folder / ".shims", folder / ".venv/bin"]
+    for place in commands:
+        place.mkdir(parents=True)
+        for name in ("sendoff", "messaging-service"):
+            (place / name).write_text(SHIM.format(program=BIN / name))
+            (place / name).chmod(0o755)
+    (folder / ".venv/bin/activate").touch()  # its commands are on the path already
+    return folder
+
+
+@pytest.fixture
+def settings() -> dict[str, str]:
+    """What a reader has set who reads a page that is no tutorial."""
+    return {
+        "MESSAGING_SERVICE_DATABASE": "sqlite:///service.db",
+        "SENDOFF_LEDGER_URL": "sqlite:///ledger.db",
+        "SENDOFF_PUBLIC_URL": "http://127.0.0.1:8090",
+        "SENDOFF_POST_BACK_SECRETS": "a secret of at least 32 characters",
+    }
+
+
+@pytest.fixture
+def terminal(clone: Path, tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Terminal]]:
+    """Gives a shell in a clone of its own, with these settings, and opens it when it is first asked for."""
+    opened: list[Terminal] = []
+    with ExitStack() as stack:
+
+        def give(settings: dict[str, str]) -> Terminal:
+            if not opened:
+                folder = shutil.copytree(clone, tmp_path / "sendoff", symlinks=True)
+                ports = dict(zip(PORTS, reserve_ports(len(PORTS)), strict=True))
+                opened.append(stack.enter_context(Terminal(folder, ports, settings)))
+            return opened[0]
+
+        yield give

@@ -1,0 +1,110 @@
+"""docs/campaigns.md: its reference is the model's, and its examples are campaigns."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tools.reference.campaigns import COMMAND, examples, marks, reference, with_part, written
+
+from sendoff.audience.build import GROUP_COLUMNS, IDENTIFIER_COLUMNS
+from sendoff.campaign import campaign_schema, load_campaign
+from sendoff.warehouse.query import Query
+
+FILE = Path(__file__).resolve().parents[2] / "docs/campaigns.md"
+PAGE = FILE.read_text(encoding="utf-8")
+SCHEMA = campaign_schema()
+
+
+def test_the_page_agrees_with_the_model_and_with_the_examples() -> None:
+    assert written(FILE) == PAGE, f"run: {COMMAND}"
+
+
+def test_every_field_has_a_description() -> None:
+    silent = [
+        f"{name}.{field}"
+        for name, node in {**SCHEMA["$defs"], "Campaign": SCHEMA}.items()
+        for field, given in node.get("properties", {}).items()
+        if "const" not in given and not given.get("description")
+    ]
+    assert silent == []
+
+
+def test_the_reference_has_a_row_for_each_field_of_each_definition() -> None:
+    last_steps = set(re.findall(r"^\| `(?:[^`]*\.)?(\w+)` \|", reference(SCHEMA), re.MULTILINE))
+    nodes = [SCHEMA, *SCHEMA["$defs"].values()]
+    assert {field for node in nodes for field in node.get("properties", {})} == last_steps
+
+
+def test_each_row_of_the_reference_stands_once() -> None:
+    kinds = ("send.", "audience.exclude[].", "targeting.")  # of which each kind has fields of its own
+    rows = re.findall(r"^\| `([^`]*)` \|", reference(SCHEMA), re.MULTILINE)
+    assert [row for row in set(rows) if rows.count(row) > 1 and not row.startswith(kinds)] == []
+
+
+def test_a_place_that_is_referred_to_is_described() -> None:
+    table = reference(SCHEMA)
+    places = set(re.findall(r", as `([^`]*)`", table))
+    assert {"message", "channels", "template"} < places
+    assert [place for place in places if f"| `{place}." not in table] == []
+
+
+def test_a_short_campaign_on_the_page_is_one(tmp_path: Path) -> None:
+    for example in re.findall(r"```yaml\n(.*?)```", PAGE.partition("## Examples")[0], re.DOTALL):
+        (tmp_path / "campaign.yaml").write_text(example, encoding="utf-8")
+        (tmp_path / "audience.sql").write_text("SELECT device_id FROM devices")
+        assert load_campaign(tmp_path).campaign.used()
+
+
+def test_every_example_is_on_the_page_without_the_line_for_editors() -> None:
+    folders = sorted((FILE.parents[1] / "examples/campaigns").iterdir())
+    shown = examples(FILE.parents[1] / "examples/campaigns")
+    assert re.findall(r"^### `(\w+)`$", shown, re.MULTILINE) == [folder.name for folder in folders]
+    assert "yaml-language-server" not in shown
+
+
+def test_the_page_names_the_columns_of_a_query() -> None:
+    section = PAGE.partition("## audience.sql")[2].partition("## campaign.yaml")[0]
+    columns = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [^|]+ \|$", section, re.MULTILINE)
+    named = {name for cell in columns for name in re.findall(r"`(\w+)`", cell)}
+    assert named == {*IDENTIFIER_COLUMNS, *GROUP_COLUMNS}
+
+
+def test_the_example_query_asks_for_its_period() -> None:
+    [sql] = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    period = {
+        "period_start": datetime(2026, 3, 1, tzinfo=UTC),
+        "period_end": datetime(2026, 3, 2, tzinfo=UTC),
+    }
+    asked = Query(sql, period, 1, sa.make_url("sqlite://")).with_literals()
+    assert "p.purchased_at >= '2026-03-01 00:00:00' AND p.purchased_at < '2026-03-02 00:00:00'" in asked
+
+
+def test_colons_are_written_as_the_page_says() -> None:
+    sql = r"SELECT x::date, ':period_end', scores[1\:n] FROM t -- :unknown"
+    asked = Query(sql, {}, 1, sa.make_url("postgresql://")).with_literals()
+    assert asked.strip() == "SELECT x::date, ':period_end', scores[1:n] FROM t -- :unknown"
+
+
+BEGIN, END = marks("reference")
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, END + BEGIN, BEGIN + END + END])
+def test_a_page_without_its_marks_is_left_alone(page: str) -> None:
+    with pytest.raises(ValueError, match="each once and in this order"):
+        with_part(page, "reference", "| |")
+
+
+def test_what_lies_within_itself_is_opened_once() -> None:
+    group: dict[str, Any] = {
+        "properties": {"inner": {"$ref": "#/$defs/Group", "default": None}},
+        "type": "object",
+    }
+    rows = reference(
+        {"$defs": {"Group": group}, "properties": {"outer": {"$ref": "#/$defs/Group", "default": None}}}
+    )
+    assert re.findall(r"^\| `([^`]*)`", rows, re.MULTILINE) == ["outer", "outer.inner"]

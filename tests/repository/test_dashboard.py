@@ -1,0 +1,147 @@
+"""docs/dashboards and docs/observability.md: what they name is measured, and what is measured is named there."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, written
+
+from sendoff.metrics import INSTRUMENTS, Instrument
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "observability.md").read_text(encoding="utf-8")
+DASHBOARD: dict[str, Any] = json.loads((DOCS / "dashboards/sendoff.json").read_text(encoding="utf-8"))
+RULES: list[dict[str, Any]] = [
+    rule
+    for group in yaml.safe_load((DOCS / "dashboards/alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+]
+SHOWN = {
+    f"{panel['title']} {target['refId']}": target["expr"].replace("$__rate_interval", "5m")
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+}
+ASKED = SHOWN | {rule["alert"]: rule["expr"] for rule in RULES}
+FROM_PROMETHEUS = {"le", "instance", "job"}  # labels that are not ours
+
+
+def series(instrument: Instrument) -> set[str]:
+    """The names under which Prometheus may hold an instrument: exponential histograms are one series."""
+    names = prometheus_names(instrument)
+    return {*names, *(name.removesuffix("_bucket") for name in names)}
+
+
+BY_NAME = {name: instrument for instrument in INSTRUMENTS for name in series(instrument)}
+
+
+def selectors(expression: str) -> list[promql.VectorSelector]:
+    return _selectors(promql.parse(expression))
+
+
+def _selectors(node: Any) -> list[promql.VectorSelector]:
+    if isinstance(node, promql.VectorSelector):
+        return [node]
+    if isinstance(node, promql.MatrixSelector):
+        return [node.vector_selector]
+    parts = [getattr(node, name, None) for name in ("expr", "lhs", "rhs", "param")]
+    return [found for part in [*parts, *getattr(node, "args", ())] if part for found in _selectors(part)]
+
+
+@pytest.mark.parametrize("expression", ASKED.values(), ids=ASKED)
+def test_an_expression_asks_for_what_is_measured(expression: str) -> None:
+    found = selectors(expression)
+    assert found
+    for selector in found:
+        instrument = BY_NAME[selector.name]
+        for matcher in selector.matchers.matchers:
+            values = instrument.attributes[matcher.name]
+            assert "`" not in values or f"`{matcher.value}`" in values
+
+
+@pytest.mark.parametrize("expression", ASKED.values(), ids=ASKED)
+def test_an_expression_groups_by_attributes_that_its_metrics_have(expression: str) -> None:
+    known = {name for selector in selectors(expression) for name in BY_NAME[selector.name].attributes}
+    named = {
+        label.strip() for part in re.findall(r"\bby \(([^)]*)\)", expression) for label in part.split(",")
+    }
+    assert named <= known | FROM_PROMETHEUS
+
+
+@pytest.mark.parametrize("instrument", INSTRUMENTS, ids=lambda instrument: instrument.name)
+def test_each_instrument_is_on_the_dashboard(instrument: Instrument) -> None:
+    shown = {selector.name for expression in SHOWN.values() for selector in selectors(expression)}
+    assert shown & series(instrument)
+
+
+def test_the_names_are_those_that_opentelemetry_makes_for_prometheus() -> None:
+    code = """
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import generate_latest
+from sendoff import metrics
+set_meter_provider(MeterProvider([PrometheusMetricReader()]))
+metrics.audience_rows(1, {}); metrics.launches({"held": 1}); metrics.dispatches({("a", "b"): 1}); metrics.silences({})
+metrics.request("a", "b"); metrics.request_seconds("/", 1, 200); metrics.token_request("a"); metrics.doubts({"a": 1})
+metrics.commit(1, 1); metrics.refused_post_back(404); metrics.folded(1); metrics.fold_lag(1); metrics.report_age(1)
+print(generate_latest().decode())
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r"^(sendoff_\w+)[{ ]", told, re.MULTILINE))
+    assert names == {name for instrument in INSTRUMENTS for name in prometheus_names(instrument)}
+
+
+def test_the_panels_have_places_of_their_own() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    cells = [
+        (x, y)
+        for panel in DASHBOARD["panels"]
+        if (at := panel["gridPos"])
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24  # the columns of Grafana
+
+
+def test_the_dashboard_has_a_row_for_each_part_and_one_choice_of_a_data_source() -> None:
+    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
+    assert rows == ["Sending", "Receiving", "Reconciling", "Silence"]
+    sources = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"] if "datasource" in panel}
+    assert sources == {"${" + DASHBOARD["templating"]["list"][0]["name"] + "}"}
+
+
+def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert rule["annotations"].keys() == {"summary", "description"}
+
+
+def test_the_page_agrees_with_the_instruments() -> None:
+    assert written(PAGE) == PAGE, f"run: {COMMAND}"
+
+
+def test_the_page_names_each_alert() -> None:
+    assert set(re.findall(r"^\| `(Sendoff\w+)` \|", PAGE, re.MULTILINE)) == {rule["alert"] for rule in RULES}
+
+
+def test_the_examples_of_the_page_are_yaml() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) >= 2
+    assert all(isinstance(yaml.safe_load(example), dict) for example in examples)
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, END + BEGIN, BEGIN + END + END])
+def test_a_page_without_its_marks_is_left_alone(page: str) -> None:
+    with pytest.raises(ValueError, match="each once and in this order"):
+        written(page)

@@ -1,0 +1,39 @@
+"""The examples of docs/warehouses.md are what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sendoff.campaign import load_campaign
+from sendoff.warehouse.snowflake import driver_options
+from sendoff.warehouse.urls import address_of, is_sqlite_file
+
+PAGE = (Path(__file__).parents[2] / "docs/warehouses.md").read_text(encoding="utf-8")
+URLS = dict(re.findall(r"^\| (\w+) \| `(\w+://[^`]+)` \|", PAGE, re.MULTILINE))
+
+
+def test_the_example_is_a_campaign_in_parts(tmp_path: Path) -> None:
+    [choice], [sql] = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) for kind in ("yaml", "sql"))
+    message = "title: Spring\nmessage: {title: Hello, text: It is spring}\nchannels:\n  android_push:\n"
+    (tmp_path / "campaign.yaml").write_text(message + choice)
+    (tmp_path / "audience.sql").write_text(sql)
+    assert load_campaign(tmp_path).campaign.audience.parts == 4
+
+
+def test_every_url_is_understood() -> None:
+    found = {name: address_of(url.replace("…", "x")) for name, url in URLS.items()}
+    assert set(found) == {"PostgreSQL", "SQLite", "DuckDB", "Snowflake"}
+    assert found["PostgreSQL"].database == "database"
+    assert is_sqlite_file(found["SQLite"])
+    assert found["SQLite"].database == "/data/shop.db"
+    assert found["DuckDB"].database == "/data/shop.duckdb"
+    assert driver_options(found["Snowflake"])["adbc.snowflake.sql.role"] == "x"
+
+
+@pytest.mark.parametrize("name", ["host", "port", "protocol", "warehouse", "role", "region", "authenticator"])
+def test_every_choice_of_snowflake_is_on_the_page(name: str) -> None:
+    assert driver_options(address_of(f"snowflake://ann@org-shop?{name}=oauth"))
+    assert f"`{name}`" in PAGE or f"?{name}=" in PAGE or f"&{name}=" in PAGE

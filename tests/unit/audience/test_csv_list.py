@@ -1,0 +1,95 @@
+"""People in a CSV file: read as the kind that is asked for, and errors that quote nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sendoff.audience.csv_list import kind_of, read_people
+from sendoff.audience.identifiers import empty, integers, strings
+from sendoff.errors import AudienceError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "staff.csv"
+
+
+# What a file may look like, and who is in it.
+READ = [
+    ("device_id\n7\n9\n7\n", "device_id", integers([7, 9])),
+    ('name,DEVICE_ID,since\nann,7,2020\n"b,\nc",9,2021\n', "device_id", integers([7, 9])),
+    ("\ufeffdevice_id\r\n7\r\n", "device_id", integers([7])),  # as a spreadsheet writes it
+    ("device_id,x\n,1\n-3,1\n0,1\n7,1\n", "device_id", integers([7])),  # empty, and no identifiers
+    ("device_id\n", "device_id", empty("integer")),
+    ("device_id\n9223372036854775807\n", "device_id", integers([2**63 - 1])),
+    ('user_id,x\n007,1\nzoë,1\n"",1\n"a,b",1\n', "user_id", strings(["007", "zoë", "a,b"])),
+    ("user_id\nNA\nnull\n", "user_id", strings(["NA", "null"])),  # which are names like others
+]
+
+
+@pytest.mark.parametrize(("text", "column", "people"), READ)
+def test_the_people_of_one_column_are_read(file: Path, text: str, column: str, people: object) -> None:
+    file.write_text(text, encoding="utf-8", newline="")
+    kind = "string" if column == "user_id" else "integer"
+    assert read_people(file, column, kind) == people  # type: ignore[arg-type]
+
+
+def test_a_large_file_is_read_in_parts(file: Path) -> None:
+    everybody = np.arange(1, 400_001)
+    file.write_text("device_id\n" + "\n".join(map(str, everybody)))
+    assert read_people(file, "device_id", "integer") == integers(everybody)
+
+
+# What is wrong with a file, and what is said of it; each holds an identifier that must not be said.
+BROKEN = [
+    (b"device_id\n4711\nann4711\n", "cannot be read as CSV whose column device_id holds whole numbers"),
+    (b"device_id\n4711\n99999999999999999999\n", "column device_id holds whole numbers"),
+    (b"device_id,x\n4711,1,2\n", "cannot be read as CSV"),
+    (b"device\n4711\n", "found no column device_id in its first line; allowed: a header with one"),
+    (b"device_id,Device_ID\n4711,4711\n", "found column device_id 2 times"),
+    (b"4711\n", "found no column device_id"),
+    (b"", "found no column device_id"),
+    (b"\xff\xfe4711", "cannot be read as CSV"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), BROKEN)
+def test_an_error_names_file_and_column_and_no_value(file: Path, content: bytes, said: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(AudienceError, match=said) as error:
+        read_people(file, "device_id", "integer")
+    assert str(file) in str(error.value)
+    assert "4711" not in str(error.value)
+    assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_a_file_that_is_not_there_is_told(file: Path) -> None:
+    with pytest.raises(AudienceError, match=r"staff.csv: found no such file"):
+        read_people(file, "device_id", "integer")
+
+
+def test_text_that_is_not_utf_8_is_told(file: Path) -> None:
+    file.write_bytes(b"user_id\nzo\xeb4711\n")
+    with pytest.raises(AudienceError, match="texts in UTF-8") as error:
+        read_people(file, "user_id", "string")
+    assert "4711" not in str(error.value)
+
+
+def test_a_column_has_the_kind_that_an_audience_has_by_it() -> None:
+    assert [
+        kind_of(column) for column in ("device_id", "device_token", "device_uuid", "external_id", "user_id")
+    ] == [
+        "integer",
+        "string",
+        "string",
+        "string",
+        "string",
+    ]
+    assert kind_of("device_token", numbers=True) == "integer"
+    with pytest.raises(AudienceError, match="found column email; allowed: device_id, device_token"):
+        kind_of("email")
+    with pytest.raises(AudienceError, match="found user_id as numbers; allowed: user_id as text"):
+        kind_of("user_id", numbers=True)

@@ -1,0 +1,183 @@
+"""Advice on a campaign: what is allowed, and seldom meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sendoff.campaign import Campaign
+from sendoff.campaign.lint import advice, sms_parts
+
+EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
+PICTURE = "https://shop.example.com/p.png"
+
+
+def campaign(**fields: Any) -> Campaign:
+    return Campaign.model_validate({"title": "A campaign", "channels": {"android_push": {}}, **fields})
+
+
+def push(*channels: str, **message: Any) -> Campaign:
+    used: dict[str, Any] = {channel: {} for channel in channels}
+    if "web_push" in used:
+        used["web_push"] = {"browsers": ["chrome"]}
+    return campaign(message={"title": "Title", "text": "Text", **message}, channels=used)
+
+
+def sms(text: str, **more: Any) -> Campaign:
+    return campaign(channels={"sms": {"sender": "Shop", "text": text, **more}})
+
+
+def test_a_shared_text_is_named_once_with_every_channel_that_cuts_it() -> None:
+    assert advice(push("android_push", "ios_push", "web_push", text="x" * 200)) == [
+        "message.text: 200 characters; ios_push shows about 178, web_push shows about 120"
+    ]
+
+
+def test_words_of_a_channel_of_its_own_are_named_there() -> None:
+    own = {"android_push": {"title": "x" * 66}, "ios_push": {}}
+    assert advice(campaign(message={"title": "Short", "text": "Text"}, channels=own)) == [
+        "channels.android_push.title: 66 characters; android_push shows about 65"
+    ]
+
+
+def test_translations_are_measured_too() -> None:
+    translations = {"de": {"title": "x" * 51, "text": "Text"}}
+    message = {"title": "Title", "text": "Text", "translations": translations}
+    made = campaign(language="en", message=message, channels={"ios_push": {}})
+    assert advice(made) == ["message.translations.de.title: 51 characters; ios_push shows about 50"]
+
+
+def test_tags_are_not_counted_and_are_told() -> None:
+    assert advice(push("ios_push", title="x" * 45 + "{{first_name}}")) == []
+    assert advice(push("ios_push", title="x" * 51 + "{{first_name}}")) == [
+        "message.title: 51 characters beside its tags; ios_push shows about 50"
+    ]
+
+
+def test_a_push_that_no_platform_takes_is_named() -> None:
+    assert advice(push("ios_push", payload={"a": "é" * 2050})) == [
+        "channels.ios_push: 4110 bytes of words, addresses and payload; no push takes more than 4096"
+    ]
+
+
+def test_subjects_are_measured_in_each_language() -> None:
+    translations = {"fr": {"subject": "x" * 80, "text": "Mots"}}
+    email = {**EMAIL, "subject": "x" * 71, "translations": translations}
+    assert [
+        line.partition(";")[0] for line in advice(campaign(language="en", channels={"email": email}))
+    ] == [
+        "channels.email.subject: 71 characters",
+        "channels.email.translations.fr.subject: 80 characters",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("x" * 160, 1),
+        ("x" * 161, 2),
+        ("x" * 306, 2),
+        ("x" * 307, 3),
+        ("é" * 160, 1),  # in the GSM alphabet
+        ("€" * 80, 1),  # twice as long, behind an escape
+        ("€" * 81, 2),
+        ("ê" + "x" * 69, 1),  # one letter outside of it makes all of them wide
+        ("ê" + "x" * 70, 2),
+        ("😀" * 35, 1),  # two units each
+        ("😀" * 36, 2),
+        ("x" * 160 + "{{first_name}}", 1),
+    ],
+)
+def test_a_text_message_is_cut_by_its_alphabet(text: str, parts: int) -> None:
+    assert sms_parts(text)[0] == parts
+    assert (advice(sms(text)) == []) == (parts == 1)
+
+
+def test_several_parts_are_told_with_the_reason_and_without_the_words() -> None:
+    translations = {"de": {"text": "x" * 161}}
+    made = campaign(
+        language="fr", channels={"sms": {"sender": "Shop", "text": "ê" * 80, "translations": translations}}
+    )
+    assert advice(made) == [
+        f"channels.sms.text: 80 characters: 2 parts, each charged; {sms_parts('ê')[1]}",
+        "channels.sms.translations.de.text: 161 characters: 2 parts, each charged; one part holds 160",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("channels", "where"),
+    [
+        ({"web_push": {"browsers": ["firefox", "safari"]}}, ["channels.web_push.browsers"]),
+        ({"web_push": {"browsers": ["chrome", "safari"]}}, []),  # Chrome shows it
+        ({"web_push": {"browsers": ["chrome"], "text": "Own"}}, ["channels.web_push"]),
+        ({"inbox": {"text": "Own"}, "ios_push": {}}, ["channels.inbox"]),
+        ({"inbox": {"style": "card"}}, ["channels.inbox"]),
+        ({"inbox": {}, "ios_push": {}}, []),
+    ],
+)
+def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any], where: list[str]) -> None:
+    shown = campaign(message={"title": "Title", "text": "Text", "picture": PICTURE}, channels=channels)
+    assert [line.partition(":")[0] for line in advice(shown)] == where
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"channels": {"email": EMAIL}, "post_backs": {"kinds": ["open"]}}, ["post_backs.kinds"]),
+        ({"channels": {"email": EMAIL}, "post_backs": {"kinds": ["delivery"]}}, ["post_backs.kinds"]),
+        ({"channels": {"ios_push": {"text": "Text"}}, "post_backs": {"kinds": ["open"]}}, []),
+        ({"channels": {"email": EMAIL}, "gates": {"spread": {"missing": 5}}}, []),
+        (
+            {"channels": {"ios_push": {"text": "Text"}}, "gates": {"spread": {"missing": 5}}},
+            ["gates.spread.missing"],
+        ),
+    ],
+)
+def test_what_a_report_cannot_say_is_told(fields: dict[str, Any], where: list[str]) -> None:
+    assert [line.partition(":")[0] for line in advice(campaign(**fields))] == where
+
+
+def test_a_query_without_platform_is_told_where_channels_differ() -> None:
+    mixed = push("ios_push", "web_push")
+    assert advice(mixed, columns=["device_id"]) == [
+        "audience.sql: no column platform; of ios_push no deliveries are reported, so nobody can be told missing"
+    ]
+    assert advice(mixed, columns=["device_id", "platform"]) == []
+    assert advice(mixed) == []  # nobody knows the columns
+    assert advice(push("ios_push"), columns=["device_id"]) == []  # platform would tell nothing new
+    assert advice(push("web_push"), columns=["device_id"]) == []
+    safari = {"web_push": {"browsers": ["chrome", "safari"], "title": "Title", "text": "Text"}}
+    [line] = advice(campaign(channels=safari), columns=["device_id"])
+    assert "safari" in line
+    broadcast = mixed.model_copy(update={"targeting": campaign_of_everybody().targeting})
+    assert advice(broadcast, columns=[]) == []
+
+
+def campaign_of_everybody() -> Campaign:
+    return campaign(message={"text": "Text"}, targeting={"kind": "broadcast"})
+
+
+def test_variants_are_advised_on_what_is_theirs() -> None:
+    made = campaign(
+        message={"title": "x" * 70, "text": "Text"},
+        variants={
+            "same": {"percent": 50},
+            "longer": {"percent": 50, "message": {"text": "x" * 300}},
+        },
+    )
+    assert advice(made) == [
+        "message.title: 70 characters; android_push shows about 65",
+        "variants.longer: message.text: 300 characters; android_push shows about 240",
+    ]
+
+
+def test_a_template_brings_words_that_nobody_here_knows() -> None:
+    assert advice(campaign(channels={}, template={"id": 1, "channels": ["email"]})) == []
+
+
+def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
+    tags = "{{ first_name }}" * 30
+    assert sms_parts(tags) == (1, "one part holds 160")
+    parts, _ = sms_parts("{{" * 100_000 + "}}")
+    assert parts == -(-2 * 199_998 // 153)

@@ -1,0 +1,323 @@
+"""The command, run as a person runs it: a process with arguments, two streams and an exit code."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import tomllib
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, campaign_schema
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted
+from sendoff.period import Period, launch_key
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+PUSH = Campaign.model_validate(
+    {"title": "Spring", "message": {"title": "Hello", "text": "Spring"}, "channels": {"android_push": {}}}
+)
+
+
+@pytest.fixture
+def ledger_url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        freeze(ledger)
+    return url
+
+
+def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> None:
+    members = integers([1, 2, 3])
+    ledger.launches.freeze(
+        launch_key("service", "spring", PERIOD, resend),
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=resend,
+        definition=PUSH.model_dump_json(),
+        audience=Audience("device_id", members, 3, {}, {}, members.fingerprint()),
+        segments=[Segment(members)],
+        now=made_at,
+        sends_at=PERIOD.end,
+    )
+
+
+def test_the_version_is_that_of_the_project(sendoff: Command) -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
+    done = sendoff("--version")
+    assert (done.returncode, done.stdout) == (0, f"sendoff {project['version']}\n")
+
+
+def test_migrating_twice_is_harmless(tmp_path: Path, sendoff: Command) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    assert sendoff("migrate", "--ledger", url).returncode == 0
+    assert sendoff("migrate", "--ledger", url).returncode == 0
+
+
+def test_migrating_shows_no_password_wherever_the_url_has_it(postgres_url: str, sendoff: Command) -> None:
+    url = sa.make_url(postgres_url).set(password="planted-1")
+    secrets = {
+        "password": "planted-2",
+        "sslpassword": "planted-3",
+        "options": "-c application_name=planted-4",
+    }
+    given = url.update_query_dict({**secrets, "sslmode": "prefer"}).render_as_string(hide_password=False)
+    done = sendoff("migrate", "--ledger", given)
+    assert done.returncode == 0
+    assert "planted" not in done.stdout + done.stderr
+    shown = url.set(query={}).render_as_string()
+    assert done.stdout == (
+        f"the ledger is up to date: {shown}?options=***&password=***&sslmode=prefer&sslpassword=***\n"
+    )
+
+
+def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:
+    done = sendoff("migrate")
+    assert done.returncode == 1
+    assert "SENDOFF_LEDGER_URL is not set" in done.stderr
+
+
+def test_help_shows_where_defaults_come_from(sendoff: Command) -> None:
+    assert "default: SENDOFF_LEDGER_URL" in " ".join(
+        sendoff("report", "--help").stdout.replace("│", "").split()
+    )
+
+
+def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str, sendoff: Command) -> None:
+    done = sendoff("report", KEY[:8], "--ledger", ledger_url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
+    assert json.loads(done.stdout)["adds_up"] is True
+
+
+def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Command) -> None:
+    told = sendoff("report", "--ledger", ledger_url)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == (
+        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released, "
+        "made 2026-03-02 00:00 UTC, 3 people, 1 request\n"
+    )
+    (shown,) = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
+    assert shown == {
+        "launch": KEY,
+        "campaign": "spring",
+        "period": "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
+        "state": "released",
+        "made_at": "2026-03-02T00:00:00+00:00",
+        "audience": 3,
+        "requests": 1,
+    }
+
+
+def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: str, sendoff: Command) -> None:
+    with closing(Ledger(ledger_url)) as ledger:
+        for resend in range(1, 22):
+            freeze(ledger, resend, made_at=PERIOD.end + timedelta(minutes=resend))
+    listed = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
+    assert [each["launch"] for each in listed] == [
+        launch_key("service", "spring", PERIOD, resend) for resend in range(21, 1, -1)
+    ]
+
+
+def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path, sendoff: Command) -> None:
+    url = f"sqlite:///{tmp_path / 'new.db'}"
+    sendoff("migrate", "--ledger", url)
+    assert sendoff("report", "--ledger", url).stdout == "the ledger holds no launch\n"
+    assert sendoff("report", "--json", "--ledger", url).stdout == "[]\n"
+    assert sendoff("lists", "show", "--ledger", url).stdout == "no list was uploaded\n"
+    assert sendoff("stop", "--all", "--why", "over", "--ledger", url).stdout == "stopped: 0 launches\n"
+    assert sendoff("release", "--all", "--why", "fine", "--ledger", url).stdout == (
+        "no launch is held because something went wrong, so there is nothing to release\n"
+    )
+
+
+def test_a_picture_needs_a_launch(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
+    done = sendoff("report", "--picture", str(tmp_path / "report.png"), "--ledger", ledger_url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--picture needs a launch" in done.stderr
+
+
+def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendoff: Command) -> None:
+    with closing(Ledger(ledger_url)) as ledger:
+        claim = ledger.dispatches.claim(KEY, worker="w", now=PERIOD.end, lease=timedelta(minutes=5))
+        assert claim is not None
+        ledger.dispatches.record(claim, Accepted(200, campaign_id=7), PERIOD.end)
+    done = sendoff("stop", KEY, "--why", "over", "--ledger", ledger_url)
+    assert done.stdout == f"launch {KEY} is stopped; everything of it had been requested already\n"
+
+
+def test_the_help_of_a_preview_names_its_options_by_what_they_take(sendoff: Command) -> None:
+    lines = [line.strip(" \u2502") for line in sendoff("preview", "--help").stdout.splitlines()]
+    assert any(line.split()[:2] == ["--warehouse", "URL"] for line in lines)
+    (paragraph,) = (number for number, line in enumerate(lines) if line.startswith("With --json"))
+    assert lines[paragraph - 1] == ""
+
+
+def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
+    picture = tmp_path / "report.png"
+    done = sendoff("report", KEY, "--ledger", ledger_url, "--picture", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(picture) in done.stdout
+
+
+def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str, sendoff: Command) -> None:
+    done = sendoff("report", "ffff", "--ledger", ledger_url)
+    assert done.returncode == 1
+    assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'; see: sendoff report\n"
+
+
+def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path, sendoff: Command) -> None:
+    done = sendoff("report", "ffff", "--ledger", f"sqlite:///{tmp_path / 'empty.db'}")
+    assert done.returncode == 1
+    assert "run: sendoff migrate" in done.stderr
+
+
+def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path, sendoff: Command) -> None:
+    (tmp_path / "spring").mkdir()
+    (tmp_path / "spring" / "campaign.yaml").write_text("title: Spring\nchannel: push\n")
+    done = sendoff("preview", str(tmp_path / "spring"), "--warehouse", "sqlite:///none.db")
+    assert done.returncode == 1
+    assert "campaign.yaml:2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> tuple[str, str]:
+    """The folder of a campaign, and the URL of the warehouse that it reads."""
+    folder = tmp_path / "campaigns" / "spring"
+    folder.mkdir(parents=True)
+    (folder / "campaign.yaml").write_text(
+        'title: Spring\nschedule: "0 9 * * 1"\nmessage: {title: Hello, text: Spring}\n'
+        "channels: {android_push: }\nwarehouse: shop\ngates: {most: 2}\nsegment_size: 2\n"
+    )
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as warehouse, warehouse:
+        warehouse.execute("CREATE TABLE devices (device_id INTEGER)")
+        warehouse.executemany("INSERT INTO devices VALUES (?)", [(4_000_001,), (4_000_002,), (4_000_003,)])
+    return str(folder), f"sqlite:///{tmp_path / 'warehouse.db'}"
+
+
+def open_the_gate(folder: str) -> None:
+    file = Path(folder) / "campaign.yaml"
+    file.write_text(file.read_text().replace("gates: {most: 2}\n", ""))
+
+
+def test_a_preview_with_a_closed_gate_says_so_and_ends_with_exit_code_3(
+    campaign: tuple[str, str], sendoff: Command
+) -> None:
+    folder, url = campaign
+    done = sendoff("preview", folder, "--warehouse", url)
+    assert done.returncode == 3, done.stderr
+    assert "WOULD NOT BE SENT (closed gates: most)" in done.stdout
+    assert "4000001" not in done.stdout
+    few = sendoff("preview", folder, "--warehouse", url, "--size-limit", "2", "--json")
+    assert few.returncode == 0, few.stderr
+    limited = json.loads(few.stdout)
+    assert (limited["would_send"], limited["people"], limited["dropped"]["size_limit"]) == (True, 2, 1)
+
+
+def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str], sendoff: Command) -> None:
+    folder, url = campaign
+    done = sendoff("preview", folder, "--warehouse", f"shop={url}", "--rate", "4", "--json")
+    assert done.returncode == 3, done.stderr
+    seen = json.loads(done.stdout)
+    assert (seen["would_send"], seen["requests"], seen["seconds"]) == (False, 2, 0.5)
+    assert seen["request"]["device_ids"] == [4_000_001, 4_000_002]
+
+
+def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str], sendoff: Command) -> None:
+    folder, url = campaign
+    chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
+    assert any("The DAG's may differ" in warning for warning in chosen["warnings"])
+    asked = ("--period-end", "2026-03-02", "--days", "7", "--json")
+    done = sendoff("preview", folder, "--warehouse", url, *asked)
+    given = json.loads(done.stdout)
+    assert {each["name"] for each in given["gates"] if not each["is_open"]} == {"most", "lateness"}
+    assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
+    assert not any("The DAG's may differ" in warning for warning in given["warnings"])
+
+
+def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
+    campaign: tuple[str, str], sendoff: Command
+) -> None:
+    folder, url = campaign
+    open_the_gate(folder)
+    with (Path(folder) / "campaign.yaml").open("a") as file:
+        file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
+    before = datetime.now(UTC)
+    done = sendoff("preview", folder, "--warehouse", url, "--json")
+    assert done.returncode == 0, done.stderr
+    assert datetime.fromisoformat(json.loads(done.stdout)["sending"]["first_at"]) > before
+
+
+def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
+    campaign: tuple[str, str], tmp_path: Path, sendoff: Command
+) -> None:
+    folder, url = campaign
+    with closing(sqlite3.connect(tmp_path / "support.db")) as support, support:
+        support.execute("CREATE TABLE complaints (device_id INTEGER)")
+        support.execute("INSERT INTO complaints VALUES (4000001)")
+    with (Path(folder) / "campaign.yaml").open("a") as file:
+        file.write("audience: {exclude: [{kind: query, file: complained.sql, warehouse: support}]}\n")
+    (Path(folder) / "complained.sql").write_text("SELECT device_id FROM complaints")
+    open_the_gate(folder)
+    both = ("--warehouse", url, "--warehouse", f"support=sqlite:///{tmp_path / 'support.db'}")
+    done = sendoff("preview", folder, *both, "--json")
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads(done.stdout)["left_out"].values()) == 1
+
+
+def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
+    campaign: tuple[str, str], ledger_url: str, sendoff: Command
+) -> None:
+    folder, url = campaign
+    with closing(Ledger(ledger_url)) as ledger:
+        members = integers([4_000_001, 5])
+        ledger.launches.freeze(
+            launch_key("sendoff_default", "spring", PERIOD),
+            connection="sendoff_default",
+            campaign="spring",
+            period=PERIOD,
+            resend=0,
+            definition=PUSH.model_dump_json(),
+            audience=Audience("device_id", members, 2, {}, {}, members.fingerprint()),
+            segments=[Segment(members)],
+            now=PERIOD.end,
+        )
+    open_the_gate(folder)
+    done = sendoff("preview", folder, "--warehouse", url, "--ledger", ledger_url, "--json")
+    assert done.returncode == 0, done.stderr
+    change = json.loads(done.stdout)["change"]
+    assert [change[name] for name in ("audience", "kept", "new", "gone")] == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize("given", [(), ("--warehouse", "other=sqlite:///none.db")])
+def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
+    campaign: tuple[str, str], given: tuple[str, ...], sendoff: Command
+) -> None:
+    done = sendoff("preview", campaign[0], *given)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "sendoff: no warehouse is given for the connection shop: give --warehouse shop=URL\n"
+    )
+
+
+def test_the_schema_of_campaign_files_is_printed_as_json(sendoff: Command) -> None:
+    done = sendoff("schema")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == campaign_schema()

@@ -1,0 +1,481 @@
+"""What a person may do with a launch, in Python and at the command line; each is in the ledger with who and why."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign
+from sendoff.cli import app
+from sendoff.dispatch.control import (
+    doubts,
+    pause,
+    pause_all,
+    reject,
+    release,
+    release_all,
+    resolve,
+    resume,
+    resume_all,
+    stop,
+    stop_all,
+)
+from sendoff.errors import GateError, NotFoundError, SettingsError
+from sendoff.ledger import Claim, Doubt, Ledger
+from sendoff.ledger.schema import decisions
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.period import Period, launch_key
+from sendoff.service.postbacks import PostBack
+
+from ...leases import end_leases
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+LEASE = timedelta(minutes=5)
+
+
+CAMPAIGN = {
+    "title": "Spring",
+    "message": {"title": "Hello", "text": "It is spring"},
+    "channels": {"android_push": {}},
+}
+
+
+def freeze(
+    ledger: Ledger, state: str, key: str = KEY, connection: str = "service", role: str | None = None
+) -> None:
+    approval = {"needed": "always", "role": role}
+    ledger.launches.freeze(
+        key,
+        connection=connection,
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=Campaign.model_validate({**CAMPAIGN, "approval": approval}).model_dump_json(),
+        audience=None,
+        segments=[Segment(None)],
+        now=NOW,
+        state=state,
+    )
+
+
+@pytest.mark.parametrize(
+    ("act", "state", "after"),
+    [
+        (release, "held", "released"),
+        (reject, "held", "rejected"),
+        (stop, "held", "stopped"),
+        (stop, "released", "stopped"),
+        (stop, "paused", "stopped"),
+        (pause, "released", "paused"),
+    ],
+)
+def test_a_person_decides_once(ledger: Ledger, act: Callable[..., None], state: str, after: str) -> None:
+    freeze(ledger, state)
+    act(ledger, KEY, "ann", "so it is", now=NOW)
+    assert ledger.launches.get(KEY).state == after
+    with pytest.raises(GateError, match=f"launch {KEY} is {after}, so it cannot be {after}"):
+        act(ledger, KEY, "bob", "me too", now=NOW)
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who, decision.why) == (after, "ann", "so it is")
+
+
+@pytest.mark.parametrize("act", [release, stop, pause, resume])
+def test_nothing_follows_a_rejection(ledger: Ledger, act: Callable[..., None]) -> None:
+    freeze(ledger, "rejected")
+    with pytest.raises(GateError, match="is rejected, so it cannot be"):
+        act(ledger, KEY, "ann", "a second thought")
+
+
+def test_a_launch_that_is_not_there_is_not_found(ledger: Ledger) -> None:
+    with pytest.raises(NotFoundError):
+        release(ledger, KEY, "ann", "so it is")
+
+
+def test_what_somebody_of_a_role_must_agree_to_is_released_without_them_only_on_purpose(
+    ledger: Ledger,
+) -> None:
+    freeze(ledger, "held", role="crm")
+    with pytest.raises(
+        GateError, match=r"waits for somebody of the role crm: .* in Airflow.*--without-approval"
+    ):
+        release(ledger, KEY, "ann", "looks right", now=NOW)
+    assert ledger.launches.get(KEY).state == "held"
+    assert ledger.decisions.of_launch(KEY) == []
+    release(ledger, KEY, "ann", "they are all ill", without_approval=True, now=NOW)
+    assert ledger.launches.get(KEY).state == "released"
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who) == ("released", "ann")
+    assert decision.why == "without the approval of the role crm: they are all ill"
+
+
+@pytest.mark.parametrize("without_approval", [False, True])
+def test_a_role_that_agreed_once_is_not_asked_again_where_requests_fail(
+    ledger: Ledger, without_approval: bool
+) -> None:
+    freeze(ledger, "held", role="crm")
+    assert ledger.decisions.decide(KEY, "approved", "bob", None, now=NOW)
+    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW)
+    release(ledger, KEY, "ann", "mended", without_approval=without_approval, now=NOW)
+    assert ledger.decisions.of_launch(KEY)[-1].why == "mended"
+
+
+@pytest.mark.parametrize("act", [reject, stop])
+def test_what_waits_for_a_role_may_be_ended_by_anybody(ledger: Ledger, act: Callable[..., None]) -> None:
+    freeze(ledger, "held", role="crm")
+    act(ledger, KEY, "ann", "the wrong picture", now=NOW)
+    assert claim(ledger) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "after", "said"),
+    [
+        ("release", "released", "is released; clear its tasks that failed or still ask, so that they go on"),
+        ("stop", "stopped", "is stopped: 1 request is not made, and never will be"),
+    ],
+)
+@pytest.mark.promise("hands/who")
+def test_the_command_line_decides_in_the_name_of_who_runs_it(
+    tmp_path: Path, command: str, after: str, said: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = Ledger(url)
+    ledger.migrate()
+    freeze(ledger, "held")
+    done = CliRunner().invoke(app, [command, KEY[:8], "--why", "looks right", "--ledger", url])
+    assert (done.exit_code, done.output) == (0, f"launch {KEY} {said}\n")
+    assert ledger.launches.get(KEY).state == after
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.who, decision.why) == (getpass.getuser(), "looks right")
+    ledger.close()
+
+
+@pytest.mark.parametrize("command", ["release", "stop", "pause", "resume"])
+def test_the_command_line_asks_for_a_reason(command: str) -> None:
+    done = CliRunner().invoke(app, [command, KEY])
+    assert done.exit_code == 2
+    assert "why" in done.output
+
+
+OTHER = launch_key("another", "spring", PERIOD)
+
+
+def claim(ledger: Ledger, key: str = KEY, *, worker: str = "w") -> Claim | None:
+    return ledger.dispatches.claim(key, worker=worker, now=NOW, lease=LEASE)
+
+
+def test_a_pause_ends_where_it_began(ledger: Ledger) -> None:
+    freeze(ledger, "released")
+    pause(ledger, KEY, "ann", "wrong picture", now=NOW)
+    assert claim(ledger) is None
+    resume(ledger, KEY, "bob", "fixed", now=NOW)
+    assert claim(ledger) is not None
+    assert [(each.kind, each.who) for each in ledger.decisions.of_launch(KEY)] == [
+        ("paused", "ann"),
+        ("resumed", "bob"),
+    ]
+
+
+def test_what_is_held_is_not_released_by_a_resume(ledger: Ledger) -> None:
+    freeze(ledger, "held")
+    with pytest.raises(GateError, match="is held, so it cannot be resumed"):
+        resume(ledger, KEY, "ann", "go on")
+
+
+def test_a_brake_holds_its_scope_and_no_other(ledger: Ledger) -> None:
+    freeze(ledger, "released")
+    freeze(ledger, "released", OTHER, "another")
+    pause_all(ledger, "ann", "an outage", connection="another", now=NOW)
+    with pytest.raises(GateError, match="paused already"):
+        pause_all(ledger, "bob", "an outage", connection="another")
+    assert claim(ledger, OTHER) is None
+    assert claim(ledger) is not None
+    assert [(each.scope, each.who) for each in ledger.brakes.all()] == [("connection:another", "ann")]
+    with pytest.raises(GateError, match="not paused"):
+        resume_all(ledger, "ann", "it is over")
+    resume_all(ledger, "ann", "it is over", connection="another")
+    assert claim(ledger, OTHER) is not None
+    with ledger._database.read() as connection:
+        rows = connection.execute(sa.select(decisions.c.launch_key, decisions.c.kind, decisions.c.detail))
+        assert [tuple(row) for row in rows] == [
+            (None, "paused", {"scope": "connection:another"}),
+            (None, "resumed", {"scope": "connection:another"}),
+        ]
+
+
+@pytest.mark.promise("hands/stop")
+def test_a_brake_on_all_holds_also_what_is_made_later(ledger: Ledger) -> None:
+    pause_all(ledger, "ann", "an outage", now=NOW)
+    freeze(ledger, "released")
+    assert claim(ledger) is None
+
+
+def test_all_of_a_connection_are_stopped_where_something_is_left(ledger: Ledger) -> None:
+    freeze(ledger, "released")
+    freeze(ledger, "held", OTHER, "another")
+    made = launch_key("another", "made", PERIOD)
+    freeze(ledger, "released", made, "another")
+    taken = claim(ledger, made)
+    assert taken
+    ledger.dispatches.record(taken, Accepted(200, 1), NOW)
+    assert stop_all(ledger, "ann", "it is over", connection="another", now=NOW) == [OTHER]
+    assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
+    assert ledger.launches.get(made).state == "released"
+
+
+@pytest.mark.parametrize("again", [NotProcessed("no connection"), InDoubt("no answer")])
+@pytest.mark.parametrize("is_stopped_in_flight", [True, False])
+def test_what_was_being_sent_when_all_was_stopped_is_not_sent_again(
+    ledger: Ledger, again: Outcome, is_stopped_in_flight: bool
+) -> None:
+    freeze(ledger, "released")
+    taken = claim(ledger)
+    assert taken
+    if is_stopped_in_flight:
+        assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
+    ledger.dispatches.record(taken, again, NOW)
+    if not is_stopped_in_flight:
+        assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
+    ledger.dispatches.resolve(taken.dispatch_key, "resend", "sendoff", "on_doubt: resend", NOW)
+    assert claim(ledger) is None
+
+
+def test_nothing_is_released_with_the_rest_of_which_nothing_is_planned(ledger: Ledger) -> None:
+    in_doubt(ledger)
+    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many in doubt", now=NOW)
+    assert release_all(ledger, "ann", "the service works again", now=NOW) == []
+
+
+def test_what_waits_for_approval_is_not_released_with_the_rest(ledger: Ledger) -> None:
+    freeze(ledger, "held")
+    freeze(ledger, "released", OTHER, "another")
+    assert ledger.decisions.decide(OTHER, "held", "sendoff", "too many refused", now=NOW)
+    assert release_all(ledger, "ann", "the service works again", now=NOW) == [OTHER]
+    assert ledger.launches.get(KEY).state == "held"
+
+
+def in_doubt(ledger: Ledger) -> str:
+    freeze(ledger, "released")
+    taken = claim(ledger)
+    assert taken
+    ledger.dispatches.record(taken, InDoubt("no answer"), NOW)
+    return taken.dispatch_key
+
+
+@pytest.mark.parametrize(("how", "state"), [("resend", "planned"), ("write_off", "written_off")])
+def test_a_doubt_is_settled_once_and_in_somebodys_name(
+    ledger: Ledger, how: Literal["resend", "write_off"], state: str
+) -> None:
+    key = in_doubt(ledger)
+    resolve(ledger, key, how, "ann", "asked the service", now=NOW)
+    assert ledger.dispatches.states(KEY) == {state: 1}
+    with pytest.raises(GateError, match="not in doubt"):
+        resolve(ledger, key, how, "bob", "me too", now=NOW)
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.kind, decision.who, decision.why) == (f"{how}_dispatch", "ann", "asked the service")
+    assert decision.detail == {"dispatch": key, "segment": 1}
+
+
+def test_of_many_who_settle_a_doubt_at_once_one_does(ledger: Ledger) -> None:
+    key = in_doubt(ledger)
+
+    def settle(number: int) -> bool:
+        how: Literal["resend", "write_off"] = "resend" if number % 2 else "write_off"
+        return ledger.dispatches.resolve(key, how, f"person {number}", "so it is", NOW)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(settle, range(8))) == [False] * 7 + [True]
+    assert len(ledger.decisions.of_launch(KEY)) == 1
+
+
+def test_nothing_is_planned_again_of_a_launch_that_is_over(ledger: Ledger) -> None:
+    key = in_doubt(ledger)
+    stop(ledger, KEY, "ann", "it is over", now=NOW)
+    with pytest.raises(GateError, match="its launch is stopped or rejected"):
+        resolve(ledger, key, "resend", "ann", "let us try", now=NOW)
+    resolve(ledger, key, "write_off", "ann", "nobody will know", now=NOW)
+
+
+def test_a_dispatch_that_is_not_there_is_not_found(ledger: Ledger) -> None:
+    with pytest.raises(NotFoundError, match="no dispatch"):
+        resolve(ledger, "0" * 32, "resend", "ann", "let us try")
+
+
+def test_a_doubt_is_listed_with_what_is_known_of_it(ledger: Ledger) -> None:
+    key = in_doubt(ledger)
+    (doubt,) = doubts(ledger, KEY, now=NOW)
+    assert doubt == Doubt(key, KEY, "spring", 1, 0, 1, NOW, "no answer", 0)
+    assert doubts(ledger, OTHER, now=NOW) == []
+
+
+def test_a_dead_workers_dispatch_is_listed_too(ledger: Ledger) -> None:
+    freeze(ledger, "released")
+    assert claim(ledger)
+    assert doubts(ledger, now=NOW) == []
+    end_leases(ledger)
+    (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
+    assert doubt.reason == "the worker stopped before it recorded an outcome"
+
+
+def post_back(key: str) -> PostBack:
+    return PostBack.received("delivery", key, NOW, b'{"time": 1772442000, "device": {"id": 7}}')
+
+
+@pytest.mark.parametrize("how", [None, "resend", "write_off"])
+def test_evidence_stands_over_a_person(ledger: Ledger, how: Literal["resend", "write_off"] | None) -> None:
+    key = in_doubt(ledger)
+    if how:
+        resolve(ledger, key, how, "ann", "nobody knows", now=NOW)
+    receiver = ledger.post_backs.register_receiver("one", NOW)
+    ledger.post_backs.store(receiver, [(1, post_back(key))])
+    assert doubts(ledger, now=NOW) == []
+    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+    assert ledger.dispatches.reasons(KEY, "evidence") == ["a post-back came from it"]
+
+
+@pytest.mark.parametrize("how", ["resend", "write_off"])
+@pytest.mark.parametrize(
+    ("late", "state"), [(Accepted(200, 7), "accepted"), (Refused(400, "no"), None), (InDoubt("reset"), None)]
+)
+def test_an_acceptance_that_comes_late_stands_over_a_person(
+    ledger: Ledger, how: Literal["resend", "write_off"], late: Outcome, state: str | None
+) -> None:
+    freeze(ledger, "released")
+    slow = claim(ledger)
+    assert slow
+    end_leases(ledger)
+    (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
+    resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
+    ledger.dispatches.record(slow, late, NOW)
+    decided = "planned" if how == "resend" else "written_off"
+    assert ledger.dispatches.states(KEY) == {state or decided: 1}
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[tuple[Ledger, str]]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = Ledger(url)
+    ledger.migrate()
+    yield ledger, url
+    ledger.close()
+
+
+def said(url: str, *arguments: str) -> str:
+    done = CliRunner().invoke(app, [*arguments, "--ledger", url])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_command_line_pauses_and_resumes(book: tuple[Ledger, str]) -> None:
+    ledger, url = book
+    freeze(ledger, "released")
+    assert f"launch {KEY} is paused" in said(url, "pause", KEY[:8], "--why", "wrong picture")
+    assert ledger.launches.get(KEY).state == "paused"
+    assert "every launch of connection service is paused" in said(
+        url, "pause", "--connection", "service", "--why", "an outage"
+    )
+    shown = said(url, "resume", KEY[:8], "--why", "fixed")
+    assert "but launches are still paused (connection:service) by" in shown
+    assert "every launch of connection service is resumed" in said(
+        url, "resume", "--connection", "service", "--why", "over"
+    )
+    assert ledger.brakes.all() == []
+    assert "stopped: 1 launch\n" in said(url, "stop", "--all", "--why", "over")
+
+
+def test_the_command_line_releases_what_waits_for_a_role_only_with_a_flag_that_is_kept(
+    book: tuple[Ledger, str],
+) -> None:
+    ledger, url = book
+    freeze(ledger, "held", role="crm")
+    arguments = ["release", KEY[:8], "--why", "they are all ill"]
+    done = CliRunner().invoke(app, [*arguments, "--ledger", url])
+    assert isinstance(done.exception, GateError)
+    assert ledger.launches.get(KEY).state == "held"
+    assert f"launch {KEY} is released" in said(url, *arguments, "--without-approval")
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert (decision.who, decision.why) == (
+        getpass.getuser(),
+        "without the approval of the role crm: they are all ill",
+    )
+
+
+@pytest.mark.parametrize("others", [["--all"], ["--connection", "service"]])
+def test_no_more_than_one_launch_is_released_without_approval(others: list[str]) -> None:
+    arguments = ["release", *others, "--without-approval", "--why", "so it is", "--ledger", "sqlite://"]
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, SettingsError)
+    assert "--without-approval needs a launch" in str(done.exception)
+
+
+def test_the_command_line_wants_one_launch_or_all() -> None:
+    for given in ([], [KEY, "--all"], ["--all", "--connection", "service"]):
+        done = CliRunner().invoke(app, ["pause", *given, "--why", "so it is", "--ledger", "sqlite://"])
+        assert isinstance(done.exception, SettingsError), done.output
+
+
+def test_the_command_line_lists_and_settles_doubts(book: tuple[Ledger, str]) -> None:
+    ledger, url = book
+    assert said(url, "doubts") == "nothing is in doubt\n"
+    key = in_doubt(ledger)
+    assert f"{key[:12]}  spring, launch {KEY[:12]}, segment 1" in said(url, "doubts")
+    (listed,) = json.loads(said(url, "doubts", KEY[:8], "--json"))
+    assert (listed["dispatch_key"], listed["reason"], listed["post_backs"]) == (key, "no answer", 0)
+    assert f"dispatch {key} is planned again" in said(url, "resolve", key[:8], "resend", "--why", "asked")
+    assert ledger.decisions.of_launch(KEY)[-1].who == getpass.getuser()
+
+
+@pytest.mark.parametrize(
+    ("state", "first"),
+    [
+        ("released", ""),
+        ("paused", f"sendoff resume {KEY[:12]} --why TEXT; "),
+        ("held", f"sendoff release {KEY[:12]} --why TEXT; "),
+    ],
+)
+def test_what_is_planned_again_is_shown_with_the_command_that_sends_it(
+    book: tuple[Ledger, str], state: str, first: str
+) -> None:
+    ledger, url = book
+    key = in_doubt(ledger)
+    if state != "released":
+        ledger.decisions.decide(KEY, state, "ann", "wait", now=NOW)
+    command = f"""{first}airflow dags trigger spring --conf '{{"launch": "{KEY}"}}'"""
+    told = (
+        f"1 request of launch {KEY[:12]} is planned again and not sent yet; unless a task is sending the launch now, "
+        f"continue it with: {command}\n"
+    )
+    assert said(url, "resolve", key, "resend", "--why", "asked") == f"dispatch {key} is planned again\n{told}"
+    listed = f"{key[:12]}  spring, launch {KEY[:12]}, segment 1: planned again, not sent yet\n"
+    for launch in ([], [KEY[:12]]):
+        assert said(url, "doubts", *launch) == f"nothing is in doubt\n{listed}{told}"
+    assert said(url, "report", KEY).endswith(told)
+
+
+@pytest.mark.parametrize("what", ["sent", "sent and in doubt", "refused", "stopped", "never in doubt"])
+def test_nothing_is_to_be_continued_where_no_request_waits(book: tuple[Ledger, str], what: str) -> None:
+    ledger, url = book
+    if what == "never in doubt":
+        freeze(ledger, "released")
+    else:
+        resolve(ledger, in_doubt(ledger), "resend", "ann", "asked", now=NOW)
+    if what == "stopped":
+        stop(ledger, KEY, "ann", "enough")
+    elif what != "never in doubt":
+        taken = claim(ledger)
+        assert taken is not None
+        outcome = {"sent": Accepted(200, 17), "refused": Refused(400, "no")}.get(what, InDoubt("no answer"))
+        ledger.dispatches.record(taken, outcome, NOW)
+    for command in (["doubts"], ["doubts", KEY], ["report", KEY]):
+        assert "airflow dags trigger" not in said(url, *command)

@@ -1,0 +1,227 @@
+"""Waves: which are claimed, how they are judged, and who opens the next one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers, union
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, Edition
+from sendoff.campaign.gates import Spread
+from sendoff.dispatch.control import release
+from sendoff.dispatch.rollout import open_next_wave
+from sendoff.errors import NotYetError
+from sendoff.ledger import Ledger
+from sendoff.ledger.dispatches import Progress
+from sendoff.ledger.launches import Launch
+from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
+from sendoff.period import Period, launch_key
+from sendoff.service.postbacks import PostBack
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=30)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
+EMAIL = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
+    }
+)
+WAVES = [*(Segment(integers([n, n + 1]), wave=1) for n in (1, 3, 5, 7)), Segment(integers([9, 10]), wave=2)]
+
+
+def freeze(ledger: Ledger, segments: Sequence[Segment] = WAVES) -> None:
+    people = union("integer", [each.identifiers for each in segments if each.identifiers])
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=EMAIL.model_dump_json(),
+        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
+        segments=segments,
+        now=NOW,
+        sends_at=NOW,
+    )
+
+
+def make(ledger: Ledger, *outcomes: Outcome, now: datetime = NOW) -> None:
+    for outcome in outcomes:
+        claim = ledger.dispatches.claim(KEY, worker="w", now=now, lease=timedelta(minutes=5))
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, now)
+
+
+def seen(ledger: Ledger) -> Launch:
+    return ledger.launches.get(KEY)
+
+
+def judge(ledger: Ledger, *, now: datetime = LATER, **spread: Any) -> str:
+    """Give the state of the launch and its newest wave after a judgement."""
+    open_next_wave(ledger, seen(ledger), Spread.model_validate(spread), now=now)
+    return f"{seen(ledger).state} {seen(ledger).wave}"
+
+
+def deliveries(ledger: Ledger, *people: int) -> None:
+    keys = {
+        person: dispatch.dispatch_key
+        for dispatch, members in ledger.dispatches.segments(KEY)
+        for person in members
+    }
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    body = {"time": 1772442000, "campaign": {"id": 17}}
+    events = [
+        PostBack.received(
+            "delivery", keys[person], NOW, json.dumps({**body, "device": {"id": person}}).encode()
+        )
+        for person in people
+    ]
+    ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
+
+
+def test_only_open_waves_and_zones_are_claimed(ledger: Ledger) -> None:
+    zones = [("Asia/Tokyo", 1), (None, 1), ("Europe/Dublin", 1), ("Europe/Dublin", 2)]
+    freeze(
+        ledger,
+        [
+            Segment(integers([n]), Edition(time_zone=zone), wave)
+            for n, (zone, wave) in enumerate(zones, start=1)
+        ],
+    )
+    closed: list[set[str | None]] = [
+        {"Asia/Tokyo", None, "Europe/Dublin"},
+        {"Asia/Tokyo", None},
+        {"Asia/Tokyo"},
+        {"Asia/Tokyo"},
+        set(),
+        set(),
+    ]
+    claims = [
+        ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5), closed_zones=each)
+        for each in closed
+    ]
+    assert [claim and claim.segment for claim in claims] == [None, 3, 2, None, 1, None]
+
+
+def test_progress_is_counted_by_wave_zone_and_state(ledger: Ledger) -> None:
+    freeze(ledger, [*WAVES, Segment(integers([11]), Edition(time_zone="Asia/Tokyo"), 2)])
+    make(ledger, YES, NO, YES)
+    assert sorted(ledger.dispatches.progress(KEY), key=str) == [
+        Progress(1, None, "accepted", 2),
+        Progress(1, None, "planned", 1),
+        Progress(1, None, "refused", 1),
+        Progress(2, "Asia/Tokyo", "planned", 1),
+        Progress(2, None, "planned", 1),
+    ]
+    assert union("integer", ledger.dispatches.accepted(KEY, [1])) == integers([1, 2, 5, 6])
+    assert list(ledger.dispatches.accepted(KEY, [2])) == []
+
+
+def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, YES)
+    assert judge(ledger) == "released 2"
+    make(ledger, YES, now=LATER)
+    assert ledger.dispatches.newest_outcome(KEY, up_to_wave=1) == NOW
+    assert ledger.dispatches.newest_outcome(KEY) == LATER
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "allowed", "after"),
+    [
+        ([YES, YES, YES, YES], 1, "released 2"),
+        ([YES, YES, YES, NO], 25, "released 2"),
+        ([YES, YES, YES, NO], 24, "held 1"),
+        ([YES, YES, DOUBT, NO], 49, "held 1"),  # nobody can answer for what is in doubt
+        ([YES, YES, DOUBT, NO], 50, "released 2"),
+    ],
+)
+def test_a_wave_is_judged_by_what_was_refused(
+    ledger: Ledger, outcomes: list[Outcome], allowed: float, after: str
+) -> None:
+    freeze(ledger)
+    make(ledger, *outcomes)
+    assert judge(ledger, refused=allowed) == after
+
+
+def test_a_doubt_that_a_post_back_resolves_counts_as_accepted(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, DOUBT)
+    deliveries(ledger, 7)
+    assert judge(ledger) == "released 2"
+
+
+@pytest.mark.parametrize(
+    ("delivered", "allowed", "after"),
+    [
+        ((1, 2, 3, 4, 5, 6), 1, "released 2"),
+        ((1, 2, 3), 50, "released 2"),
+        ((1, 2, 3), 49, "held 1"),
+        ((), None, "released 2"),  # not asked for
+    ],
+)
+def test_a_wave_is_judged_by_who_is_missing(
+    ledger: Ledger, delivered: tuple[int, ...], allowed: float | None, after: str
+) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, NO)  # 7 and 8 are not missing, they are refused
+    deliveries(ledger, *delivered)
+    assert judge(ledger, refused=25, missing=allowed) == after
+
+
+def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, NO)
+    deliveries(ledger, 1, 2, 3)
+    assert judge(ledger, missing=10) == "held 1"
+    (decision,) = ledger.decisions.of_launch(KEY)
+    assert decision.detail == {"wave": 1, "requests": 4, "refused": 1, "people": 6, "missing": 3}
+    assert decision.why == (
+        "after wave 1: "
+        "gates.spread.refused: found 1 of 4 requests refused or in doubt (25.0 %); allowed: at most 1 %; "
+        "gates.spread.missing: found 3 of 6 people missing (50.0 %); allowed: at most 10 %"
+    )
+
+
+def test_a_wave_is_not_judged_before_post_backs_were_waited_for(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, NO)
+    with pytest.raises(NotYetError) as caught:
+        judge(ledger, now=LATER - timedelta(microseconds=1))
+    assert caught.value.until == LATER
+    assert ledger.decisions.of_launch(KEY) == []
+
+
+def test_after_a_release_the_next_wave_opens_at_once(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, NO, NO, NO, NO)
+    assert judge(ledger) == "held 1"
+    release(ledger, KEY, "ann", "mended", now=LATER)
+    assert judge(ledger) == "released 2"
+
+
+def test_releasing_what_a_person_held_opens_no_wave(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, NO, NO, NO, NO)
+    assert ledger.decisions.decide(KEY, "held", "bob", "a moment, please", now=NOW)
+    release(ledger, KEY, "bob", "go on", now=NOW)
+    assert judge(ledger) == "held 1"
+
+
+def test_a_worker_that_saw_the_launch_before_another_opened_a_wave_opens_none(ledger: Ledger) -> None:
+    freeze(ledger)
+    make(ledger, YES, YES, YES, YES)
+    before = seen(ledger)
+    for _ in range(2):
+        open_next_wave(ledger, before, Spread(), now=LATER)
+    assert (seen(ledger).state, seen(ledger).wave) == ("released", 2)
+    assert [each.kind for each in ledger.decisions.of_launch(KEY)] == ["wave"]

@@ -1,0 +1,628 @@
+"""Gates: what each of them sees of a launch, what it allows, and the error of those that are closed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, CampaignFolder, Edition
+from sendoff.campaign.gates import SendWindow
+from sendoff.dispatch.policy import Clearance
+from sendoff.errors import GateError, LateError
+from sendoff.launch.gates import GateResult, due_at_of, gates_of, opens_at, raise_if_closed
+from sendoff.launch.plan import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.ledger.launches import Launch
+from sendoff.outcome import Accepted
+from sendoff.period import Period
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+PREVIOUS = Launch(
+    launch_key="k" * 32,
+    connection="service",
+    campaign="spring",
+    period=PERIOD,
+    resend=0,
+    definition="{}",
+    created_at=NOW,
+    settled_at=None,
+    state="released",
+    wave=1,
+    due_at=None,
+    sends_at=NOW,
+    news=0,
+    is_chosen_by_service=False,
+    identified_by="device_id",
+    kind="integer",
+    rows=100,
+    audience=100,
+    dropped={},
+    segments=1,
+)
+QUERY = "query"
+
+
+def campaign(**fields: Any) -> Campaign:
+    values = {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}},
+        **fields,
+    }
+    return Campaign.model_validate(values).resolved(PERIOD.end)
+
+
+def audience(size: int, *, rows: int | None = None, **dropped: int) -> Audience:
+    identifiers = integers(range(1, size + 1))
+    return Audience("device_id", identifiers, rows or size, dropped, {}, identifiers.fingerprint())
+
+
+def gate(
+    name: str,
+    gates: Mapping[str, Any],
+    *,
+    size: int | None = 120,
+    people: Audience | None = None,
+    segments: list[Segment] | None = None,
+    previous: Launch | None = PREVIOUS,
+    due_at: datetime | None = None,
+    now: datetime = NOW,
+    **fields: Any,
+) -> GateResult:
+    """Give what the one gate says of a launch to so many; None: the service chooses them."""
+    whom = people or (audience(size) if size is not None else None)
+    results = gates_of(
+        campaign(gates=gates, **fields),
+        audience=whom,
+        segments=segments or [Segment(whom.identifiers if whom else None)],
+        previous=previous,
+        due_at=due_at,
+        period_end=PERIOD.end,
+        now=now,
+    )
+    (result,) = [each for each in results if each.name == name]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("name", "gates", "size", "is_open", "saw", "allowed"),
+    [
+        ("least", {}, 1, True, "1 people", "at least 1"),
+        ("least", {"least": 1200}, 1199, False, "1,199 people", "at least 1,200"),
+        ("least", {"least": 1200}, 1200, True, "1,200 people", "at least 1,200"),
+        ("most", {"most": 1200}, 1201, False, "1,201 people", "at most 1,200"),
+        ("most", {"most": 1200}, 1200, True, "1,200 people", "at most 1,200"),
+        ("least", {}, None, True, "people whom the service chooses", "at least 1"),  # nobody knows how many
+    ],
+)  # fmt: skip
+def test_the_number_of_people_has_a_least_and_a_most(
+    name: str, gates: Mapping[str, Any], size: int | None, is_open: bool, saw: str, allowed: str
+) -> None:
+    assert gate(name, gates, size=size) == GateResult(name, is_open, saw, allowed)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_open", "saw"),
+    [
+        (120, True, "an audience of 120, 20.0 % more than the 100 of the last launch"),
+        (80, True, "an audience of 80, 20.0 % fewer than the 100 of the last launch"),
+        (121, False, "an audience of 121, 21.0 % more than the 100 of the last launch"),
+        (79, False, "an audience of 79, 21.0 % fewer than the 100 of the last launch"),
+    ],
+)
+def test_the_change_is_that_of_the_audience_against_the_last_one(size: int, is_open: bool, saw: str) -> None:
+    seen = gate("change", {"change": 20}, size=size)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+    assert seen.allowed == "at most 20 % more or fewer than in the last launch"
+
+
+@pytest.mark.parametrize("previous", [None, replace(PREVIOUS, audience=0)])
+def test_a_first_launch_changes_nothing(previous: Launch | None) -> None:
+    seen = gate("change", {"change": 20}, previous=previous)
+    assert (seen.is_open, seen.saw) == (True, "an audience of 120, and no launch before")
+
+
+def test_people_who_are_held_out_count_for_the_change_but_not_for_the_most() -> None:
+    whom = audience(100)
+    sent = [Segment(integers(range(1, 91)))]
+    assert gate("change", {"change": 5}, people=whom, segments=sent).is_open
+    assert gate("most", {"most": 90}, people=whom, segments=sent).is_open
+
+
+@pytest.mark.parametrize(("null", "is_open"), [(6, True), (7, False)])
+def test_rows_without_a_usable_identifier_have_a_most_and_duplicates_do_not_count(
+    null: int, is_open: bool
+) -> None:
+    whom = audience(100, rows=200, null=null, invalid=4, duplicate=90)
+    seen = gate("unusable", {"unusable": 5}, people=whom)
+    share = (null + 4) / 2
+    assert seen == GateResult(
+        "unusable",
+        is_open,
+        f"{null + 4} of 200 rows ({share:.1f} %) null or invalid",
+        "at most 5 % of the rows",
+    )
+
+
+HOURS = {"lateness": {"length": 2, "unit": "hours"}}
+
+
+ONE_DAY_LATER = NOW + timedelta(days=1)
+SCHEDULED = {"schedule": "0 9 * * *"}
+
+
+@pytest.mark.parametrize(
+    ("gates", "fields", "due_at"),
+    [
+        ({}, SCHEDULED, PERIOD.end),
+        ({}, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, None),  # see the gate send
+        ({}, {}, None),  # without a schedule, somebody chose to run it
+        ({"lateness": None}, SCHEDULED, None),
+        (HOURS, SCHEDULED, PERIOD.end),
+        (HOURS, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, PERIOD.end),
+        (HOURS, {}, NOW),
+    ],
+)  # fmt: skip
+def test_lateness_counts_from_the_end_of_a_schedules_period(
+    gates: Mapping[str, Any], fields: Mapping[str, Any], due_at: datetime | None
+) -> None:
+    assert due_at_of(campaign(gates=gates, **fields), PERIOD, NOW) == due_at
+
+
+@pytest.mark.parametrize(
+    ("late", "is_open"), [(timedelta(days=1), True), (timedelta(days=1, seconds=1), False)]
+)
+def test_what_a_schedule_sends_at_once_may_be_one_day_late(late: timedelta, is_open: bool) -> None:
+    found = gate("lateness", {}, due_at=PERIOD.end, now=PERIOD.end + late, **SCHEDULED)
+    assert (found.is_open, found.allowed) == (is_open, "at most 1 day")
+    assert found.saw == f"1 day and {late - timedelta(days=1)} h after it was due"
+
+
+def test_what_is_sent_late_on_purpose_says_so_and_is_not_stopped_later(
+    ledger: Ledger, warehouse: str
+) -> None:
+    launch = prepared(ledger, warehouse, HOURS, due_at=NOW - timedelta(hours=3), send_late=True)
+    (decision,) = ledger.decisions.of_launch(launch.launch_key)
+    saw = {each["name"]: each["saw"] for each in (decision.detail or {})["gates"]}
+    assert saw["lateness"] == "3:00:00 h after it was due, sent late on purpose"
+    assert not Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER)
+
+
+@pytest.mark.parametrize(("gates", "is_stopped"), [({}, False), (HOURS, True)])
+def test_only_a_lateness_of_the_file_stops_a_launch_that_waits(
+    ledger: Ledger, warehouse: str, gates: Mapping[str, Any], is_stopped: bool
+) -> None:
+    launch = prepared(ledger, warehouse, gates, due_at=NOW)
+    assert Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER + timedelta(days=1)) is is_stopped
+
+
+def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
+    with pytest.raises(
+        LateError, match=r"gates.lateness: found .*; to send it all the same, trigger the run"
+    ):
+        prepared(ledger, "sqlite:////nowhere/at/all.db", HOURS, due_at=NOW - timedelta(hours=3))
+
+
+@pytest.mark.parametrize(
+    ("due_at", "is_open", "saw"),
+    [
+        (NOW - timedelta(hours=2), True, "2:00:00 h after it was due"),
+        (NOW - timedelta(hours=2, seconds=1), False, "2:00:01 h after it was due"),
+        (NOW + timedelta(hours=9), True, "0:00:00 h after it was due"),
+        (None, True, "no due time"),  # by hand
+    ],
+)
+def test_a_launch_may_be_so_late(due_at: datetime | None, is_open: bool, saw: str) -> None:
+    assert gate("lateness", HOURS, due_at=due_at) == GateResult("lateness", is_open, saw, "at most 2 hours")
+
+
+def window(zone: str = "Europe/Dublin", earliest: str = "10:00", latest: str = "20:00") -> dict[str, Any]:
+    default = {"default_time_zone": "Europe/Dublin"} if zone == QUERY else {}
+    return {"earliest": earliest, "latest": latest, "time_zone": zone, **default}
+
+
+@pytest.mark.parametrize(
+    ("earliest", "zone", "saw"),
+    [
+        ("09:00", "Europe/Dublin", "open now"),
+        ("09:01", "Europe/Dublin", "closed now; the launch waits until 2026-03-02 09:01 in Europe/Dublin"),
+        ("09:01", "Asia/Tokyo", "open now"),  # 18:00 there
+    ],
+)
+def test_what_is_sent_at_once_waits_for_the_window(earliest: str, zone: str, saw: str) -> None:
+    seen = gate("window", {"window": window(zone, earliest)})
+    assert (seen.is_open, seen.saw) == (True, saw)
+    assert seen.allowed == f"{earliest} to 20:00 in {zone}"
+
+
+def test_a_window_of_each_person_says_how_many_zones_wait() -> None:
+    parts = [
+        Segment(integers([n]), Edition(time_zone=zone))
+        for n, zone in enumerate(["Europe/Dublin", "Asia/Tokyo", "America/New_York"], start=1)
+    ]
+    seen = gate("window", {"window": window(QUERY)}, people=audience(3), segments=parts)
+    assert seen == GateResult(
+        "window",
+        True,
+        "closed now in 2 of 3 time zones; the launch waits until 2026-03-02 10:00 in America/New_York",
+        "10:00 to 20:00 in each person's time zone",
+    )
+
+
+DAYS = {"start": "2026-03-02", "end": "never"}
+
+
+def once(time: str, zone: str = "Europe/Dublin", **more: Any) -> dict[str, Any]:
+    return {"kind": "once", "time": time, "time_zone": zone, **more}
+
+
+@pytest.mark.parametrize(
+    ("send", "zone", "is_open", "saw"),
+    [
+        (once("20:00"), "Europe/Dublin", True, "sending at 20:00"),
+        (once("20:01"), "Europe/Dublin", False, "sending at 20:01"),
+        (once("18:30"), "Europe/Paris", True, "sending at 19:30"),
+        (once("19:30"), "Europe/Paris", False, "sending at 20:30"),
+        (once("19:30"), QUERY, True, "sending at 19:30"),
+        # each person's own time is compared as it stands, wherever the window is
+        (once("20:00", "user"), "Asia/Tokyo", True, "sending at 20:00"),
+        (once("20:01", "user"), "Asia/Tokyo", False, "sending at 20:01"),
+        (
+            {"kind": "recurring", "time": "06:00", "time_zone": "Europe/Dublin", **DAYS},
+            "Europe/Dublin", False, "sending at 06:00",
+        ),
+        (
+            {
+                "kind": "triggered", "time_zone": "Europe/Dublin", **DAYS, "trigger": {"kind": "api"},
+                "window": {"earliest": "10:00", "latest": "21:00"},
+            },
+            "Europe/Dublin", False, "sending at 21:00",
+        ),
+    ],
+)  # fmt: skip
+def test_a_moment_of_sending_lies_in_the_window(
+    send: dict[str, Any], zone: str, is_open: bool, saw: str
+) -> None:
+    seen = gate("window", {"window": window(zone)}, send=send)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+
+
+def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more: Any) -> dict[str, Any]:
+    hours = {"earliest": earliest, "latest": latest}
+    return {
+        "kind": "triggered",
+        "time_zone": zone,
+        **DAYS,
+        "trigger": {"kind": "api"},
+        "window": hours,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("send", "gates", "is_open", "saw"),
+    [
+        # both ends are within the window, and the night between them is not
+        (triggered("UTC"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        (triggered("UTC", "00:00", "12:00"), window("Asia/Tokyo", "08:00", "21:00"), True, "sending at 09:00, 21:00"),
+        (triggered("UTC", "12:00", "23:30"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        (triggered("UTC"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 08:59, 09:00"),
+        (triggered("Asia/Tokyo"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 23:59"),
+        (triggered("Asia/Tokyo"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
+        # in summer past midnight
+        (triggered("UTC", "08:00", "22:30"), window("Europe/Rome", "08:00", "23:59"), False, "sending at 00:00, 00:30"),
+    ],
+)  # fmt: skip
+def test_a_triggered_campaign_may_send_only_within_the_window_all_the_time(
+    send: dict[str, Any], gates: dict[str, Any], is_open: bool, saw: str
+) -> None:
+    seen = gate("window", {"window": gates}, send=send)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+
+
+def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
+    return {"kind": "recurring", "time": time, "time_zone": zone, "start": start, "end": end}
+
+
+@pytest.mark.parametrize(
+    ("send", "is_open", "saw"),
+    [
+        (recurring("20:30", "UTC", "2026-03-02", "never"), False, "sending at 22:30"),
+        (recurring("20:30", "UTC", "2026-03-02", "2026-03-29"), False, "sending at 22:30"),
+        (recurring("20:30", "UTC", "2026-03-02", "2026-03-28"), True, "sending at 21:30"),
+        (recurring("19:30", "UTC", "2026-03-02", "never"), True, "sending at 20:30, 21:30"),
+        (recurring("21:45", "Europe/Berlin", "2026-03-02", "never"), True, "sending at 21:45"),
+        # five hours in most of March, six in the rest of the year
+        (recurring("15:45", "America/New_York", "2026-03-02", "never"), True, "sending at 20:45, 21:45"),
+        (recurring("16:00", "America/New_York", "2026-03-09", "2026-03-27"), True, "sending at 21:00"),
+        (recurring("16:00", "America/New_York", "2026-03-09", "never"), False, "sending at 22:00"),
+        (triggered("UTC", "10:00", "20:30"), False, "sending at 22:30"),
+    ],
+)
+def test_what_is_sent_again_and_again_stays_in_the_window_when_clocks_change(
+    send: dict[str, Any], is_open: bool, saw: str
+) -> None:
+    seen = gate("window", {"window": window("Europe/Berlin", "10:00", "21:45")}, send=send)
+    assert (seen.is_open, seen.saw) == (is_open, saw)
+
+
+def test_every_zone_of_the_query_sends_within_the_window_of_one() -> None:
+    parts = [
+        Segment(integers([1]), Edition(time_zone="Europe/Dublin")),
+        Segment(integers([2]), Edition(time_zone="America/New_York")),
+    ]
+    send = once("19:00", QUERY, default_time_zone="Europe/Dublin")
+    seen = gate("window", {"window": window()}, people=audience(2), segments=parts, send=send)
+    assert (seen.is_open, seen.saw) == (False, "sending at 00:00")
+    own = gate("window", {"window": window(QUERY)}, people=audience(2), segments=parts, send=send)
+    assert (own.is_open, own.saw) == (True, "sending at 19:00")
+
+
+@pytest.mark.parametrize(
+    ("at", "opens"),
+    [
+        # summer time begins on 29 March 2026 at 01:00, and ends on 25 October at 02:00
+        (datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 3, 29, 8, tzinfo=UTC)),
+        (datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 9, tzinfo=UTC)),
+        (datetime(2026, 3, 2, 8, 59, 59, tzinfo=UTC), datetime(2026, 3, 2, 9, tzinfo=UTC)),
+        (datetime(2026, 3, 2, 9, tzinfo=UTC), None),
+        (datetime(2026, 3, 2, 17, 30, 59, tzinfo=UTC), None),  # the last minute is one of it
+        (datetime(2026, 3, 2, 17, 31, tzinfo=UTC), datetime(2026, 3, 3, 9, tzinfo=UTC)),
+    ],
+)
+def test_a_window_opens_at_its_time_of_day_whatever_the_clocks_do(
+    at: datetime, opens: datetime | None
+) -> None:
+    assert (
+        opens_at(SendWindow.model_validate(window("Europe/Dublin", "09:00", "17:30")), "Europe/Dublin", at)
+        == opens
+    )
+
+
+def test_a_spread_says_its_waves() -> None:
+    parts = [Segment(integers(range(1, 3)), wave=1), Segment(integers(range(3, 13)), wave=2)]
+    parts.append(Segment(integers(range(13, 101)), wave=3))
+    seen = gate("spread", {"spread": {"missing": 5}}, people=audience(100), segments=parts)
+    assert seen == GateResult(
+        "spread",
+        True,
+        "waves of 2, 10, 88 people",
+        "1 %, 10 %, then the rest, 30 minutes apart, with at most 1 % of requests refused and 5 % of people missing",
+    )
+
+
+@pytest.mark.parametrize(("hour", "is_open"), [(18, True), (19, False)])
+def test_a_moment_of_sending_that_is_over_closes_a_gate_that_nobody_set(hour: int, is_open: bool) -> None:
+    now = datetime(2026, 3, 2, hour, 30, tzinfo=UTC)
+    seen = gate("send", {}, send=once("18:30"), now=now)
+    assert seen.is_open is is_open
+    assert seen.allowed == f"a moment after 2026-03-02 {hour}:30 UTC"
+
+
+def test_of_many_zones_none_may_be_over() -> None:
+    zones = ["America/New_York", "Asia/Tokyo"]
+    parts = [Segment(integers([n]), Edition(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
+    send = once("18:30", QUERY, default_time_zone="UTC")
+    seen = gate("send", {}, people=audience(2), segments=parts, send=send, now=NOW + timedelta(hours=1))
+    assert (seen.is_open, seen.saw) == (
+        False,
+        "2026-03-02 18:30 in Asia/Tokyo as the first moment of sending, which is over",
+    )
+
+
+def test_a_launch_of_nobody_is_stopped_by_the_least_alone() -> None:
+    send = once("18:30", QUERY, default_time_zone="Europe/Dublin")
+    results = gates_of(
+        campaign(gates={"window": window(QUERY)}, send=send),
+        audience=audience(2),
+        segments=[],  # both are left out, for one reason or another
+        previous=None,
+        due_at=None,
+        period_end=PERIOD.end,
+        now=NOW,
+    )
+    assert results == (GateResult("least", False, "0 people", "at least 1"),)
+
+
+OPEN = GateResult("least", True, "5 people", "at least 1")
+MOST = GateResult("most", False, "61,234 people", "at most 50,000")
+LATE = GateResult("lateness", False, "3:00:00 h after it was due", "at most 2 hours")
+OVER = GateResult("send", False, "a moment", "a later one")
+
+
+def test_open_gates_raise_nothing() -> None:
+    raise_if_closed("spring", [OPEN])
+
+
+@pytest.mark.parametrize(
+    ("results", "kind", "said"),
+    [
+        ([OPEN, MOST], GateError, "gates.most: found 61,234 people; allowed: at most 50,000"),
+        ([MOST, OVER], LateError, "; allowed: at most 50,000; send: found a moment; allowed: a later one"),
+        (
+            [MOST, LATE],
+            LateError,
+            "50,000; gates.lateness: found 3:00:00 h after it was due; allowed: at most",
+        ),
+    ],
+)
+@pytest.mark.promise("hands/gates")
+def test_an_error_names_every_closed_gate(
+    results: list[GateResult], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match="campaign spring: nothing was sent: ") as caught:
+        raise_if_closed("spring", results)
+    assert said in str(caught.value)
+    assert "5 people" not in str(caught.value)
+
+
+PUSHED = ("android_push", "ios_push")
+
+
+def platforms_gate(
+    channels: tuple[str, ...], platforms: Mapping[str, list[int]], sent_to: list[int]
+) -> GateResult | None:
+    people = audience(4)
+    groups = {"platform": {name: integers(members) for name, members in platforms.items()}}
+    results = gates_of(
+        campaign(channels=dict.fromkeys(channels)),
+        audience=replace(people, groups=groups),
+        segments=[Segment(integers(sent_to))],
+        previous=None,
+        due_at=None,
+        period_end=PERIOD.end,
+        now=NOW,
+    )
+    return next((each for each in results if each.name == "channels"), None)
+
+
+@pytest.mark.parametrize(
+    ("channels", "platforms", "sent_to", "is_open"),
+    [
+        (PUSHED, {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], False),
+        (PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4], False),
+        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3, 4], True),
+        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3], False),  # who is reached is held out
+        (PUSHED, {"email": [1, 2, 3, 4], "ios": [4]}, [1, 2, 3, 4], True),  # one person with two devices
+        (PUSHED, {"email": [1, 2, 3]}, [1, 2, 3, 4], True),  # 4 has no platform, and may have any
+        (PUSHED, {"kiosk": [1, 2, 3, 4]}, [1, 2, 3, 4], True),  # what the document does not name
+        ((*PUSHED, "inbox"), {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], None),  # an inbox may reach anybody
+        (PUSHED, {}, [1, 2, 3, 4], None),  # the query does not tell
+    ],
+)
+@pytest.mark.promise("hands/gates")
+def test_a_launch_that_no_channel_brings_to_anybody_is_stopped(
+    channels: tuple[str, ...], platforms: Mapping[str, list[int]], sent_to: list[int], is_open: bool | None
+) -> None:
+    found = platforms_gate(channels, platforms, sent_to)
+    assert (found.is_open if found else None) is is_open
+
+
+def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
+    found = platforms_gate(PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4])
+    assert str(found) == "channels: found people on chrome (2), email (2); allowed: somebody on android, ios"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    file = tmp_path / "warehouse.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER)")
+        connection.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in (1, 2, 3, 4, 5, None)])
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def prepared(ledger: Ledger, warehouse: str, gates: Mapping[str, Any], **how: Any) -> Launch:
+    folder = CampaignFolder("spring", campaign(gates=gates), "SELECT device_id FROM devices", Path("spring"))
+    return prepare_launch(
+        ledger, folder, warehouses=lambda _: warehouse, now=NOW, **{"period": PERIOD, **how}
+    )
+
+
+def test_what_the_gates_said_is_in_the_ledger_and_names_nobody(ledger: Ledger, warehouse: str) -> None:
+    launch = prepared(ledger, warehouse, {"most": 5})
+    (decision,) = ledger.decisions.of_launch(launch.launch_key)
+    assert (decision.kind, decision.who, decision.decided_at) == ("gates", "sendoff", NOW)
+    assert decision.detail == {
+        "gates": [
+            {"name": "least", "is_open": True, "saw": "5 people", "allowed": "at least 1"},
+            {"name": "most", "is_open": True, "saw": "5 people", "allowed": "at most 5"},
+        ]
+    }
+    prepared(ledger, warehouse, {"most": 5})  # as a retried task does
+    assert len(ledger.decisions.of_launch(launch.launch_key)) == 1
+
+
+@pytest.mark.parametrize(
+    ("gates", "how", "kind"),
+    [
+        ({"least": 6}, {}, GateError),
+        ({"most": 4}, {}, GateError),
+        ({"unusable": 10}, {}, GateError),
+        (HOURS, {"due_at": NOW - timedelta(hours=3)}, LateError),
+    ],
+)
+@pytest.mark.promise("hands/gates")
+def test_behind_a_closed_gate_nothing_is_frozen(
+    ledger: Ledger, warehouse: str, gates: Mapping[str, Any], how: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="nothing was sent"):
+        prepared(ledger, warehouse, gates, **how)
+    assert ledger.launches.search() == []
+
+
+def test_the_change_is_against_the_launch_of_the_period_before(ledger: Ledger, warehouse: str) -> None:
+    prepared(ledger, warehouse, {"change": 20})
+    tomorrow = Period(PERIOD.end, PERIOD.end + timedelta(days=1))
+    with sqlite3.connect(warehouse.removeprefix("sqlite:///")) as connection:
+        connection.executemany("INSERT INTO devices VALUES (?)", [(6,), (7,)])
+    connection.close()
+    with pytest.raises(GateError, match=r"gates.change: found an audience of 7, 40.0 % more than the 5"):
+        prepared(ledger, warehouse, {"change": 20}, period=tomorrow)
+
+
+def test_the_change_does_not_count_a_size_limit(ledger: Ledger, warehouse: str) -> None:
+    periods = [Period(PERIOD.start + timedelta(days=n), PERIOD.end + timedelta(days=n)) for n in range(4)]
+    prepared(ledger, warehouse, {"change": 20}, period=periods[0])
+    test = prepared(ledger, warehouse, {"change": 20}, period=periods[1], size_limit=2)
+    assert test.audience == 2
+    whole = prepared(ledger, warehouse, {"change": 20}, period=periods[2])
+    said = {
+        launch.launch_key: ledger.decisions.of_launch(launch.launch_key)[0].detail for launch in (test, whole)
+    }
+    seen = {
+        key: next(gate["saw"] for gate in (detail or {})["gates"] if gate["name"] == "change")
+        for key, detail in said.items()
+    }
+    assert seen == {
+        test.launch_key: "an audience of 5 (before the size limit), 0.0 % more than the 5 of the last launch",
+        whole.launch_key: "an audience of 5, 0.0 % more than the 5 (before the size limit) of the last launch",
+    }
+    fewer = CampaignFolder(
+        "spring",
+        campaign(gates={"change": 10}),
+        "SELECT device_id FROM devices WHERE device_id < 5",
+        Path("spring"),
+    )
+    with pytest.raises(GateError, match=r"found an audience of 4 \(before the size limit\), 20.0 % fewer"):
+        prepare_launch(
+            ledger, fewer, warehouses=lambda _: warehouse, now=NOW, period=periods[3], size_limit=3
+        )
+
+
+def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_sent(
+    ledger: Ledger, warehouse: str
+) -> None:
+    periods = [Period(PERIOD.start + timedelta(days=n), PERIOD.end + timedelta(days=n)) for n in range(5)]
+
+    def last() -> Launch | None:
+        return ledger.launches.previous("sendoff_default", "spring", periods[4])
+
+    def decide(launch: Launch, kind: str) -> None:
+        assert ledger.decisions.decide(launch.launch_key, kind, "ann", None, now=NOW)
+
+    first, sent, unsent, rejected = (prepared(ledger, warehouse, {}, period=each) for each in periods[:4])
+    assert last() == rejected
+    decide(rejected, "held")
+    decide(rejected, "rejected")
+    assert last() == unsent
+    decide(unsent, "stopped")
+    assert last() == sent
+    claim = ledger.dispatches.claim(sent.launch_key, worker="w", now=NOW, lease=timedelta(minutes=5))
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+    decide(sent, "stopped")
+    assert (found := last()) is not None
+    assert found.launch_key == sent.launch_key  # somebody was sent to
+    assert first != found

@@ -1,0 +1,141 @@
+"""Making a launch: read once, frozen once, cut into segments by language where languages are sent apart."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import ALIKE, segments_of
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.errors import AudienceError, CampaignError, QueryError
+from sendoff.launch.plan import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}},
+        "segment_size": 2,
+    }
+)
+EMAIL = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "language": "en",
+        "segment_size": 2,
+        "channels": {
+            "email": {
+                "from_address": 1,
+                "subject": "Hello",
+                "text": "It is spring",
+                "translations": {"fr": {"subject": "Bonjour", "text": "C'est le printemps"}},
+            }
+        },
+    }
+)
+
+
+def folder(campaign: Campaign = PUSH, sql: str | None = SQL) -> CampaignFolder:
+    return CampaignFolder("spring", campaign, sql, Path("spring"))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    file = tmp_path / "warehouse.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT, seen TEXT)")
+        rows = [(n, "android", "2026-02-01 00:00:00") for n in range(1, 6)]
+        rows += [(None, "ios", "2026-02-01 00:00:00"), (9, "ios", "2026-03-05 00:00:00")]
+        connection.executemany("INSERT INTO devices VALUES (?, ?, ?)", rows)
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, warehouse: str) -> None:
+    launch = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    assert (launch.rows, launch.audience, launch.segments) == (6, 5, 3)
+    assert launch.dropped["null"] == 1
+    assert ledger.launches.audience(launch.launch_key) == integers([1, 2, 3, 4, 5])
+
+
+@pytest.mark.promise("twice/frozen")
+def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
+    ledger: Ledger, warehouse: str
+) -> None:
+    first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    assert (
+        prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: "sqlite:////nowhere/at/all.db")
+        == first
+    )
+
+
+def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
+    first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    again = {"resend": 1, "reason": "the link was broken"}
+    assert prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, **again) != first
+
+
+def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
+    early = Period(PERIOD.start - timedelta(days=99), PERIOD.start - timedelta(days=98))
+    with pytest.raises(AudienceError, match="spring: the audience query gave no rows"):
+        prepare_launch(ledger, folder(), period=early, warehouses=lambda _: warehouse)
+    nulls = folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL")
+    with pytest.raises(AudienceError, match=r"none of the 1 rows is left .*1 null"):
+        prepare_launch(ledger, nulls, period=PERIOD, warehouses=lambda _: warehouse)
+    assert ledger.launches.search() == []
+
+
+def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) -> None:
+    with pytest.raises(QueryError, match=r"^campaign spring: audience\.sql: the warehouse said: "):
+        prepare_launch(
+            ledger, folder(sql="SELECT nothing FROM nowhere"), period=PERIOD, warehouses=lambda _: warehouse
+        )
+    assert ledger.launches.search() == []
+
+
+def test_people_whom_no_request_can_name_are_refused_before_anything_is_frozen(
+    ledger: Ledger, warehouse: str
+) -> None:
+    by_user = folder(sql="SELECT 'ann' AS user_id")
+    with pytest.raises(CampaignError, match="user_id"):
+        prepare_launch(ledger, by_user, period=PERIOD, warehouses=lambda _: warehouse)
+    assert ledger.launches.search() == []
+
+
+def test_languages_are_cut_apart_without_overlap() -> None:
+    members = integers(range(1, 8))
+    groups = {"language": {"en": integers([1, 2]), "fr": integers([2, 3, 4, 5]), "de": integers([6])}}
+    audience = Audience("device_id", members, 7, {}, groups, members.fingerprint())
+    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
+    # 2 reads both and gets the campaign's own language, as do 6 (German) and 7 (unknown).
+    assert cut == [("en", [1, 2]), ("en", [6, 7]), ("fr", [3, 4]), ("fr", [5])]
+
+
+def test_a_language_with_a_region_is_that_language() -> None:
+    members = integers([1, 2, 3])
+    groups = {"language": {"fr-CA": integers([1]), "FR_fr": integers([2]), "en-GB": integers([3])}}
+    audience = Audience("device_id", members, 3, {}, groups, members.fingerprint())
+    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
+    assert cut == [("en", [3]), ("fr", [1, 2])]
+
+
+def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
+    members = integers([1, 2, 3])
+    audience = Audience("device_id", members, 3, {}, {}, members.fingerprint())
+    with pytest.raises(AudienceError, match="no column language"):
+        list(segments_of(EMAIL, audience))
+
+
+def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
+    members = integers([1, 2, 3])
+    audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
+    assert [each.edition for each in segments_of(PUSH, audience)] == [ALIKE] * 2

@@ -1,0 +1,594 @@
+"""A preview: what a launch would be, in counts and samples, while nothing is sent, stored or given away."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, CampaignFolder, Edition
+from sendoff.campaign.schedule import Triggered
+from sendoff.errors import AudienceError, NotFoundError
+from sendoff.launch.plan import prepare_launch
+from sendoff.launch.preview import Preview, preview, preview_of
+from sendoff.launch.preview_text import as_markdown, as_table
+from sendoff.launch.reachability import unreached
+from sendoff.launch.rendering import plain_text, renderings
+from sendoff.launch.send_times import in_words
+from sendoff.ledger import Ledger
+from sendoff.ledger.schema import metadata
+from sendoff.outcome import Accepted
+from sendoff.period import Period
+
+DAY = timedelta(days=1)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+BEFORE = Period(PERIOD.start - DAY, PERIOD.start)
+NOW = PERIOD.end + timedelta(hours=9)
+KEY = "0" * 32
+FIRST_ID = 7_000_001  # of eight devices; looks like nothing else in a preview
+SQL = f"SELECT device_id, platform FROM devices WHERE device_id IS NULL OR device_id < {FIRST_ID + 5}"
+WORDS = {"title": "Hello", "text": "It is spring, {{first_name}}"}
+SPRING: dict[str, Any] = {
+    "title": "Spring",
+    "message": WORDS,
+    "channels": {"android_push": None, "web_push": {"browsers": ["chrome"]}},
+    "segment_size": 2,
+}
+
+
+def folder(sql: str | None = SQL, **parts: Any) -> CampaignFolder:
+    return CampaignFolder("spring", Campaign.model_validate(SPRING | parts), sql, Path("spring"))
+
+
+def ids(*numbers: int) -> Identifiers:
+    return integers([FIRST_ID + number for number in numbers])
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    file = tmp_path / "warehouse.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+        platforms = ["android", "android", "chrome", "chrome", "ios", "ios", "ios", "ios"]
+        rows = [(FIRST_ID + number, platform) for number, platform in enumerate(platforms)]
+        connection.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, (None, "ios")])
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+def look(given: CampaignFolder, warehouse: str, ledger: Ledger | None = None, **options: Any) -> Preview:
+    return preview(given, period=PERIOD, warehouses=lambda _: warehouse, ledger=ledger, now=NOW, **options)
+
+
+def freeze(
+    ledger: Ledger,
+    segments: list[Segment],
+    *,
+    period: Period = PERIOD,
+    groups: Mapping[str, Mapping[str, Identifiers]] | None = None,
+    left_out: Mapping[str, Identifiers] | None = None,
+    people: Identifiers | None = None,
+    state: str = "released",
+    key: str = KEY,
+    sends_at: datetime | None = None,
+    **parts: Any,
+) -> Preview:
+    members = people or ids(*range(sum(map(len, segments))))
+    made = Campaign.model_validate(SPRING | parts).resolved(period.end)
+    ledger.launches.freeze(
+        key,
+        connection="sendoff_default",
+        campaign="spring",
+        period=period,
+        resend=0,
+        definition=made.model_dump_json(),
+        audience=Audience("device_id", members, len(members), {}, groups or {}, members.fingerprint()),
+        segments=segments,
+        now=NOW,
+        state=state,
+        left_out=left_out,
+        sends_at=sends_at,
+    )
+    return preview_of(ledger, key)
+
+
+def printed(seen: Preview, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(as_table(seen))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def counted(ledger: Ledger) -> dict[str, int]:
+    with ledger._database.read() as connection:
+        return {
+            table.name: connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+            for table in metadata.sorted_tables
+        }
+
+
+def test_a_preview_counts_from_the_rows_of_the_query_to_its_requests(warehouse: str) -> None:
+    seen = look(folder(), warehouse)
+    assert (seen.rows, seen.dropped["null"], seen.audience, seen.people) == (6, 1, 5, 5)
+    assert (seen.requests, seen.segment_size) == (3, 2)
+    assert seen.groups == {"platform": {"android": 2, "chrome": 2, "ios": 1}}
+    assert seen.would_send
+
+
+@pytest.mark.parametrize("parts", [{}, {"approval": {"needed": "always"}, "gates": {"least": 100}}])
+def test_a_preview_leaves_the_ledger_as_it_was(ledger: Ledger, warehouse: str, parts: dict[str, Any]) -> None:
+    prepare_launch(ledger, folder(), period=BEFORE, warehouses=lambda _: warehouse)
+    before = counted(ledger)
+    look(folder(**parts), warehouse, ledger)
+    assert counted(ledger) == before
+    assert before["segments"] == 3
+
+
+def test_a_preview_of_a_frozen_launch_leaves_the_ledger_as_it_was(ledger: Ledger, warehouse: str) -> None:
+    key = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse).launch_key
+    before = counted(ledger)
+    preview_of(ledger, key)
+    assert counted(ledger) == before
+
+
+def test_a_preview_of_nobody_is_the_error_that_a_launch_would_be(warehouse: str) -> None:
+    with pytest.raises(AudienceError, match="none of the 1 rows is left"):
+        look(folder("SELECT device_id FROM devices WHERE device_id IS NULL"), warehouse)
+
+
+def test_an_audience_is_compared_with_that_of_the_last_launch(ledger: Ledger, warehouse: str) -> None:
+    last = freeze(ledger, [Segment(ids(3, 4, 5, 6))], period=BEFORE, people=ids(3, 4, 5, 6))
+    change = look(folder(), warehouse, ledger).change
+    assert change is not None
+    assert (change.launch_key, change.audience) == (last.launch_key, 4)
+    assert (change.kept, change.new, change.gone) == (2, 3, 2)
+
+
+def test_people_who_are_named_otherwise_than_last_time_are_not_compared(
+    ledger: Ledger, warehouse: str
+) -> None:
+    freeze(ledger, [Segment(ids(0))], period=BEFORE)
+    tokens = folder(SQL.replace("device_id, platform", "device_id AS device_token"))
+    seen = look(tokens, warehouse, ledger)
+    assert seen.change is None
+    assert any("device_id, this one by device_token" in warning for warning in seen.warnings)
+
+
+def test_without_a_ledger_a_preview_says_that_it_compared_nothing(warehouse: str) -> None:
+    seen = look(folder(), warehouse)
+    assert seen.change is None
+    assert any("No ledger was given" in warning for warning in seen.warnings)
+
+
+def test_a_frozen_launch_is_previewed_as_it_was_planned_without_its_warehouse(
+    ledger: Ledger, warehouse: str
+) -> None:
+    planned = look(folder(), warehouse, ledger).to_json(whole_request=True)
+    key = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW).launch_key
+    Path(warehouse.removeprefix("sqlite:///")).unlink()
+    frozen = preview_of(ledger, key).to_json(whole_request=True)
+    assert frozen == planned | {"launch_key": key, "state": "released"}
+
+
+def test_a_launch_that_is_not_there_cannot_be_previewed(ledger: Ledger) -> None:
+    with pytest.raises(NotFoundError):
+        preview_of(ledger, KEY)
+
+
+def test_a_closed_gate_is_told_and_stops_no_preview(warehouse: str) -> None:
+    seen = look(folder(gates={"most": 3}), warehouse)
+    assert not seen.would_send
+    assert [gate.name for gate in seen.gates if not gate.is_open] == ["most"]
+    assert "WOULD NOT BE SENT (closed gates: most)" in printed(seen)
+    assert "WOULD NOT BE SENT" in as_markdown(seen).replace("\\", "")
+
+
+def send_all(ledger: Ledger, launch_key: str, most: int = 99) -> None:
+    for _ in range(most):
+        claim = ledger.dispatches.claim(launch_key, worker="w", now=NOW, lease=timedelta(minutes=5))
+        if claim is None:
+            return
+        ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+
+
+def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key)
+    seen = look(folder(), warehouse, ledger)
+    text = " ".join(printed(seen).split())
+    assert not seen.would_send
+    assert "ALREADY SENT to 5 people at 2026-03-02 09:00 UTC." in text
+    assert f"The ledger holds launch {made.launch_key} (released) for this period. A run for" in text
+    assert "sends nothing more" in text
+    assert "would be sent" not in text
+    assert seen.to_json()["already_made"]["last_at"] == NOW.isoformat()
+
+
+def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
+    ledger: Ledger, warehouse: str
+) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key, most=1)
+    text = " ".join(printed(look(folder(), warehouse, ledger)).split())
+    assert "ALREADY LAUNCHED at 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
+    assert "A run for the period continues it." in text
+    assert preview_of(ledger, made.launch_key).would_send
+
+
+def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    assert preview_of(ledger, made.launch_key).would_send
+    send_all(ledger, made.launch_key)
+    seen = preview_of(ledger, made.launch_key)
+    assert not seen.would_send
+    assert "ALREADY SENT to 5 people" in printed(seen)
+
+
+def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger, warehouse: str) -> None:
+    made = prepare_launch(ledger, folder(), period=BEFORE, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key)
+    seen = look(folder(), warehouse, ledger)
+    assert seen.would_send
+    assert seen.already_made is None
+    assert "It would be sent to 5 people." in printed(seen)
+
+
+@pytest.mark.parametrize(("state", "would_send"), [("held", True), ("rejected", False), ("stopped", False)])
+def test_a_launch_that_somebody_stopped_would_not_be_sent(
+    ledger: Ledger, state: str, would_send: bool
+) -> None:
+    assert freeze(ledger, [Segment(ids(0))], state=state).would_send is would_send
+
+
+def test_who_is_left_out_is_counted_by_reason_and_the_holdout_among_them(ledger: Ledger) -> None:
+    seen = freeze(
+        ledger,
+        [Segment(ids(0, 1, 2))],
+        people=ids(0, 1, 2, 3),
+        left_out={"holdout": ids(3), "complained": ids(7)},
+    )
+    assert (seen.left_out, seen.held_out) == ({"holdout": 1, "complained": 1}, 1)
+    assert (seen.audience, seen.people) == (4, 3)
+    assert "held out" in printed(seen)
+
+
+def test_what_the_rules_take_out_is_in_both_previews_alike(ledger: Ledger, warehouse: str) -> None:
+    rules = {"holdout": {"percent": 40, "salt": "e"}, "cap": {"messages": 1, "days": 7}}
+    freeze(ledger, [Segment(ids(0))], period=BEFORE, sends_at=BEFORE.end)
+    given = folder(audience=rules)
+    planned = look(given, warehouse, ledger, size_limit=3)
+    assert (planned.dropped["cap"], planned.dropped["size_limit"], planned.audience) == (1, 1, 3)
+    assert 0 < planned.held_out == 3 - (planned.people or 0)
+    made = prepare_launch(ledger, given, period=PERIOD, warehouses=lambda _: warehouse, size_limit=3, now=NOW)
+    frozen = preview_of(ledger, made.launch_key)
+    assert (frozen.left_out, frozen.dropped) == (planned.left_out, planned.dropped)
+    assert (frozen.audience, frozen.people) == (planned.audience, planned.people)
+
+
+def test_a_rule_that_needs_a_ledger_is_told_where_there_is_none(warehouse: str) -> None:
+    seen = look(folder(audience={"cap": {"messages": 1, "days": 7}}), warehouse)
+    assert any(warning.startswith("cap was not applied") for warning in seen.warnings)
+
+
+def test_people_are_counted_by_variant_language_and_wave(ledger: Ledger) -> None:
+    seen = freeze(
+        ledger,
+        [
+            Segment(ids(0), Edition(variant="a")),
+            Segment(ids(1, 2), Edition(variant="b"), wave=2),
+            Segment(ids(3, 4, 5), Edition(variant="a"), wave=2),
+        ],
+        variants={"a": {"percent": 50}, "b": {"percent": 50, "message": {"text": "Now"}}},
+        gates={"spread": {"shares": [10]}},
+    )
+    assert seen.variants == {"a": 4, "b": 2}
+    assert (seen.waves, seen.wave_wait_seconds) == ([1, 5], 1_800)
+    assert seen.languages == {}
+    assert [(each.variant, each.people) for each in seen.renderings] == [("a", 4), ("b", 2)]
+    assert [each.channels["android_push"]["text"] for each in seen.renderings] == [WORDS["text"], "Now"]
+
+
+def test_each_time_zone_has_its_moment_on_its_own_clocks(ledger: Ledger) -> None:
+    zones = ["America/New_York", "Asia/Tokyo", "Europe/Dublin"]
+    seen = freeze(
+        ledger,
+        [Segment(ids(number), Edition(time_zone=zone)) for number, zone in enumerate(zones)],
+        send={"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"},
+    )
+    assert [(zone.time_zone, zone.people) for zone in seen.time_zones] == [
+        ("Asia/Tokyo", 1),
+        ("Europe/Dublin", 1),
+        ("America/New_York", 1),
+    ]
+    assert {f"{zone.sends_at:%H:%M}" for zone in seen.time_zones if zone.sends_at} == {"18:30"}
+    assert seen.sending.first_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+    assert seen.sending.last_at == datetime(2026, 3, 2, 23, 30, tzinfo=UTC) or seen.time_zones[
+        -1
+    ].sends_at == (seen.sending.last_at)
+
+
+def test_each_persons_own_time_zone_spans_all_of_the_earth(warehouse: str) -> None:
+    seen = look(folder(send={"kind": "once", "time": "12:00", "time_zone": "user"}), warehouse)
+    assert seen.sending.first_at == datetime(2026, 3, 1, 22, tzinfo=UTC)
+    assert seen.sending.last_at == datetime(2026, 3, 3, 0, tzinfo=UTC)
+
+
+def test_what_the_service_sends_again_and_again_has_no_moment(warehouse: str) -> None:
+    send = {
+        "kind": "recurring",
+        "time": "12:00",
+        "time_zone": "UTC",
+        "days": ["monday"],
+        "start": "2026-03-01",
+        "end": "never",
+    }
+    seen = look(folder(send=send), warehouse)
+    assert (seen.sending.first_at, seen.sending.last_at) == (None, None)
+    assert "monday at 12:00" in seen.sending.words
+    assert "until somebody stops it" in seen.sending.words
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(None, None), (0.5, 6.0)])
+def test_the_time_of_the_requests_is_known_where_the_rate_is(
+    warehouse: str, rate: float | None, seconds: float | None
+) -> None:
+    seen = look(folder(), warehouse, rate=rate)
+    assert seen.seconds == seconds
+    assert ("no rate limit was given" in " ".join(printed(seen).split())) is (rate is None)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "conditions"])
+def test_of_people_whom_the_service_chooses_a_preview_counts_nobody(kind: str, ledger: Ledger) -> None:
+    where = {"where": {"all": [{"attribute": "a", "value": 1}]}} if kind == "conditions" else {}
+    chosen = folder(None, targeting={"kind": kind} | where)
+    seen = look(chosen, "sqlite:////nowhere/at/all.db")
+    assert (seen.people, seen.audience, seen.requests) == (None, None, 1)
+    assert "how many they are is not known" in " ".join(printed(seen).split())
+    assert "0 people" not in printed(seen)
+    launch = prepare_launch(ledger, chosen, period=PERIOD, warehouses=lambda _: "sqlite://", now=NOW)
+    assert preview_of(ledger, launch.launch_key).people is None
+
+
+def test_the_tags_that_the_service_fills_in_are_named(warehouse: str) -> None:
+    seen = look(folder(), warehouse)
+    assert seen.filled_in == ("first_name",)
+    text = " ".join(printed(seen).split())
+    assert "The service fills in {{first_name}} from what it knows of each person." in text
+    assert "it sends no message to a person for whom it has no value" in text
+    plain = look(folder(message={"title": "Hello", "text": "It is spring"}), warehouse)
+    assert "fills in" not in printed(plain)
+
+
+def test_a_column_that_was_meant_for_a_tag_gets_a_hint(warehouse: str) -> None:
+    sql = SQL.replace("platform", "'Ann' AS first_name, platform")
+    hint = (
+        "audience.sql: the column first_name does not fill in {{first_name}}: the service does, from what it knows; "
+        "each person's own values need a template (template.columns)"
+    )
+    assert hint in look(folder(sql), warehouse).warnings
+    assert hint not in look(folder(), warehouse).warnings
+
+
+def test_who_must_agree_is_told(warehouse: str) -> None:
+    asked = look(folder(approval={"needed": "above", "above": 4, "role": "crm_leads"}), warehouse)
+    assert asked.approval.is_needed
+    assert "crm_leads must agree within 4 h" in printed(asked)
+    assert "to 5 people, once somebody agreed" in printed(asked)
+    assert "Nobody must agree" in printed(look(folder(), warehouse))
+
+
+def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
+    values = look(folder(), warehouse).to_json()
+    assert json.loads(json.dumps(values)) == values
+    assert " ".join(sorted(values)) == (
+        "already_made approval audience campaign change dropped filled_in gates groups held_out identified_by "
+        "languages launch_key left_out people period rate renderings request requests rows seconds segment_size "
+        "sending state targeting time_zones variants warnings wave_wait_seconds waves would_send"
+    )
+
+
+def test_nobody_is_named_but_in_the_whole_request(ledger: Ledger, warehouse: str) -> None:
+    seen = look(folder(segment_size=4), warehouse, ledger)
+    quiet = [json.dumps(seen.to_json()), as_markdown(seen), printed(seen), repr(seen)]
+    assert WORDS["text"] not in repr(seen)
+    assert [str(FIRST_ID)[:5] in text for text in quiet] == [False] * 4
+    assert seen.to_json()["request"]["device_ids"] == "<4 people>"
+    whole = seen.to_json(whole_request=True)["request"]
+    assert whole["device_ids"] == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 2]
+    assert "webhook_delivery" not in whole
+
+
+def test_an_execution_names_nobody_either(warehouse: str) -> None:
+    template = CampaignFolder(
+        "spring",
+        Campaign.model_validate({"title": "Spring", "template": {"id": 7, "channels": ["sms"]}}),
+        SQL,
+        Path("spring"),
+    )
+    seen = look(template, warehouse)
+    assert seen.request == {"id": 7, "target_by": "id", "target": "<5 people>"}
+    assert "the service's campaign 7" in printed(seen)
+
+
+def test_each_persons_own_values_are_shown_by_their_type(warehouse: str) -> None:
+    template = {"id": 7, "channels": ["sms"], "columns": ["first_name"]}
+    campaign = Campaign.model_validate({"title": "Spring", "template": template})
+    sql = SQL.replace("platform", "'Ann' || device_id AS first_name")
+    seen = look(CampaignFolder("spring", campaign, sql, Path("spring")), warehouse)
+    assert seen.request is not None
+    assert seen.request["target_with_params"] == {"<5 people>": {"first_name": "<text>"}}
+    assert "Ann" not in json.dumps(seen.to_json(whole_request=True))
+
+
+def test_what_may_be_a_secret_of_a_webhook_is_not_shown(warehouse: str) -> None:
+    webhook = {
+        "address": "https://hooks.example.com/services/s3cret",
+        "query": {"key": "s3cret"},
+        "headers": {"Authorization": "Bearer s3cret"},
+        "body": {"kind": "json", "content": '{"text": "Hello"}'},
+    }
+    seen = look(folder(channels={"webhook": webhook}, message=None), warehouse)
+    assert [
+        "s3cret" in text
+        for text in (json.dumps(seen.to_json()), as_markdown(seen), printed(seen), repr(seen))
+    ] == [False] * 4
+    assert "hooks.example.com" in as_markdown(seen)
+    assert "s3cret" in json.dumps(seen.to_json(whole_request=True))
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "[click](https://evil.example.com)",
+    "![x](https://evil.example.com/x.png)",
+    "a | b | c",
+    "``` \n# big\n```",
+    "`code` <b>",
+    "\\| \\` back",
+    "&lt;b&gt; &amp;",
+    "*bold* _under_ ~~gone~~",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_nothing_of_the_warehouse_or_the_file_becomes_markdown(ledger: Ledger, hostile: str) -> None:
+    seen = freeze(
+        ledger,
+        [Segment(ids(0), Edition(variant=hostile))],
+        groups={"platform": {hostile: ids(0)}},
+        left_out={"holdout": ids(3)},
+        variants={hostile: {"percent": 50}, "b": {"percent": 50}},
+        message={"title": hostile, "text": hostile},
+        approval={"needed": "always", "role": hostile},
+    )
+    markdown = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    tokens = [
+        inner for token in markdown.parse(as_markdown(seen)) for inner in [token, *(token.children or [])]
+    ]
+    kinds = {token.type for token in tokens}
+    assert not kinds & {"html_inline", "html_block", "link_open", "image", "em_open", "s_open"}
+    assert sum(token.type == "strong_open" for token in tokens) == 0
+    headings = [token for token in tokens if token.type == "heading_open" and token.tag == "h1"]
+    assert headings == []
+    cells = [token.content for token in tokens if token.type == "code_inline"]
+    assert cells.count(" ".join(hostile.split("\n"))) >= 2  # the variant, and the platform
+    fences = [token.content for token in tokens if token.type == "fence"]
+    assert any(all(line in fence for line in hostile.split("\n")) for fence in fences)
+
+
+def test_a_bar_in_a_name_makes_no_cell_of_a_markdown_table(ledger: Ledger) -> None:
+    seen = freeze(ledger, [Segment(ids(0, 1))], groups={"platform": {"a | b": ids(0), "ios": ids(1)}})
+    tokens = MarkdownIt("commonmark").enable("table").parse(as_markdown(seen))
+    rows = [token.type for token in tokens if token.type in ("tr_open", "td_open", "th_open")]
+    widths = "".join({"tr_open": "|", "td_open": "x", "th_open": "x"}[kind] for kind in rows).split("|")[1:]
+    assert set(map(len, widths)) == {3}
+
+
+def test_a_value_cannot_steer_the_terminal(ledger: Ledger) -> None:
+    seen = freeze(ledger, [Segment(ids(0))], groups={"platform": {"a\x1b[2Jb\x9b\u202e": ids(0)}})
+    assert not set(printed(seen)) & set("\x1b\x9b\u202e")
+    assert not set(as_markdown(seen)) & set("\x1b\x9b\u202e")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_preview_fits_its_terminal(ledger: Ledger, warehouse: str, width: int) -> None:
+    seen = look(folder(gates={"most": 3, "change": 10, "unusable": 50}), warehouse, ledger)
+    assert max(map(len, printed(seen, width).splitlines())) <= width
+
+
+PLATFORMS = {"android": ids(0, 1, 2), "ios": ids(2, 3), "chrome": ids(4), "kiosk": ids(5), "email": ids(6)}
+
+
+@pytest.mark.parametrize(
+    ("channels", "said"),
+    [
+        ({"android_push": None, "ios_push": None}, "2 people, 28.6 %: chrome (1), email (1)"),
+        # who is on ios as well is reached
+        ({"ios_push": None}, "4 people, 57.1 %: android (2), chrome (1), email (1)"),
+        ({"web_push": {"browsers": ["chrome"]}}, "5 people, 71.4 %: android (3), email (1), ios (2)"),
+        ({"ios_push": None, "inbox": None}, None),  # an inbox may reach anybody
+    ],
+)
+def test_only_who_certainly_is_not_reached_is_told(channels: dict[str, Any], said: str | None) -> None:
+    found = list(unreached(Campaign.model_validate(SPRING | {"channels": channels}), PLATFORMS))
+    told = [
+        line.replace(" of those with a platform, are where no channel of the campaign reaches", "").rstrip(
+            "."
+        )
+        for line in found
+    ]
+    assert told == ([said] if said else [])
+
+
+def test_what_one_variant_reaches_is_reached() -> None:
+    both = Campaign.model_validate(
+        SPRING
+        | {
+            "channels": {"android_push": None},
+            "variants": {"a": {"percent": 50}, "b": {"percent": 50, "channels": {"android_push": None}}},
+        }
+    )
+    assert len(list(unreached(both, {"android": ids(1)}))) == 0
+    assert len(list(unreached(both, {"ios": ids(1)}))) == 1
+
+
+def test_languages_that_the_service_chooses_are_shown_too() -> None:
+    campaign = Campaign.model_validate(
+        SPRING
+        | {
+            "language": "en",
+            "message": WORDS | {"translations": {"de": {"title": "Hallo", "text": "Frühling"}}},
+        }
+    )
+    found = renderings(campaign, {Edition(): 5}, period_end=PERIOD.end)
+    assert [(each.language, each.people) for each in found] == [("en", 5), ("de", None)]
+    assert found[1].channels["android_push"] == {"title": "Hallo", "text": "Frühling"}
+
+
+def test_two_time_zones_have_the_same_words_and_are_shown_once() -> None:
+    campaign = Campaign.model_validate(
+        SPRING | {"send": {"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"}}
+    )
+    editions = {Edition(time_zone="Asia/Tokyo"): 2, Edition(time_zone="UTC"): 3}
+    assert [each.people for each in renderings(campaign, editions, period_end=PERIOD.end)] == [5]
+
+
+def test_an_email_is_shown_without_its_html() -> None:
+    page = (
+        "<html><head><title>T</title><style>p {}</style></head><body><p>Hello <b>you</b>,</p>\n"
+        "<p>ten&nbsp;%<br>off</p><img src=x alt='A basket'><script>x()</script></body></html>"
+    )
+    assert plain_text(page) == "Hello you,\nten %\noff\nA basket"
+
+
+def test_long_words_are_cut_where_people_stop_reading() -> None:
+    campaign = Campaign.model_validate(
+        {"title": "x", "channels": {"sms": {"sender": "Shop", "text": "word " * 400}}}
+    )
+    shown = renderings(campaign, {Edition(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
+    assert len(shown) < 510
+    assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "cause"),
+    [
+        ({"kind": "location", "locations": [4], "when": "enter"}, "locations"),
+        ({"kind": "event", "name": "basket_left"}, "the event basket_left"),
+        ({"kind": "api"}, "the API"),
+    ],
+)
+def test_a_triggered_campaign_says_what_triggers_it(trigger: dict[str, Any], cause: str) -> None:
+    days = {"time_zone": "UTC", "start": "2026-11-20", "end": "never"}
+    send = Triggered.model_validate({**days, "trigger": trigger})
+    assert in_words(send).startswith(f"whenever it is triggered by {cause}: every day from 00:00 to 23:59")

@@ -1,0 +1,629 @@
+"""The rules of an audience: each leaves out whom it should, in its order, and what cannot be compared is told."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sendoff.audience.bucketing import below, smallest
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.errors import AudienceError, PermanentError, QueryError
+from sendoff.launch.plan import Plan, plan_launch, prepare_launch
+from sendoff.launch.suppression import apply_rules
+from sendoff.ledger import Ledger
+from sendoff.ledger.launches import Launch
+from sendoff.outcome import Accepted, Refused
+from sendoff.period import Period, launch_key
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
+PEOPLE = integers(range(1, 11))
+SQL = "SELECT device_id FROM devices WHERE seen < :period_end"
+
+
+def campaign(audience: dict[str, Any] | None = None, **fields: Any) -> Campaign:
+    return Campaign.model_validate(
+        {
+            "title": "Spring",
+            "message": {"title": "Hello", "text": "It is spring"},
+            "channels": {"android_push": {}},
+            "connection": "service",
+            "segment_size": 3,
+            "audience": audience or {},
+            **fields,
+        }
+    )
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> str:
+    """Ten devices, of which 2 and 3 were returned; and users."""
+    file = tmp_path / "warehouse.db"
+    with sqlite3.connect(file) as connection:
+        connection.executescript("""
+            CREATE TABLE devices (device_id INTEGER, seen TEXT);
+            CREATE TABLE returned (Device_ID INTEGER, platform TEXT, day TEXT);
+            CREATE TABLE users (user_id TEXT);
+            INSERT INTO returned VALUES
+                (2, 'ios', '2026-03-01 00:00:00'),
+                (3, 'ios', '2026-03-01 12:00:00'),
+                (NULL, 'ios', '2026-03-01 12:00:00'),
+                (77, NULL, '2026-03-01 12:00:00'),
+                (9, 'ios', '2026-02-01 00:00:00');
+            INSERT INTO users VALUES ('ann'), ('zoë');
+        """)
+        connection.executemany(
+            "INSERT INTO devices VALUES (?, '2026-02-01 00:00:00')", [(n,) for n in PEOPLE]
+        )
+    connection.close()
+    return f"sqlite:///{file}"
+
+
+@pytest.fixture
+def plan(tmp_path: Path, warehouse: str) -> Callable[..., Plan]:
+    def make(
+        audience: dict[str, Any] | None = None,
+        *,
+        ledger: Ledger | None = None,
+        files: dict[str, str] | None = None,
+        sql: str = SQL,
+        size_limit: int | None = None,
+        warehouses: Callable[[str], str] = lambda _: warehouse,
+        **fields: Any,
+    ) -> Plan:
+        return plan_launch(
+            ledger,
+            folder(tmp_path, audience, files=files, sql=sql, **fields),
+            period=PERIOD,
+            warehouses=warehouses,
+            size_limit=size_limit,
+            now=NOW,
+        )
+
+    return make
+
+
+def folder(
+    tmp_path: Path,
+    audience: dict[str, Any] | None = None,
+    *,
+    files: dict[str, str] | None = None,
+    sql: str = SQL,
+    name: str = "spring",
+    **fields: Any,
+) -> CampaignFolder:
+    for file, text in (files or {}).items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    queries = {file: text for file, text in (files or {}).items() if file.endswith(".sql")}
+    return CampaignFolder(name, campaign(audience, **fields), sql, tmp_path, queries)
+
+
+def other(
+    ledger: Ledger,
+    name: str,
+    people: Identifiers | None,
+    sends_at: datetime | None = NOW,
+    *,
+    made: Campaign | None = None,
+    connection: str = "service",
+    state: str = "released",
+    left_out: dict[str, Identifiers] | None = None,
+    number: int = 0,
+    waits: bool = False,
+) -> Launch:
+    """Freeze a launch of another campaign, sent if that is over; without people the service chooses them."""
+    is_named = people is not None
+    people = people if people is not None else empty("integer")
+    identified_by = "device_id" if people.kind == "integer" else "user_id"
+    audience = Audience(identified_by, people, len(people), {}, {}, people.fingerprint())
+    launch = ledger.launches.freeze(
+        launch_key(connection, name, PERIOD, number),
+        connection=connection,
+        campaign=name,
+        period=PERIOD,
+        resend=number,
+        definition=(made or campaign()).model_dump_json(),
+        audience=audience if is_named else None,
+        segments=[Segment(part) for part in people.slices(3)] if is_named else [Segment(None)],
+        now=NOW,
+        state=state,
+        sends_at=sends_at,
+        left_out=left_out,
+    )
+    while sends_at is not None and sends_at < NOW and not waits and accept(ledger, launch, sends_at):
+        pass
+    return launch
+
+
+def accept(ledger: Ledger, launch: Launch, at: datetime) -> bool:
+    """Have the service accept the next dispatch of a launch; say whether there was one."""
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=at, lease=DAY)
+    if claim is not None:
+        ledger.dispatches.record(claim, Accepted(200, 1), at)
+    return claim is not None
+
+
+def sent(plan: Plan) -> list[Any]:
+    return sorted(each for segment in plan.segments for each in segment.identifiers or ())
+
+
+def left_out(plan: Plan) -> dict[str, list[Any]]:
+    return {reason: list(people) for reason, people in plan.left_out.items()}
+
+
+def exclude(**exclusion: Any) -> dict[str, Any]:
+    return {"exclude": [exclusion]}
+
+
+# Queries and files
+
+
+def test_the_people_of_another_query_are_left_out_with_the_same_parameters(plan: Callable[..., Plan]) -> None:
+    returned = "SELECT Device_ID, platform FROM returned WHERE day >= :period_start"
+    made = plan(exclude(kind="query", file="returned.sql"), files={"returned.sql": returned})
+    assert left_out(made) == {"query returned.sql": [2, 3]}  # a null and a stranger are passed over
+    assert sent(made) == [1, 4, 5, 6, 7, 8, 9, 10]
+    assert made.audience is not None
+    assert (made.audience.rows, made.audience.dropped["query returned.sql"]) == (10, 2)
+    assert made.not_compared == ()
+
+
+def test_a_query_of_exclusion_runs_on_its_own_warehouse(
+    plan: Callable[..., Plan], warehouse: str, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "support.db") as connection:
+        connection.execute("CREATE TABLE open AS SELECT 5 AS device_id")
+    connection.close()
+    asked = {"sendoff_warehouse": warehouse, "support": f"sqlite:///{tmp_path / 'support.db'}"}
+    made = plan(
+        exclude(kind="query", file="open.sql", warehouse="support", reason="open case"),
+        files={"open.sql": "SELECT device_id FROM open"},
+        warehouses=asked.__getitem__,
+    )
+    assert left_out(made) == {"open case": [5]}
+
+
+# What is wrong with an exclusion's query or file, and what is said of it.
+WRONG = [
+    ("x.sql", "SELECT user_id FROM users", "x.sql: found people named by user_id; allowed: device_id"),
+    ("x.sql", "SELECT day FROM returned", "x.sql: no column of the query says who its people are"),
+    ("x.sql", "SELECT CAST('a' AS TEXT) AS device_id", "x.sql: column device_id must hold whole numbers"),
+    ("x.csv", "device\n4711\n", "x.csv: found no column device_id"),
+    ("x.csv", "device_id\nann4711\n", "x.csv: it cannot be read as CSV"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "said"), WRONG)
+def test_people_who_are_not_named_as_the_audience_is_are_told_with_their_file(
+    plan: Callable[..., Plan], file: str, text: str, said: str
+) -> None:
+    kind = "query" if file.endswith(".sql") else "file"
+    with pytest.raises(AudienceError, match=said) as error:
+        plan(exclude(kind=kind, file=file), files={file: text})
+    assert "4711" not in str(error.value)
+
+
+def test_a_broken_query_of_exclusion_is_told_with_its_file(plan: Callable[..., Plan]) -> None:
+    with pytest.raises(QueryError, match=r"^campaign \w+: x.sql: the warehouse said"):
+        plan(exclude(kind="query", file="x.sql"), files={"x.sql": "SELECT device_id FROM nowhere"})
+
+
+def test_the_people_of_a_file_are_left_out(plan: Callable[..., Plan]) -> None:
+    made = plan(
+        exclude(kind="file", file="staff.csv"), files={"staff.csv": "name,DEVICE_ID\nann,7\nbob,\nzoë,99\n"}
+    )
+    assert left_out(made) == {"file staff.csv": [7]}
+
+
+def test_texts_are_left_out_as_numbers_are(plan: Callable[..., Plan]) -> None:
+    made = plan(
+        exclude(kind="file", file="staff.csv"),
+        files={"staff.csv": "user_id\nzoë\n"},
+        sql="SELECT user_id FROM users",
+        template={"id": 7, "channels": ["email"]},
+        message=None,
+        channels={},
+    )
+    assert (left_out(made), sent(made)) == ({"file staff.csv": ["zoë"]}, ["ann"])
+
+
+def test_who_is_in_two_exclusions_counts_for_the_first_and_one_reason_may_have_two(
+    plan: Callable[..., Plan],
+) -> None:
+    files = {"a.csv": "device_id\n1\n2\n", "b.csv": "device_id\n2\n3\n", "c.csv": "device_id\n3\n4\n"}
+    rules = {
+        "exclude": [
+            {"kind": "file", "file": "a.csv", "reason": "staff"},
+            {"kind": "file", "file": "b.csv"},
+            {"kind": "file", "file": "c.csv", "reason": "staff"},
+        ]
+    }
+    made = plan(rules, files=files)
+    assert left_out(made) == {"staff": [1, 2, 4], "file b.csv": [3]}
+    assert made.audience is not None
+    assert {reason: count for reason, count in made.audience.dropped.items() if count} == {
+        "staff": 3,
+        "file b.csv": 1,
+    }
+
+
+# Lists
+
+
+def test_the_people_of_an_uploaded_list_are_left_out(plan: Callable[..., Plan], ledger: Ledger) -> None:
+    ledger.lists.store("complaints", "device_id", integers([3, 99]), "ann", NOW)
+    assert left_out(plan(exclude(kind="list", name="complaints"), ledger=ledger)) == {"list complaints": [3]}
+
+
+def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    with pytest.raises(
+        AudienceError, match="no list 'complaints'; upload it: sendoff lists upload complaints"
+    ):
+        plan(exclude(kind="list", name="complaints"), ledger=ledger)
+
+
+def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
+    ledger.lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
+    with pytest.raises(
+        AudienceError, match="list complaints: found people named by user_id; allowed: device_id"
+    ):
+        plan(exclude(kind="list", name="complaints"), ledger=ledger)
+
+
+def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    ledger.lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
+    with pytest.raises(AudienceError, match="found device_token of string kind; allowed: integer"):
+        plan(
+            exclude(kind="list", name="complaints"),
+            ledger=ledger,
+            sql="SELECT device_id AS device_token FROM devices",
+        )
+
+
+# Other campaigns
+
+
+def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "winter", integers([1]), NOW - 7 * DAY)  # a moment too long ago
+    other(ledger, "winter", integers([2]), NOW - 7 * DAY + timedelta(seconds=1), number=1)
+    other(ledger, "winter", integers([3]), NOW + 2 * DAY, number=2)  # which it has for later
+    other(ledger, "autumn", integers([4]))
+    other(ledger, "winter", integers([5]), connection="other")
+    made = plan(exclude(kind="campaign", name="winter", days=7), ledger=ledger)
+    assert left_out(made) == {"campaign winter": [2, 3]}
+    assert made.not_compared == ()
+
+
+def test_a_campaign_of_which_there_is_no_launch_leaves_out_nobody_and_that_is_told(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "winter", integers([1]))
+    other(ledger, "wintre", integers([2]), connection="other")
+    made = plan(exclude(kind="campaign", name="wintre", days=7), ledger=ledger)
+    assert left_out(made) == {"campaign wintre": []}
+    assert made.not_compared == (
+        "campaign wintre leaves out nobody: the ledger holds no launch of it on service",
+    )
+
+
+def test_who_was_refused_or_held_out_was_not_sent_to(plan: Callable[..., Plan], ledger: Ledger) -> None:
+    launch = other(ledger, "winter", integers([1, 2, 3, 4]), left_out={"holdout": integers([9])})
+    for outcome in (Refused(400, "no"), Accepted(200, 1)):
+        claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=DAY)
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, NOW)
+    made = plan(exclude(kind="campaign", name="winter", days=7), ledger=ledger)
+    assert left_out(made) == {"campaign winter": [4]}
+
+
+def test_what_cannot_be_compared_is_told_by_the_name_of_its_campaign_and_leaves_nobody_out(
+    plan: Callable[..., Plan], ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    weekly = {"kind": "recurring", "time": "09:00", "time_zone": "UTC", "start": "2026-01-05"}
+    other(ledger, "by_user", strings(["ann4711"]))
+    other(ledger, "chosen", None)
+    other(ledger, "weekly", PEOPLE, None, made=campaign(send={**weekly, "end": "never"}))
+    other(ledger, "over", PEOPLE, None, made=campaign(send={**weekly, "end": "2026-02-20"}))
+    with caplog.at_level(logging.WARNING):
+        made = plan({"cap": {"messages": 1, "days": 7}}, ledger=ledger)
+    assert left_out(made) == {"cap": []}
+    both = "it names its people by user_id (string), this one by device_id (integer)"
+    assert sorted(made.not_compared) == [
+        f"cap does not count campaign by_user: {both}, and nobody can say who is in both",
+        "cap does not count campaign chosen: the service chooses its people",
+        "cap does not count campaign weekly: it is sent again and again, and nobody knows when to whom",
+    ]
+    assert len(caplog.records) == 3
+    assert "4711" not in caplog.text
+
+
+def test_without_a_ledger_what_needs_it_is_told(plan: Callable[..., Plan]) -> None:
+    rules = {
+        "exclude": [
+            {"kind": "list", "name": "complaints"},
+            {"kind": "campaign", "name": "winter", "days": 7},
+            {"kind": "file", "file": "staff.csv"},
+        ],
+        "priority": {"rank": 1},
+        "cap": {"messages": 1, "days": 7},
+    }
+    made = plan(rules, files={"staff.csv": "device_id\n7\n"}, size_limit=4)
+    assert made.not_compared == tuple(
+        f"{reason} was not applied: there is no ledger to ask"
+        for reason in ("list complaints", "campaign winter", "priority", "cap")
+    )
+    assert {reason: len(people) for reason, people in made.left_out.items()} == {
+        "file staff.csv": 1,
+        "size_limit": 5,
+    }
+
+
+# The cap
+
+
+def test_who_has_as_many_messages_as_the_cap_allows_gets_no_more(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "a", integers([1, 2, 3, 99]))
+    other(ledger, "b", integers([2, 3, 4]), NOW - DAY)
+    other(ledger, "spring", integers([3]), NOW - 2 * DAY, number=1)  # an earlier launch of its own counts
+    other(ledger, "c", PEOPLE, NOW - 7 * DAY)  # a moment too long ago
+    for messages, expected in [(1, [1, 2, 3, 4]), (2, [2, 3]), (3, [3]), (4, []), (2**31 - 1, [])]:
+        made = plan({"cap": {"messages": messages, "days": 7}}, ledger=ledger)
+        assert left_out(made) == {"cap": expected}
+
+
+def test_messages_that_are_due_later_count_in_every_stretch_of_days(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    """With two messages in seven days: one before and one after are too many only where seven days hold both."""
+    other(ledger, "before", integers([1, 2, 3]), NOW - 4 * DAY)
+    other(ledger, "soon", integers([1, 4]), NOW + 2 * DAY)
+    other(ledger, "later", integers([2, 4]), NOW + 5 * DAY)
+    other(ledger, "much later", PEOPLE, NOW + 7 * DAY)
+    other(ledger, "much later", PEOPLE, NOW + 8 * DAY, number=1)
+    made = plan({"cap": {"messages": 2, "days": 7}}, ledger=ledger)
+    assert left_out(made) == {"cap": [1, 4]}
+
+
+def test_the_moment_that_counts_is_that_at_which_the_service_sends(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "a", integers([1]), NOW - DAY - timedelta(hours=1))
+    once = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
+    rules = {"cap": {"messages": 1, "days": 1}}
+    assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": []}
+    other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=1))
+    assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": [2]}
+    assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-04"})) == {"cap": []}
+
+
+@pytest.mark.parametrize("state", ["held", "released", "paused"])
+def test_what_is_to_be_sent_at_once_and_waits_counts_as_sent_now(
+    plan: Callable[..., Plan], ledger: Ledger, state: str
+) -> None:
+    long_ago = NOW - 9 * DAY
+    better = campaign({"priority": {"rank": 1}})
+    other(ledger, "winter", integers([1, 2]), long_ago, made=better, state=state, waits=True)
+    other(ledger, "winter", integers([3]), long_ago, made=better, state="stopped", waits=True, number=1)
+    other(ledger, "winter", integers([4]), long_ago, made=better, number=2)  # it did not wait
+    at = {"kind": "once", "time": "09:30", "time_zone": "UTC", "date": "2026-03-20"}
+    other(
+        ledger, "winter", integers([5]), long_ago, made=campaign(send=at), state=state, waits=True, number=3
+    )
+    for rules, reason in [
+        ({"cap": {"messages": 1, "days": 7}}, "cap"),
+        ({"priority": {"rank": 2}}, "priority"),
+        (exclude(kind="campaign", name="winter", days=7), "campaign winter"),
+    ]:
+        assert left_out(plan(rules, ledger=ledger)) == {reason: [1, 2]}
+
+
+def test_what_is_in_flight_counts_as_sent_now_and_what_is_accepted_by_its_plan(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    winter = other(ledger, "winter", integers([1, 2]), NOW - 9 * DAY, waits=True)
+    claim = ledger.dispatches.claim(winter.launch_key, worker="w", now=NOW, lease=DAY)
+    assert claim is not None
+    rules = {"cap": {"messages": 1, "days": 7}}
+    assert left_out(plan(rules, ledger=ledger)) == {"cap": [1, 2]}
+    ledger.dispatches.record(claim, Accepted(200, 1), NOW)
+    assert left_out(plan(rules, ledger=ledger)) == {"cap": []}
+
+
+# Priority
+
+
+def test_whom_a_better_campaign_of_the_same_day_is_sent_to_is_left_out(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    midnight = datetime(2026, 3, 2, tzinfo=UTC)
+
+    def competitor(name: str, person: int, at: datetime, number: int = 0, **priority: Any) -> None:
+        made = campaign({"priority": priority} if priority else None)
+        other(ledger, name, integers([person]), at, made=made, number=number)
+
+    competitor("better", 1, midnight, rank=1)
+    competitor("equal", 2, midnight + DAY - timedelta(seconds=1), rank=2)
+    competitor("worse", 3, NOW, rank=3)
+    competitor("other group", 4, NOW, rank=1, group="news")
+    competitor("no rank", 5, NOW)
+    competitor("yesterday", 6, midnight - timedelta(seconds=1), rank=1)
+    competitor("tomorrow", 7, midnight + DAY, rank=1)
+    competitor("spring", 8, NOW, number=1, rank=1)  # its own earlier launch is no competitor
+    made = plan({"priority": {"rank": 2}}, ledger=ledger)
+    assert left_out(made) == {"priority": [1, 2]}
+    assert left_out(plan({"priority": {"rank": 9, "group": "news"}}, ledger=ledger)) == {"priority": [4]}
+
+
+# Size limit and holdout
+
+
+def test_a_size_limit_keeps_exactly_so_many_always_the_same(plan: Callable[..., Plan]) -> None:
+    made = plan(size_limit=4)
+    assert sent(made) == list(smallest(PEOPLE, "size limit", 4))
+    assert len(sent(made)) == 4
+    assert list(made.left_out) == ["size_limit"]
+    assert left_out(plan(size_limit=10)) == {"size_limit": []}
+    with pytest.raises(AudienceError, match="size limit: found 0; allowed: 1 or more"):
+        plan(size_limit=0)
+
+
+def test_a_size_limit_does_not_hold_for_people_whom_the_service_chooses(tmp_path: Path) -> None:
+    made = campaign(targeting={"kind": "broadcast"})
+    everybody = CampaignFolder("spring", made, None, tmp_path)
+    with pytest.raises(AudienceError, match="no size limit holds"):
+        plan_launch(None, everybody, period=PERIOD, warehouses=str, size_limit=5, now=NOW)
+
+
+def test_a_holdout_stays_in_the_audience_and_is_in_no_segment(plan: Callable[..., Plan]) -> None:
+    made = plan({"holdout": {"percent": 40}})
+    expected = below(PEOPLE, "holdout spring", 40)
+    assert 0 < len(expected) < 10
+    assert made.left_out["holdout"] == expected
+    assert made.audience is not None
+    assert made.audience.identifiers == PEOPLE
+    assert (made.audience.fingerprint, made.audience.rows) == (plan().audience.fingerprint, 10)  # type: ignore[union-attr]
+    assert "holdout" not in made.audience.dropped
+    assert sent(made) == list(PEOPLE - expected)
+    assert made.people == 10 - len(expected)
+
+
+def test_campaigns_that_share_a_salt_hold_out_the_same_people(plan: Callable[..., Plan]) -> None:
+    rules = {"holdout": {"percent": 40, "salt": "winter"}}
+    assert plan(rules).left_out["holdout"] == below(PEOPLE, "holdout winter", 40)
+
+
+def test_a_launch_of_which_nobody_is_left_is_an_error_that_counts_the_reasons(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "a", integers([1, 2, 3]))
+    rules = {"cap": {"messages": 1, "days": 7}, "holdout": {"percent": 100}}
+    with pytest.raises(
+        AudienceError, match=r"spring: none of the 10 rows is left \(3 cap, 7 holdout\); nothing was sent"
+    ):
+        plan(rules, ledger=ledger)
+
+
+# What the rules leave
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind: type) -> None:
+    """Its groups, its fingerprint and its counts are those of an audience that nobody else was ever part of."""
+
+    def of(members: Iterable[int]) -> Identifiers:
+        return integers(list(members)) if kind is int else strings(map(str, members))
+
+    everybody, even, small = of(range(1, 301)), of(range(2, 301, 2)), of(range(1, 101))
+    named_by = "device_id" if kind is int else "user_id"
+    whole = Audience(named_by, everybody, 300, {"null": 0}, {"platform": {"ios": even, "none": of([])}})
+    rules = {
+        "exclude": [{"kind": "file", "file": "a.csv"}, {"kind": "file", "file": "b.csv", "reason": "again"}],
+        "holdout": {"percent": 30},
+    }
+    made = folder(tmp_path, rules)
+    first, second = made.campaign.audience.exclude
+    kept = apply_rules(
+        made, whole, excluded={first: small, second: of(range(90, 111))}, ledger=None, sends_at=NOW, now=NOW
+    )
+
+    left = of(range(111, 301))
+    held_out = below(left, "holdout spring", 30)
+    assert kept.left_out == {"file a.csv": small, "again": of(range(101, 111)), "holdout": held_out}
+    for made_of, people, dropped in (
+        (kept.audience, left, {"null": 0, "file a.csv": 100, "again": 10}),
+        (
+            kept.sent_to,
+            left - held_out,
+            {"null": 0, "file a.csv": 100, "again": 10, "holdout": len(held_out)},
+        ),
+    ):
+        groups = {"platform": {"ios": even & people, "none": of([])}}
+        assert made_of == Audience(named_by, people, 300, dropped, groups)
+        assert made_of.fingerprint == Audience(named_by, people, 300, {}, {}).fingerprint
+
+
+# Everything together, frozen
+
+
+def test_the_ledger_keeps_who_was_left_out_and_says_why(
+    ledger: Ledger, tmp_path: Path, warehouse: str
+) -> None:
+    ledger.lists.store("complaints", "device_id", integers([1]), "ann", NOW)
+    best = campaign({"priority": {"rank": 1}})
+    other(ledger, "best", integers([1, 2]), made=best)
+    other(ledger, "often", integers([2, 3]))
+    rules = {
+        "exclude": [{"kind": "list", "name": "complaints"}],
+        "priority": {"rank": 2},
+        "cap": {"messages": 1, "days": 7},
+        "holdout": {"percent": 30},
+    }
+    launch = prepare_launch(
+        ledger,
+        folder(tmp_path, rules),
+        period=PERIOD,
+        warehouses=lambda _: warehouse,
+        size_limit=6,
+        now=NOW,
+    )
+    stored = ledger.launches.left_out(launch.launch_key)
+    assert [list(stored[reason]) for reason in ("list complaints", "priority", "cap")] == [[1], [2], [3]]
+    assert len(stored["size_limit"]) == 1
+    assert len(stored["holdout"]) >= 1
+    assert launch.rows == launch.audience + sum(launch.dropped.values()) == 10
+    assert launch.audience == 6
+    assert ledger.launches.audience(launch.launch_key) == PEOPLE - union(
+        "integer", (people for reason, people in stored.items() if reason != "holdout")
+    )
+    why = {n: ledger.launches.why(launch.launch_key, n) for n in range(1, 12)}
+    assert [why[n].reason for n in (1, 2, 3)] == ["list complaints", "priority", "cap"]
+    assert all(why[n].reason in ("size_limit", "holdout", None) and why[n].is_named for n in range(4, 11))
+    assert not why[11].is_named
+
+
+# Sending a period again
+
+
+def test_a_resend_needs_a_reason_which_the_ledger_keeps(
+    ledger: Ledger, tmp_path: Path, warehouse: str
+) -> None:
+    def resend(reason: str | None) -> Launch:
+        return prepare_launch(
+            ledger,
+            folder(tmp_path),
+            period=PERIOD,
+            warehouses=lambda _: warehouse,
+            resend=1,
+            reason=reason,
+            who="ann",
+            now=NOW,
+        )
+
+    for reason in (None, " "):
+        with pytest.raises(PermanentError, match=r"resend 1 .* found no reason; allowed: a reason, as text"):
+            resend(reason)
+    assert ledger.launches.search() == []
+    launch = resend("the link was broken")
+    assert resend(None) == launch  # which is there already
+    kept = [each for each in ledger.decisions.of_launch(launch.launch_key) if each.kind == "resend"]
+    assert [(each.who, each.why, each.detail) for each in kept] == [
+        ("ann", "the link was broken", {"resend": 1})
+    ]

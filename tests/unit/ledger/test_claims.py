@@ -1,0 +1,259 @@
+"""Which dispatch is claimed next, at what cost, and with what it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, Edition
+from sendoff.dispatch.worker import LEASE
+from sendoff.errors import LedgerUnavailableError
+from sendoff.ledger import Claim, Ledger
+from sendoff.ledger.schema import attempts, dispatches
+from sendoff.outcome import Accepted, InDoubt
+from sendoff.period import Period, launch_key
+
+from ...leases import expire
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+YES = Accepted(200, 17)
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}},
+    }
+)
+Part = tuple[str | None, int]
+"""The time zone and the wave of a segment."""
+
+
+def freeze(ledger: Ledger, parts: Sequence[Part]) -> None:
+    people = integers(range(1, len(parts) + 1))
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=PUSH.model_dump_json(),
+        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
+        segments=(
+            Segment(person, Edition(time_zone=zone), wave)
+            for person, (zone, wave) in zip(people.slices(1), parts, strict=True)
+        ),
+        now=NOW,
+        sends_at=NOW,
+    )
+
+
+def claim(ledger: Ledger, worker: str = "w", now: datetime = NOW, **how: Any) -> Claim | None:
+    return ledger.dispatches.claim(KEY, worker=worker, now=now, lease=LEASE, **how)
+
+
+def record_and_claim(ledger: Ledger, held: Claim, now: datetime = NOW, **how: Any) -> Claim | None:
+    return ledger.dispatches.record_and_claim(held, YES, now, worker="w", lease=LEASE, **how)
+
+
+def claimed(ledger: Ledger, worker: str = "w") -> Claim:
+    found = claim(ledger, worker)
+    assert found is not None
+    return found
+
+
+def states(ledger: Ledger) -> list[str]:
+    return [each.state for each in ledger.dispatches.of_launch(KEY)]
+
+
+def test_the_next_is_the_first_segment_whatever_its_zone(ledger: Ledger) -> None:
+    zones = ["Europe/Dublin", "Asia/Tokyo", None, "Europe/Dublin", "Asia/Tokyo", "Africa/Cairo"]
+    freeze(ledger, [(zone, 1) for zone in zones])
+    assert [claimed(ledger).segment for _ in zones] == [1, 2, 3, 4, 5, 6]
+    assert claim(ledger) is None
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite lets one writer in at a time
+def test_nobody_waits_for_a_zone_whose_last_dispatch_another_worker_is_taking(ledger: Ledger) -> None:
+    freeze(ledger, [("Asia/Tokyo", 1), ("Europe/Dublin", 1)])
+    taking = sa.select(dispatches.c.segment).where(dispatches.c.segment == 1).with_for_update()
+    with ledger._database.write() as link:
+        assert link.scalar(taking) == 1
+        assert claimed(ledger).segment == 2
+        assert claim(ledger) is None
+    assert claimed(ledger).segment == 1
+
+
+CLOSED = [f"Zone/{number:02}" for number in range(30)]
+
+
+def test_a_claim_reads_nothing_of_closed_zones_and_later_waves(ledger: Ledger) -> None:
+    parts: list[Part] = [(zone, 1) for zone in CLOSED for _ in range(100)]
+    freeze(ledger, [*parts, ("Zone/99", 1), *(("Zone/99", 2) for _ in range(3_000))])
+    statements: list[tuple[str, Any]] = []
+
+    def note(_link: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if "dispatches" in statement and "UPDATE" in statement:
+            statements.append((statement, values))
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    found = claim(ledger, closed_zones=CLOSED)
+    sa.event.remove(engine, "before_cursor_execute", note)
+    assert found is not None
+    assert found.segment == 3_001
+    assert claim(ledger, closed_zones=CLOSED) is None  # wave 2 is not open
+    plan = explained(ledger, *statements[0])
+    if ledger.name.startswith("sqlite"):
+        tables = ("dispatches", "next", "first", "least", "more")
+        assert [line for line in plan if line.startswith("SCAN") and line.split()[1] in tables] == []
+    else:
+        assert not any("Seq Scan on dispatches" in line for line in plan)
+        assert most_rows(plan) <= len(CLOSED) + 2
+
+
+def explained(ledger: Ledger, statement: str, values: Any) -> list[str]:
+    """Give the plan of a statement, made when the tables are counted and undone afterwards."""
+    is_sqlite = ledger.name.startswith("sqlite")
+    how = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)"
+    plan: list[str] = []
+    with suppress(InterruptedError), ledger._database.write() as link:
+        link.exec_driver_sql("ANALYZE")
+        plan += [str(row[-1]).strip() for row in link.exec_driver_sql(f"{how} {statement}", values)]
+        raise InterruptedError
+    return plan
+
+
+def most_rows(plan: Sequence[str]) -> int:
+    """Give the most rows that any part of a plan of PostgreSQL read or threw away, all its loops together."""
+    found = [0]
+    for line in plan:
+        if "actual rows=" in line:
+            rows, loops = (
+                float(line.split(f"{name}=")[1].split()[0].rstrip(")")) for name in ("rows", "loops")
+            )
+            found.append(round(rows * loops))
+        if line.startswith("Rows Removed"):
+            found.append(int(line.rsplit(" ", 1)[1]))
+    return max(found)
+
+
+def test_whoever_looks_for_dead_workers_or_counts_doubts_reads_nothing_that_is_settled(
+    ledger: Ledger,
+) -> None:
+    freeze(ledger, [(None, 1)] * 2_000)
+    settled, silent = claimed(ledger), claimed(ledger)
+    ledger.dispatches.record(settled, InDoubt("no answer"), NOW)
+    with ledger._database.write() as link:
+        link.execute(sa.update(dispatches).where(dispatches.c.segment > 3).values(state="accepted"))
+    seen: list[tuple[str, Any]] = []
+
+    def note(_link: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if "dispatches" in statement and statement.startswith(("UPDATE dispatches", "SELECT")):
+            seen.append((statement, values))
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    assert ledger.dispatches.expire_leases(None, NOW + timedelta(seconds=1)) == 0
+    assert ledger.counts.take().doubts == {"service": 1}
+    sa.event.remove(engine, "before_cursor_execute", note)
+    expiry, in_doubt = seen[0], next(each for each in seen if "'in_doubt'" in each[0] and "count" in each[0])
+    for each, index in ((expiry, "in_flight"), (in_doubt, "doubtful")):
+        plan = explained(ledger, *each)
+        assert not any("Seq Scan on dispatches" in line for line in plan)
+        if ledger.name.startswith("sqlite"):
+            assert any(f"ix_dispatches_{index}" in line for line in plan), plan
+    assert silent.segment == 2
+
+
+def test_recording_and_claiming_is_one_transaction(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+
+    def fail(*_: object) -> None:
+        raise LedgerUnavailableError("the ledger database did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sendoff.ledger.claims.segment_of", fail)
+        with pytest.raises(LedgerUnavailableError):
+            record_and_claim(ledger, first)
+    assert states(ledger) == ["in_flight", "planned", "planned"]
+    second = record_and_claim(ledger, first)
+    assert second is not None
+    assert (second.segment, second.attempt, second.claimed_at) == (2, 1, NOW)
+    assert states(ledger) == ["accepted", "in_flight", "planned"]
+
+
+def test_whoever_asks_again_is_given_the_same_claim_as_old_as_it_is(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    second = record_and_claim(ledger, first)
+    again = record_and_claim(ledger, first, NOW + timedelta(minutes=1), closed_zones=[None])
+    assert second is not None
+    assert again == second
+    assert again.claimed_at == NOW
+    with ledger._database.read() as link:
+        assert link.scalar(sa.select(sa.func.count()).select_from(attempts)) == 2
+
+
+def test_what_a_worker_claimed_and_did_not_learn_of_is_planned_again(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    assert claimed(ledger, "mine").segment == 1
+    assert claimed(ledger, "other").segment == 2
+    for _ in range(2):  # to ask again is harmless
+        ledger.dispatches.give_back(KEY, "mine", NOW)
+        assert states(ledger) == ["planned", "in_flight"]
+
+
+def test_nothing_is_taken_where_a_later_attempt_has_moved_the_dispatch(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    ledger.dispatches.record(first, InDoubt("no answer"), NOW)
+    assert ledger.dispatches.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert claimed(ledger, "other").attempt == 2
+    assert record_and_claim(ledger, first) is None
+    assert states(ledger) == ["in_flight", "planned", "planned"]
+
+
+def test_evidence_that_came_before_the_record_hinders_no_claim(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first = claimed(ledger)
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
+    assert ledger.dispatches.accept(first.dispatch_key, 17, "the service lists it", NOW)
+    following = record_and_claim(ledger, first)
+    assert following is not None
+    assert states(ledger) == ["accepted", "in_flight"]
+
+
+@pytest.mark.parametrize("kind", ["paused", "held", "stopped"])
+def test_an_outcome_is_recorded_and_nothing_claimed_of_a_launch_that_must_not_be_sent(
+    ledger: Ledger, kind: str
+) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first = claimed(ledger)
+    assert ledger.decisions.decide(KEY, kind, "ann", "wrong picture", now=NOW)
+    assert record_and_claim(ledger, first) is None
+    assert states(ledger) == ["accepted", "planned"]
+
+
+def test_an_outcome_is_recorded_and_nothing_claimed_where_a_brake_is_set_or_patience_asked_for(
+    ledger: Ledger,
+) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    assert ledger.brakes.set("all", "ann", "wrong picture", now=NOW)
+    assert record_and_claim(ledger, first) is None
+    assert ledger.brakes.lift("all", "ann", "right picture", now=NOW)
+    second = claimed(ledger)
+    ledger.rates.delay("service", NOW + timedelta(minutes=1))
+    assert record_and_claim(ledger, second) is None
+    assert states(ledger) == ["accepted", "accepted", "planned"]

@@ -1,0 +1,268 @@
+"""What is wrong with a ledger is named with its cause, and only what may pass by itself is tried again."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from sendoff.cli import main
+from sendoff.errors import LedgerUnavailableError, PermanentError, SettingsError, UnusableLedgerError
+from sendoff.ledger import Ledger
+from sendoff.ledger.arrow_batches import by_adbc, driver
+from sendoff.ledger.problems import Place
+from sendoff.ledger.schema import launches
+
+PASSWORD = "hunter2-is-secret"
+
+
+def ping(url: sa.URL | str) -> Exception:
+    """What a ledger of this URL raises; it does not show the password."""
+    text = url if isinstance(url, str) else url.render_as_string(hide_password=False)
+    with (
+        pytest.raises((UnusableLedgerError, LedgerUnavailableError)) as caught,
+        closing(Ledger(text)) as ledger,
+    ):
+        ledger.ping()
+    assert PASSWORD not in str(caught.value)
+    return caught.value
+
+
+@pytest.fixture
+def server(postgres_server: str) -> sa.URL:
+    return sa.make_url(postgres_server).set(password=PASSWORD)
+
+
+def test_a_missing_database_is_named_and_permanent(server: sa.URL) -> None:
+    error = ping(server.set(database="never_made"))
+    assert isinstance(error, UnusableLedgerError)
+    assert str(error) == (
+        f"the ledger cannot be reached: {server.host}:{server.port or 5432} has no database never_made; "
+        "create it, or correct the database in the ledger's URL or connection"
+    )
+
+
+def test_an_unknown_user_is_named_and_permanent(server: sa.URL) -> None:
+    error = ping(server.set(username="nobody_at_all"))
+    assert isinstance(error, UnusableLedgerError)
+    assert "has no user nobody_at_all; create it, or correct the user in" in str(error)
+
+
+def test_tables_that_are_missing_are_permanent_with_the_command_that_makes_them(postgres_url: str) -> None:
+    error = ping(postgres_url)
+    assert isinstance(error, UnusableLedgerError)
+    assert str(error) == "the ledger has no tables, or old ones; run: sendoff migrate"
+
+
+def test_a_port_where_nothing_answers_is_named_and_may_pass(free_port: int) -> None:
+    error = ping(f"postgresql://sendoff:{PASSWORD}@127.0.0.1:{free_port}/ledger")
+    assert isinstance(error, LedgerUnavailableError)
+    assert (
+        f"nothing answers at 127.0.0.1:{free_port}; is the database running, and are host and port right"
+        in str(error)
+    )
+
+
+def test_an_unknown_host_is_named_and_may_pass() -> None:
+    error = ping(f"postgresql://sendoff:{PASSWORD}@nowhere.invalid/ledger")
+    assert isinstance(error, LedgerUnavailableError)
+    assert "the host of nowhere.invalid:5432 is not known" in str(error)
+
+
+def test_an_option_that_does_not_exist_is_permanent(server: sa.URL) -> None:
+    error = ping(server.update_query_dict({"sslmodus": PASSWORD}))
+    assert isinstance(error, UnusableLedgerError)
+    assert "an option in the ledger's URL or connection" in str(error)
+
+
+def test_a_server_without_tls_is_permanent_where_the_url_wants_it(server: sa.URL, told: Telling) -> None:
+    error = ping(told("", "").update_query_dict({"sslmode": "require"}))
+    assert isinstance(error, UnusableLedgerError)
+    assert "no trusted TLS connection" in str(error)
+
+
+Telling = Callable[..., sa.URL]
+
+
+@pytest.fixture
+def told() -> Iterator[Telling]:
+    """A server of PostgreSQL's protocol that refuses everybody with a SQLSTATE and a text."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    said: list[bytes] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                (size,) = struct.unpack("!i", connection.recv(4))
+                if size == 8:  # it asks for TLS
+                    connection.recv(4)
+                    connection.sendall(b"N")
+                    size = struct.unpack("!i", connection.recv(4) or struct.pack("!i", 4))[0]
+                connection.recv(size - 4)
+                connection.sendall(said[0])
+
+    def tell(state: str, text: str) -> sa.URL:
+        fields = b"".join(
+            kind + value.encode() + b"\0" for kind, value in ((b"S", "FATAL"), (b"C", state), (b"M", text))
+        )
+        said.append(b"E" + struct.pack("!i", len(fields) + 5) + fields + b"\0")
+        port = listening.getsockname()[1]
+        return sa.make_url(f"postgresql://ann:{PASSWORD}@127.0.0.1:{port}/ledger")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield tell
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "is_permanent", "said"),
+    [
+        (
+            "28P01",
+            'password authentication failed for user "ann"',
+            True,
+            "refuses the password of the user ann",
+        ),
+        ("28000", 'role "ann" is not permitted to log in', True, "the user ann may not log in"),
+        (
+            "28000",
+            'no pg_hba.conf entry for host "10.0.0.7", user "ann", database "ledger", no encryption',
+            True,
+            "pg_hba.conf of 127.0.0.1",
+        ),
+        ("42501", 'permission denied for database "ledger"', True, "may not connect to the database ledger"),
+        ("57P03", "the database system is starting up", False, "is starting or stopping"),
+        ("53300", "sorry, too many clients already", False, "has no connection left"),
+        ("XX000", "something else", False, "the ledger database did not answer (OperationalError)"),
+    ],
+)
+@pytest.mark.parametrize("way", ["statements", "large reads"])
+def test_why_a_server_refuses_is_named(
+    told: Telling, way: str, state: str, text: str, is_permanent: bool, said: str
+) -> None:
+    url = told(state, text)
+    if way == "statements":
+        error = ping(url)
+    elif (adbc := driver()) is None:
+        pytest.skip("there is no driver for large reads")
+    else:
+        address = url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with (
+            pytest.raises((UnusableLedgerError, LedgerUnavailableError)) as caught,
+            by_adbc(adbc, address, Place.of(url), sa.select(launches.c.launch_key)),
+        ):
+            pass
+        error = caught.value
+        said = said.partition(" (Op")[0]
+    assert isinstance(error, PermanentError) == is_permanent
+    assert said in str(error)
+    assert PASSWORD not in str(error)
+
+
+def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown() -> None:
+    with pytest.raises(SettingsError, match="write the one in its password as %40") as caught:
+        Ledger(f"postgresql://ann:x@{PASSWORD}@db/ledger")
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://ann@db:many/ledger", "postgresql://ann:x@y:z@db/ledger"])
+def test_a_port_that_is_no_number_is_an_error_of_the_url(url: str) -> None:
+    with pytest.raises(SettingsError):
+        Ledger(url)
+
+
+# SQLite
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with closing(Ledger(f"sqlite:///{tmp_path}/no/ledger.db")) as ledger:
+        with pytest.raises(UnusableLedgerError) as caught:
+            ledger.migrate()
+        assert str(caught.value) == (
+            f"the ledger {tmp_path}/no/ledger.db cannot be opened: there is no folder {tmp_path}/no; "
+            "make it, or correct the path"
+        )
+
+
+def test_a_folder_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
+    error = ping(f"sqlite:///{tmp_path}")
+    assert isinstance(error, UnusableLedgerError)
+    assert "it is a folder; name a file in it" in str(error)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_bytes(b"a letter to somebody" * 100)
+    error = ping(f"sqlite:///{tmp_path / 'ledger.db'}")
+    assert isinstance(error, UnusableLedgerError)
+    assert "is not an SQLite database" in str(error)
+
+
+def test_an_empty_database_asks_to_be_migrated(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "ledger.db").close()
+    (tmp_path / "ledger.db").touch()
+    error = ping(f"sqlite:///{tmp_path / 'ledger.db'}")
+    assert isinstance(error, UnusableLedgerError)
+    assert str(error) == "the ledger has no tables, or old ones; run: sendoff migrate"
+
+
+def test_a_file_that_cannot_be_written_is_named(migrated_file: Path) -> None:
+    error = ping(f"sqlite:///file:{migrated_file}?mode=ro&uri=true")
+    assert isinstance(error, UnusableLedgerError)
+    assert "cannot be written; give this user the right" in str(error)
+
+
+def test_a_file_that_another_process_holds_may_be_free_later(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.ledger.database._BUSY_SECONDS", 0.1)
+    file = tmp_path / "ledger.db"
+    file.write_bytes(migrated_file.read_bytes())
+    with closing(sqlite3.connect(file, isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        error = ping(f"sqlite:///{file}")
+    assert isinstance(error, LedgerUnavailableError)
+    assert "is locked: another process holds it" in str(error)
+
+
+# The receiver
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_receiver_on_a_ledger_without_tables_says_what_to_run_and_exits(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    free_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    backend: str,
+) -> None:
+    if backend == "sqlite":
+        (tmp_path / "ledger.db").touch()
+        url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    else:
+        url = request.getfixturevalue("postgres_url")
+    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    monkeypatch.setenv("SENDOFF_PUBLIC_URL", "http://127.0.0.1")
+    monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", "x" * 32)
+    monkeypatch.setattr("sys.argv", ["sendoff", "receiver", "--port", str(free_port)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert "the ledger has no tables, or old ones; run: sendoff migrate" in capsys.readouterr().err

@@ -1,0 +1,307 @@
+"""Whom launches are sent to, and what became of one identifier, as the ledger knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from threading import Event
+from time import monotonic, sleep
+
+import pytest
+import sqlalchemy as sa
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, empty, integers, strings
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Edition
+from sendoff.errors import AudienceError, NotFoundError, OvertakenError
+from sendoff.ledger import Decision, Ledger
+from sendoff.ledger.launches import Launch
+from sendoff.ledger.schema import verdicts
+from sendoff.outcome import Accepted, InDoubt, Refused
+from sendoff.period import Period, launch_key
+
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+LEASE = timedelta(minutes=5)
+
+
+def freeze(
+    ledger: Ledger,
+    campaign: str = "spring",
+    *,
+    segments: list[Segment] | None = None,
+    left_out: dict[str, Identifiers] | None = None,
+    connection: str = "service",
+    state: str = "released",
+    sends_at: datetime | None = NOW,
+    seen: int | None = None,
+    resend: int = 0,
+    decisions: Sequence[Decision] = (),
+) -> Launch:
+    parts = segments or [Segment(integers([1, 2])), Segment(integers([3, 4]))]
+    people = parts[0].identifiers or empty("integer")
+    return ledger.launches.freeze(
+        launch_key(connection, campaign, PERIOD, resend),
+        connection=connection,
+        campaign=campaign,
+        period=PERIOD,
+        resend=resend,
+        definition="{}",
+        audience=None
+        if parts[0].identifiers is None
+        else Audience("device_id" if people.kind == "integer" else "user_id", people, 9, {}, {}, "f"),
+        segments=parts,
+        now=NOW,
+        state=state,
+        sends_at=sends_at,
+        left_out=left_out,
+        seen=seen,
+        decisions=decisions,
+    )
+
+
+def send(ledger: Ledger, launch: Launch, *outcomes: Accepted | Refused | InDoubt) -> None:
+    for outcome in outcomes:
+        claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, NOW)
+
+
+def accepted() -> Accepted:
+    return Accepted(status=200, campaign_id=1)
+
+
+def refused() -> Refused:
+    return Refused(400, "no")
+
+
+# Whom a launch is sent to
+
+
+def test_planned_requests_count_because_they_may_still_be_sent(ledger: Ledger) -> None:
+    for state in ("released", "held"):
+        launch = freeze(ledger, state, state=state)
+        assert ledger.launches.sent(launch.launch_key) == integers([1, 2, 3, 4])
+
+
+def test_who_was_refused_does_not_count_and_who_is_in_doubt_does(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(integers([n])) for n in (1, 2, 3, 4)])
+    send(ledger, launch, accepted(), refused(), InDoubt("reset"))
+    assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)  # and one in flight
+    assert ledger.launches.sent(launch.launch_key) == integers([1, 3, 4])
+
+
+@pytest.mark.parametrize("kind", ["stopped", "rejected"])
+def test_of_a_launch_that_ended_early_only_what_was_sent_counts(ledger: Ledger, kind: str) -> None:
+    launch = freeze(ledger)
+    send(ledger, launch, accepted())
+    if kind == "rejected":
+        ledger.decisions.decide(launch.launch_key, "held", "ann", None, now=NOW)
+    assert ledger.decisions.decide(launch.launch_key, kind, "ann", None, now=NOW)
+    assert ledger.launches.sent(launch.launch_key) == integers([1, 2])
+    assert [each.campaign for each in ledger.launches.sending("service", NOW - LEASE)] == ["spring"]
+
+
+def test_a_launch_of_which_nothing_is_sent_is_not_among_those_that_send(ledger: Ledger) -> None:
+    rejected = freeze(ledger, "rejected", state="held")
+    ledger.decisions.decide(rejected.launch_key, "rejected", "ann", None, now=NOW)
+    send(ledger, freeze(ledger, "refused"), refused(), refused())
+    assert ledger.launches.sending("service", NOW - LEASE) == []
+    assert ledger.launches.sent(rejected.launch_key) == empty("integer")
+
+
+def test_launches_that_send_after_a_moment_are_given_earliest_first(ledger: Ledger) -> None:
+    freeze(ledger, "late", sends_at=NOW + LEASE)
+    freeze(ledger, "early", sends_at=NOW - 2 * LEASE)
+    freeze(ledger, "edge", sends_at=NOW - LEASE)  # at the moment itself, which is not after it
+    freeze(ledger, "now")
+    freeze(ledger, "elsewhere", connection="other")
+    found = [each.campaign for each in ledger.launches.sending("service", NOW - LEASE)]
+    assert found == ["now", "late"]
+
+
+def test_what_is_sent_again_and_again_is_among_those_that_send(ledger: Ledger) -> None:
+    freeze(ledger, "weekly", sends_at=None)
+    assert [each.sends_at for each in ledger.launches.sending("service", NOW)] == [None]
+
+
+def test_whom_the_service_chooses_are_nobody_that_is_known(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(None)])
+    assert ledger.launches.sent(launch.launch_key) == empty("integer")
+    assert [each.is_chosen_by_service for each in ledger.launches.sending("service", NOW - LEASE)] == [True]
+
+
+@pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
+def test_twice_as_many_segments_are_read_in_twice_as_many_steps(ledger: Ledger) -> None:
+    """Counted by the database itself: no segment is compared with every dispatch."""
+    keys = [
+        freeze(ledger, f"of {size}", segments=[Segment(integers([n])) for n in range(1, size + 1)]).launch_key
+        for size in (300, 600)
+    ]
+    for read in (ledger.launches.sent, ledger.launches.audience, partial(ledger.launches.why, identifier=0)):
+        few, many = (steps(ledger, partial(read, key)) for key in keys)
+        assert 0 < many < 3 * few
+
+
+def steps(ledger: Ledger, call: Callable[[], object]) -> int:
+    """Count the steps of SQLite's machine, in tens, that a call takes."""
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    with ledger._database._engine.connect() as connection:
+        file = connection.connection.driver_connection
+    file.set_progress_handler(count, 10)  # the pool has this one alone, so the call uses it
+    call()
+    file.set_progress_handler(None, 0)
+    return taken
+
+
+# Launches that were made in the meantime
+
+
+def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger: Ledger) -> None:
+    assert ledger.launches.count("service") == 0
+    freeze(ledger, "first", seen=0)
+    with pytest.raises(OvertakenError):
+        freeze(ledger, "second", seen=0)
+    assert [each.campaign for each in ledger.launches.search()] == ["first"]
+    freeze(ledger, "second", seen=1)
+    freeze(ledger, "third")  # whom it leaves out does not depend on others
+    assert ledger.launches.count("service") == 3
+
+
+class Slow(list[Segment]):
+    """Segments that take long to store: until somebody lets them."""
+
+    def __init__(self, *segments: Segment) -> None:
+        super().__init__(segments)
+        self.is_stored, self.go_on = Event(), Event()
+
+    def __iter__(self) -> Iterator[Segment]:
+        self.is_stored.set()
+        assert self.go_on.wait(600)
+        return super().__iter__()
+
+
+def test_a_launch_that_is_being_stored_is_waited_for_by_others_of_its_connection_alone(
+    ledger: Ledger,
+) -> None:
+    """On PostgreSQL, where transactions that write run side by side; SQLite lets one in at a time."""
+    engine = ledger._database._engine
+    if engine.dialect.name == "sqlite":
+        return
+    running = freeze(ledger, "running").launch_key
+    slow = Slow(Segment(integers([1, 2])))
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(freeze, ledger, "first", segments=slow, seen=1)
+        assert slow.is_stored.wait(120)
+        second = threads.submit(freeze, ledger, "second", seen=1)
+        try:
+            deadline = monotonic() + 120
+            while not _somebody_waits(engine):
+                assert monotonic() < deadline, "it did not wait"
+                sleep(0.01)
+            stop = partial(ledger.decisions.decide, running, "stopped", "ann", "over", now=NOW)
+            assert threads.submit(stop).result(timeout=120)
+            elsewhere = threads.submit(freeze, ledger, "elsewhere", connection="other", seen=0)
+            assert elsewhere.result(timeout=120).campaign == "elsewhere"
+        finally:
+            slow.go_on.set()
+        assert first.result(timeout=120).campaign == "first"
+        with pytest.raises(OvertakenError):
+            second.result(timeout=120)
+
+
+def _somebody_waits(engine: sa.Engine) -> bool:
+    waiting = (
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE datname = current_database() AND NOT granted"
+    )
+    with engine.connect() as connection:
+        return bool(connection.scalar(sa.text(waiting)))
+
+
+def test_launches_of_another_connection_reach_nobody_of_this_one(ledger: Ledger) -> None:
+    freeze(ledger, "first", connection="other")
+    freeze(ledger, "second", seen=0)
+    assert ledger.launches.count("service") == 1
+
+
+def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledger) -> None:
+    launch = freeze(ledger)
+    again = Decision(launch.launch_key, "resend", "ann", "the link was broken", None, NOW)
+    freeze(ledger, resend=1, decisions=[again])
+    assert ledger.decisions.of_launch(launch.launch_key) == [again]
+    with pytest.raises(OvertakenError):
+        freeze(ledger, resend=2, decisions=[again], seen=0)
+    assert len(ledger.decisions.of_launch(launch.launch_key)) == 1
+
+
+# What became of one identifier
+
+
+def test_why_says_by_which_reason_somebody_was_left_out(ledger: Ledger) -> None:
+    left_out = {"cap": integers([7]), "holdout": integers([8])}
+    key = freeze(ledger, left_out=left_out).launch_key
+    assert ledger.launches.why(key, 7).sentence == "not sent to: left out for the reason 'cap'"
+    assert ledger.launches.why(key, 8).sentence == "not sent to: held out, to measure against"
+    assert ledger.launches.why(key, "7").reason == "cap"
+    assert (ledger.launches.why(key, 9).is_named, ledger.launches.why(key, 8).is_named) == (False, True)
+    assert "did not name it" in ledger.launches.why(key, 9).sentence
+
+
+def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> None:
+    parts = [Segment(integers([n])) for n in (1, 2, 3, 4)]
+    parts.append(Segment(integers([5]), Edition("fr", "red", "Europe/Paris"), wave=2))
+    launch = freeze(ledger, segments=parts)
+    send(ledger, launch, accepted(), refused(), InDoubt("reset"))
+    assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+    said = [ledger.launches.why(launch.launch_key, n).sentence for n in (1, 2, 3, 4, 5)]
+    unknown = "nobody knows whether its request was processed"
+    edition = "variant red, language fr, zone Europe/Paris"
+    assert said == [
+        "sent to (segment 1, wave 1, dispatch accepted, not reconciled yet)",
+        "not sent to: the service refused its request (segment 2, wave 1, dispatch refused, not reconciled yet)",
+        f"perhaps sent to: {unknown} (segment 3, wave 1, dispatch in_doubt, not reconciled yet)",
+        "perhaps sent to: its request is being made (segment 4, wave 1, dispatch in_flight, not reconciled yet)",
+        f"not sent to yet: its request is planned (segment 5, {edition}, wave 2, dispatch planned, not reconciled yet)",
+    ]
+    ledger.decisions.decide(launch.launch_key, "stopped", "ann", None, now=NOW)
+    assert ledger.launches.why(launch.launch_key, 5).sentence.startswith(
+        "not sent to: the launch was stopped (segment 5,"
+    )
+
+
+def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:
+    launch = freeze(ledger)
+    send(ledger, launch, accepted())
+    row = {"launch_key": launch.launch_key, "size": 1, "identifiers": integers([2]).to_bytes()}
+    with ledger._database.write() as connection:
+        connection.execute(sa.insert(verdicts), {**row, "verdict": "delivered"})
+    assert ledger.launches.why(launch.launch_key, 2).verdict == "delivered"
+    assert "verdict delivered" in ledger.launches.why(launch.launch_key, 2).sentence
+
+
+def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
+    by_user = freeze(ledger, "users", segments=[Segment(strings(["007"]))])
+    assert ledger.launches.why(by_user.launch_key, "007").segment == 1
+    assert ledger.launches.why(by_user.launch_key, "7").segment is None
+    by_device = freeze(ledger, "devices")
+    with pytest.raises(AudienceError, match="names people by device_id, as whole numbers") as error:
+        ledger.launches.why(by_device.launch_key, "ann4711")
+    assert "ann4711" not in str(error.value)
+    with pytest.raises(NotFoundError):
+        ledger.launches.why("0" * 32, 1)
+
+
+def test_why_says_that_nobody_knows_whom_the_service_chooses(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(None)])
+    assert ledger.launches.why(launch.launch_key, 1).sentence.startswith("nobody knows")
+    assert ledger.launches.why(launch.launch_key, 1).to_json()["is_known"] is False

@@ -1,0 +1,322 @@
+"""Silence: only what is certain is said, and each change of it once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sendoff.audience.identifiers import integers
+from sendoff.campaign import Campaign
+from sendoff.cli import app
+from sendoff.ledger import Ledger
+from sendoff.ledger.feed_states import Source
+from sendoff.period import Period, launch_key
+from sendoff.postbacks.feed_health import RECEIVER, Change, Finding, check_silence, look
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.service.postbacks import PostBack
+
+from ...scene import EMAIL, sent
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LEASE = timedelta(minutes=5)
+PUSH = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "message": {"title": "Hello", "text": "It is spring"},
+        "channels": {"android_push": {}, "web_push": {"browsers": ["chrome", "safari"]}},
+    }
+)
+DELIVERIES = Source("service", "delivery")
+OPENS = Source("service", "open")
+
+
+def send(
+    ledger: Ledger,
+    at: datetime,
+    people: int = 100,
+    *,
+    campaign: Campaign = EMAIL,
+    name: str = "spring",
+    connection: str = "service",
+    platforms: dict[str, Iterable[int]] | None = None,
+) -> str:
+    """Send a launch to the people from 1 on, in one request that is accepted, and give the key of its dispatch."""
+    period = Period(at - timedelta(days=1), at)
+    groups = {"platform": {of: integers(who) for of, who in (platforms or {}).items()}}
+    return sent(
+        ledger,
+        launch_key(connection, name, period),
+        integers(range(1, people + 1)),
+        period=period,
+        at=at,
+        campaign=campaign,
+        name=name,
+        connection=connection,
+        groups=groups,
+    )
+
+
+def receive(ledger: Ledger, key: str, kind: str, who: Iterable[int], at: datetime) -> None:
+    receiver = ledger.post_backs.register_receiver("r", at)
+    bodies = [{"time": 1772442000, "device": {"id": each}, "campaign": {"id": 17}} for each in who]
+    post_backs = [PostBack.received(kind, key, at, json.dumps(body).encode()) for body in bodies]
+    ledger.post_backs.store(receiver, list(enumerate(post_backs, start=1)))
+
+
+def settle(ledger: Ledger, at: datetime, **more: Any) -> None:
+    """Report on the launch that was sent at a moment, and let it be over."""
+    key = launch_key(
+        more.get("connection", "service"), more.get("name", "spring"), Period(at - 24 * HOUR, at)
+    )
+    reconcile(ledger, key, now=at + 2 * HOUR)
+    ledger.launches.settle(key, at + 2 * HOUR)
+
+
+def finding(ledger: Ledger, source: Source, now: datetime) -> Finding:
+    (found,) = [each for each in look(ledger, now=now) if each.source == source]
+    return found
+
+
+def state(ledger: Ledger, source: Source, now: datetime) -> str:
+    return finding(ledger, source, now).state
+
+
+def test_not_one_delivery_an_hour_after_sending_is_silence(ledger: Ledger) -> None:
+    send(ledger, START, people=50)
+    assert state(ledger, DELIVERIES, START + HOUR) == "silent"
+
+
+def test_one_delivery_is_as_expected(ledger: Ledger) -> None:
+    receive(ledger, send(ledger, START), "delivery", [1], START)
+    found = finding(ledger, DELIVERIES, START + HOUR)
+    assert found.state == "as expected"
+    assert found.why == "delivery by 1 of 100 people sent to since 2026-03-02 09:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("sent", "age", "why"),
+    [
+        ({"people": 49}, HOUR, "too few should have been heard of"),
+        ({}, HOUR - timedelta(seconds=1), "nobody was sent to lately"),
+        ({}, timedelta(days=1), None),  # nothing was sent lately: the connection is not named at all
+        # Android reports no deliveries, and nobody knows who of all is on Chrome.
+        ({"campaign": PUSH}, HOUR, "nobody was sent to lately"),
+        ({"campaign": PUSH, "platforms": {"android": range(1, 101)}}, HOUR, "nobody was sent to lately"),
+    ],
+)
+def test_what_is_not_certain_is_not_said(
+    ledger: Ledger, sent: dict[str, Any], age: timedelta, why: str | None
+) -> None:
+    send(ledger, START, **sent)
+    found = {each.source: each for each in look(ledger, now=START + age)}
+    if why is None:
+        assert DELIVERIES not in found
+    else:
+        assert found[DELIVERIES].state == "cannot tell"
+        assert why in found[DELIVERIES].why
+
+
+def test_what_could_not_be_read_may_have_been_a_delivery(ledger: Ledger) -> None:
+    key = send(ledger, START)
+    receiver = ledger.post_backs.register_receiver("r", START)
+    ledger.post_backs.store(receiver, [(1, PostBack.received("delivery", key, START, b"{"))])
+    assert state(ledger, DELIVERIES, START + HOUR) == "cannot tell"
+
+
+def test_each_reliable_platform_is_judged_by_itself(ledger: Ledger) -> None:
+    platforms = {"chrome": range(1, 101), "email": range(101, 201), "android": range(201, 301)}
+    key = send(ledger, START, 300, campaign=PUSH, platforms=platforms)
+    receive(ledger, key, "delivery", range(101, 150), START)
+    found = {each.source: each.state for each in look(ledger, now=START + HOUR)}
+    assert found[Source("service", "delivery", "chrome")] == "silent"
+    assert found[Source("service", "delivery", "email")] == "as expected"
+    assert Source("service", "delivery", "android") not in found
+    assert found[DELIVERIES] == "as expected"
+
+
+def test_a_channel_that_falls_silent_is_judged_by_its_newest_hours(ledger: Ledger) -> None:
+    receive(ledger, send(ledger, START), "delivery", range(1, 101), START)
+    send(ledger, START + 3 * HOUR)
+    assert state(ledger, DELIVERIES, START + 4 * HOUR) == "silent"
+
+
+def test_small_launches_are_silent_together(ledger: Ledger) -> None:
+    for hour in range(5):
+        send(ledger, START + hour * HOUR, people=10)
+    assert state(ledger, DELIVERIES, START + 4 * HOUR) == "cannot tell"
+    assert state(ledger, DELIVERIES, START + 5 * HOUR) == "silent"
+
+
+def test_what_was_silent_is_as_expected_with_the_first_delivery_of_a_newer_launch(ledger: Ledger) -> None:
+    send(ledger, START)
+    later = START + 3 * HOUR
+    assert state(ledger, DELIVERIES, later) == "silent"
+    receive(ledger, send(ledger, later, people=5), "delivery", [1], later)
+    assert state(ledger, DELIVERIES, later) == "as expected"  # at once, not after an hour
+
+
+def usual(ledger: Ledger, *, delivered: int, opened: int = 0, after: timedelta = timedelta(0)) -> None:
+    """Let an earlier launch to a thousand people have gone well."""
+    at = START - timedelta(days=3)
+    key = send(ledger, at, 1_000)
+    receive(ledger, key, "delivery", range(1, delivered + 1), at + after)
+    receive(ledger, key, "open", range(1, opened + 1), at + after)
+    settle(ledger, at)
+
+
+@pytest.mark.parametrize(
+    ("heard", "expected"), [(90, "as expected"), (89, "thin"), (1, "thin"), (0, "silent")]
+)
+def test_below_a_tenth_of_what_is_usual_is_thin(ledger: Ledger, heard: int, expected: str) -> None:
+    usual(ledger, delivered=900)
+    receive(ledger, send(ledger, START, 1_000), "delivery", range(1, heard + 1), START)
+    found = finding(ledger, DELIVERIES, START + HOUR)
+    assert found.state == expected
+    assert found.why.endswith("usually about 900 by now")
+
+
+def test_what_usually_comes_later_is_not_missed_earlier(ledger: Ledger) -> None:
+    usual(ledger, delivered=900, after=3 * HOUR)
+    send(ledger, START, 1_000)
+    assert state(ledger, DELIVERIES, START + 2 * HOUR) == "cannot tell"
+    assert state(ledger, DELIVERIES, START + 3 * HOUR) == "silent"
+
+
+def test_an_earlier_silence_is_no_yardstick(ledger: Ledger) -> None:
+    usual(ledger, delivered=0)
+    send(ledger, START, 1_000)
+    assert state(ledger, DELIVERIES, START + HOUR) == "silent"
+
+
+def test_opens_are_expected_only_where_earlier_launches_tell(ledger: Ledger) -> None:
+    send(ledger, START, 1_000)
+    assert state(ledger, OPENS, START + HOUR) == "cannot tell"
+    usual(ledger, delivered=900, opened=200)
+    assert state(ledger, OPENS, START + HOUR) == "silent"
+
+
+def test_another_campaign_is_no_yardstick(ledger: Ledger) -> None:
+    usual(ledger, delivered=900, opened=200)
+    send(ledger, START, 1_000, name="other")
+    assert state(ledger, OPENS, START + HOUR) == "cannot tell"
+
+
+def test_connections_are_judged_apart(ledger: Ledger) -> None:
+    receive(ledger, send(ledger, START), "delivery", [1], START)
+    send(ledger, START, connection="other")
+    assert state(ledger, Source("other", "delivery"), START + HOUR) == "silent"
+    assert state(ledger, DELIVERIES, START + HOUR) == "as expected"
+
+
+def test_a_receiver_that_was_never_started_is_silent_once_post_backs_were_asked_for(ledger: Ledger) -> None:
+    assert state(ledger, RECEIVER, START) == "cannot tell"
+    send(ledger, START, people=1)
+    assert state(ledger, RECEIVER, START + HOUR) == "silent"
+
+
+def test_without_post_backs_nothing_is_expected_of_a_receiver(ledger: Ledger) -> None:
+    update = {"post_backs": EMAIL.post_backs.model_copy(update={"kinds": ()})}
+    send(ledger, START, campaign=EMAIL.model_copy(update=update))
+    assert [each.state for each in look(ledger, now=START + HOUR)] == ["cannot tell"]
+
+
+def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_have_come(
+    ledger: Ledger,
+) -> None:
+    ledger.post_backs.register_receiver("r", START)
+    send(ledger, START, people=49)
+    assert state(ledger, RECEIVER, START + 2 * HOUR) == "cannot tell"
+    send(ledger, START + HOUR, people=1)
+    assert state(ledger, RECEIVER, START + 2 * HOUR) == "silent"
+    receive(ledger, "f" * 32, "open", [1], START + 2 * HOUR)  # anything that arrives shows that it is there
+    assert state(ledger, RECEIVER, START + 2 * HOUR) == "as expected"
+
+
+def test_each_change_is_given_once(ledger: Ledger) -> None:
+    key = send(ledger, START)
+    ledger.post_backs.register_receiver("r", START)
+    now = START + HOUR
+    changes = check_silence(ledger, now=now)
+    assert [(each.source, each.before, each.after) for each in changes] == [
+        (RECEIVER, None, "silent"),
+        (DELIVERIES, None, "silent"),
+    ]
+    assert check_silence(ledger, now=now + HOUR) == []
+    receive(ledger, key, "delivery", [1], now + HOUR)
+    changes = check_silence(ledger, now=now + HOUR)
+    assert [(each.source, each.before, each.after) for each in changes] == [
+        (RECEIVER, "silent", "as expected"),
+        (DELIVERIES, "silent", "as expected"),
+    ]
+    known = {each.source: each for each in ledger.silences.all()}
+    assert known[DELIVERIES].since == now + HOUR
+
+
+def test_as_expected_from_the_first_is_no_change(ledger: Ledger) -> None:
+    receive(ledger, send(ledger, START), "delivery", [1], START)
+    assert check_silence(ledger, now=START + HOUR) == []
+    assert [each.state for each in ledger.silences.all()] == ["as expected"] * 2
+
+
+def test_a_source_of_which_nothing_can_be_told_any_more_stays_what_it_was(ledger: Ledger) -> None:
+    send(ledger, START)
+    check_silence(ledger, now=START + HOUR)
+    later = START + timedelta(days=2)
+    assert check_silence(ledger, now=later) == []
+    found = finding(ledger, DELIVERIES, later)
+    assert (found.state, found.why) == ("cannot tell", "nothing was sent in the last 24 hours")
+    assert found.last is not None
+    assert (found.last.state, found.last.since) == ("silent", START + HOUR)
+
+
+def test_of_any_number_who_look_at_once_one_gets_the_change(ledger: Ledger) -> None:
+    send(ledger, START)
+    start = Barrier(4)
+
+    def check(_: int) -> list[Change]:
+        start.wait()
+        return check_silence(ledger, now=START + HOUR)
+
+    with ThreadPoolExecutor(4) as threads:
+        changes = [each for found in threads.map(check, range(4)) for each in found]
+    assert sorted(each.source for each in changes) == [RECEIVER, DELIVERIES]
+
+
+def test_the_second_of_two_who_saw_the_same_state_changes_nothing(ledger: Ledger) -> None:
+    move = ledger.silences.move
+    assert move(DELIVERIES, None, "silent", "why", START)
+    assert not move(DELIVERIES, None, "silent", "why", START + HOUR)
+    assert move(DELIVERIES, "silent", "as expected", "why", START + HOUR)
+    assert not move(DELIVERIES, "silent", "thin", "why", START + HOUR)
+    (known,) = ledger.silences.all()
+    assert (known.state, known.since) == ("as expected", START + HOUR)
+
+
+def test_the_command_shows_what_is_silent_and_alarms_nobody(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(ledger, datetime.now(UTC) - 2 * HOUR)
+    receive(ledger, "f" * 32, "open", [1, 2], datetime.now(UTC))
+    url = ledger._database._engine.url.render_as_string(hide_password=False)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    shown = CliRunner().invoke(app, ["silence"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "deliveries of service" in shown.output
+    assert "silent" in shown.output
+    assert "set aside: 2 post-backs, of 1 dispatch that the ledger does not hold" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["silence", "--json"]).output)
+    assert {"source": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told[
+        "sources"
+    ][1].items()
+    assert told["sources"][1]["state"] == "silent"
+    assert told["strays"]["post_backs"] == 2
+    assert ledger.silences.all() == []
+    assert [each.source for each in check_silence(ledger)] == [DELIVERIES]

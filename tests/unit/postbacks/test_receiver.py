@@ -1,0 +1,487 @@
+"""The receiver's application on a real ledger; test_receiver_process.py runs it as a real server."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from starlette.applications import Starlette
+
+from sendoff.ledger import Ledger
+from sendoff.postbacks.receiver import create_app
+from sendoff.service.postbacks import Addresses
+
+from ...waiting import PATIENCE
+
+URL = "https://events.example.com"
+SECRET = "n" * 32
+KEY = "0123456789abcdef" * 2
+ADDRESSES = Addresses(URL, [SECRET])
+PATH = ADDRESSES.sign("delivery", KEY).removeprefix(URL)
+BODY = b'{"time": 1772355600, "device": {"id": 5}, "campaign": {"id": 7}}'
+LATER = b'{"time": 1772355660, "device": {"id": 6}, "campaign": {"id": 7}}'
+NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A ledger's file, and a second pair of eyes on it."""
+
+    path: Path
+    has_tables: bool = False
+
+    def ledger(self) -> Ledger:
+        return Ledger(f"sqlite:///{self.path}")
+
+    def rows(self, columns: str) -> list[Any]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            query = f"SELECT {columns} FROM post_backs ORDER BY receiver, number"
+            found = connection.execute(query).fetchall()
+            return [row[0] if len(row) == 1 else row for row in found]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else can write meanwhile."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Database:
+    """A ledger without tables."""
+    return Database(tmp_path / "ledger.db")
+
+
+@pytest.fixture
+def database(empty: Database) -> Database:
+    with closing(empty.ledger()) as ledger:
+        ledger.migrate()
+    return replace(empty, has_tables=True)
+
+
+@asynccontextmanager
+async def running(database: Database, **options: Any) -> AsyncIterator[Starlette]:
+    with closing(database.ledger()) as ledger:
+        commits = asyncio.Event()
+        tell_of_commits(ledger, asyncio.get_running_loop(), commits)
+        app = create_app(ledger, ADDRESSES, clock=lambda: NOW, **{"answer_timeout": PATIENCE, **options})
+        async with app.router.lifespan_context(app):
+            if database.has_tables:
+                await eventually(lambda: is_ready(app))
+            app.state.commits = commits
+            yield app
+
+
+def tell_of_commits(ledger: Ledger, loop: asyncio.AbstractEventLoop, commits: asyncio.Event) -> None:
+    """Set an event when the committing thread begins a transaction, before it waits for its lock."""
+
+    def tell(_: object) -> None:
+        loop.call_soon_threadsafe(commits.set)
+
+    sa.event.listen(ledger._database._engine, "engine_connect", tell)
+
+
+async def is_ready(app: Starlette) -> bool:
+    return status_of(await send(app, "/readyz", method="GET")) == 200
+
+
+async def send(
+    app: Starlette,
+    path: str = PATH,
+    body: bytes = BODY,
+    method: str = "POST",
+    receive: Callable[[], Awaitable[dict[str, Any]]] | None = None,
+    length: bool = True,
+) -> Answer:
+    """One request as an ASGI server would pass it on."""
+    sent: list[dict[str, Any]] = []
+    headers = [(b"host", b"events.example.com")]
+    headers += [(b"content-length", str(len(body)).encode())] if length else []
+    scope = {"type": "http", "method": method, "path": path, "headers": headers, "root_path": ""}
+
+    async def whole_body() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def collect(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope | {"query_string": b""}, receive or whole_body, collect)
+    return Answer(sent[0]["status"], dict(sent[0]["headers"]))
+
+
+def status_of(answer: Answer) -> int:
+    return answer.status
+
+
+def run(test: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(test, 5 * PATIENCE))
+
+
+def test_a_post_back_is_answered_200_and_stored(database: Database) -> None:
+    async def test() -> None:
+        async with running(database) as app:
+            assert await send(app) == Answer(200, {b"content-length": b"0"})
+
+    run(test())
+    columns = "number, kind, dispatch_key, device_id, campaign_id, readable, body"
+    assert database.rows(columns) == [(1, "delivery", KEY, 5, 7, 1, BODY)]
+
+
+@pytest.mark.promise("lost/stored")
+def test_the_answer_waits_for_the_commit(database: Database) -> None:
+    async def test() -> None:
+        async with running(database) as app:
+            with database.locked():
+                answer = asyncio.create_task(send(app))
+                await asyncio.sleep(0.3)
+                assert not answer.done()
+            assert status_of(await answer) == 200
+
+    run(test())
+
+
+def test_post_backs_that_arrive_together_share_commits(database: Database) -> None:
+    async def test() -> dict[str, int]:
+        async with running(database) as app:
+            with database.locked():
+                tasks = [asyncio.create_task(send(app)) for _ in range(300)]
+                await asyncio.sleep(0.3)
+            assert {status_of(await task) for task in tasks} == {200}
+            return app.state.counts()
+
+    counts = run(test())
+    assert counts["stored"] == 300
+    assert counts["commits"] <= 2  # what came first, and what gathered meanwhile
+    assert database.rows("number") == list(range(1, 301))
+
+
+def test_each_process_numbers_its_own_post_backs_from_one(database: Database) -> None:
+    async def test() -> None:
+        async with running(database) as first, running(database) as second:
+            for app in (first, second, first):
+                await send(app)
+
+    run(test())
+    numbers: dict[int, list[int]] = {}
+    for receiver, number in database.rows("receiver, number"):
+        numbers.setdefault(receiver, []).append(number)
+    assert sorted(numbers.values()) == [[1], [1, 2]]
+
+
+WRONG_PATHS = [
+    "/",
+    "/v1",
+    "/v1/delivery",
+    PATH[:-1],
+    PATH + "/",
+    PATH.replace("delivery", "open"),
+    "/metrics",
+]
+
+
+@pytest.mark.promise("private/forged")
+def test_a_wrong_address_is_answered_404_and_touches_no_database(empty: Database) -> None:
+    async def test() -> dict[str, int]:
+        async with running(empty) as app:
+            assert {status_of(await send(app, path)) for path in WRONG_PATHS} == {404}
+            assert status_of(await send(app, PATH)) == 503  # a right one would have needed it
+            return app.state.counts()
+
+    assert run(test())["wrong_address"] == len(WRONG_PATHS)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_only_post_is_taken(database: Database, method: str) -> None:
+    async def test() -> None:
+        async with running(database) as app:
+            answer = await send(app, method=method)
+            assert (answer.status, answer.headers[b"allow"]) == (405, b"POST")
+
+    run(test())
+    assert database.rows("number") == []
+
+
+async def no_body() -> dict[str, Any]:
+    raise AssertionError("the body was read")
+
+
+def test_a_body_declared_too_large_is_not_read(database: Database) -> None:
+    async def test() -> None:
+        async with running(database, max_body=100) as app:
+            assert status_of(await send(app, body=b"x" * 101, receive=no_body)) == 413
+            assert status_of(await send(app, body=b"x" * 100)) == 200
+
+    run(test())
+    assert database.rows("length(body)") == [100]
+
+
+def test_a_body_that_grows_too_large_is_read_no_further(database: Database) -> None:
+    reads = 0
+
+    async def endless() -> dict[str, Any]:
+        nonlocal reads
+        reads += 1
+        return {"type": "http.request", "body": b"x" * 40, "more_body": True}
+
+    async def test() -> None:
+        async with running(database, max_body=100) as app:
+            assert status_of(await send(app, receive=endless, length=False)) == 413
+
+    run(test())
+    assert reads == 3
+    assert database.rows("number") == []
+
+
+def test_a_body_may_come_in_parts(database: Database) -> None:
+    parts = iter([BODY[:10], b"", BODY[10:20], BODY[20:]])
+
+    async def next_part() -> dict[str, Any]:
+        part = next(parts)
+        return {"type": "http.request", "body": part, "more_body": part != BODY[20:]}
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=next_part)) == 200
+
+    run(test())
+    assert database.rows("body") == [BODY]
+
+
+def test_a_body_in_more_pieces_than_any_sender_makes_is_read_no_further(database: Database) -> None:
+    reads = 0
+
+    async def byte_by_byte() -> dict[str, Any]:
+        nonlocal reads
+        reads += 1
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=byte_by_byte, length=False)) == 400
+            assert app.state.counts()["in_pieces"] == 1
+
+    run(test())
+    assert reads == 65
+    assert database.rows("number") == []
+
+
+def test_a_body_in_64_pieces_and_an_end_is_stored(database: Database) -> None:
+    pieces = iter([b"x"] * 64 + [b""])
+
+    async def next_piece() -> dict[str, Any]:
+        piece = next(pieces)
+        return {"type": "http.request", "body": piece, "more_body": piece != b""}
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=next_piece, length=False)) == 200
+
+    run(test())
+    assert database.rows("body") == [b"x" * 64]
+
+
+def test_a_body_that_does_not_arrive_in_time_is_answered_408(database: Database) -> None:
+    async def never() -> dict[str, Any]:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def test() -> None:
+        async with running(database, body_timeout=0.1) as app:
+            assert status_of(await send(app, receive=never)) == 408
+
+    run(test())
+    assert database.rows("number") == []
+
+
+def test_a_body_that_breaks_off_is_answered_400_and_not_stored(database: Database) -> None:
+    messages = iter(
+        [
+            {"type": "http.request", "body": BODY, "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+    )
+
+    async def broken() -> dict[str, Any]:
+        return next(messages)
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, receive=broken)) == 400
+
+    run(test())
+    assert database.rows("number") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not JSON",
+        b"[]",
+        b'{"device": {"id": "x"}}',
+        b"[" * 10_000,
+        b"\xff\xfe",
+        b'{"time": 1e999}',
+        b"\x00",
+    ],
+)
+@pytest.mark.promise("lost/kept")
+def test_an_unreadable_body_is_stored_and_answered_200(database: Database, body: bytes) -> None:
+    async def test() -> dict[str, int]:
+        async with running(database) as app:
+            assert status_of(await send(app, body=body)) == 200
+            return app.state.counts()
+
+    assert run(test())["unreadable"] == 1
+    assert database.rows("kind, dispatch_key, readable, device_id, body") == [
+        ("delivery", KEY, 0, None, body)
+    ]
+
+
+async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not await check():
+        assert time.monotonic() < deadline, "it never came about"
+        await asyncio.sleep(0.05)
+
+
+def test_a_ledger_that_comes_back_is_used_again(empty: Database) -> None:
+    async def test() -> dict[str, int]:
+        async with running(empty) as app:
+            answer = await send(app)
+            assert (answer.status, int(answer.headers[b"retry-after"]) > 0) == (503, True)
+            with closing(empty.ledger()) as ledger:
+                await asyncio.to_thread(ledger.migrate)
+
+            async def taken() -> bool:
+                return status_of(await send(app)) == 200
+
+            await eventually(taken)
+            return app.state.counts()
+
+    assert run(test())["unavailable"] >= 1
+    assert database_is_numbered_without_gaps(empty)
+
+
+def database_is_numbered_without_gaps(database: Database) -> bool:
+    numbers = database.rows("number")
+    return bool(numbers) and numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_full_queue_is_answered_503_and_loses_nothing(database: Database) -> None:
+    async def test() -> list[int]:
+        async with running(database, queue_limit=5) as app:
+            with database.locked():
+                app.state.commits.clear()
+                first = asyncio.create_task(send(app))
+                await app.state.commits.wait()  # it waits for the lock, with the first
+                more = [asyncio.create_task(send(app)) for _ in range(8)]
+                await asyncio.sleep(0.3)
+                refused = [task for task in more if task.done()]
+                assert [status_of(await task) for task in refused] == [503] * 3
+            return [status_of(await task) for task in (first, *more)]
+
+    statuses = run(test())
+    assert statuses.count(200) == len(database.rows("number")) == 6
+
+
+def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(database: Database) -> None:
+    async def test() -> None:
+        async with running(database, answer_timeout=0.5) as app:
+            with database.locked():
+                begun = time.monotonic()
+                assert status_of(await send(app)) == 503  # after its time
+                assert 0.5 <= time.monotonic() - begun < 15  # the ledger itself gives up after 30
+                assert status_of(await send(app, "/readyz", method="GET")) == 503
+                assert status_of(await send(app)) == 503  # at once
+                assert app.state.counts()["failed_commits"] == 0  # the ledger has still not answered
+
+            async def taken() -> bool:
+                return status_of(await send(app, body=LATER)) == 200
+
+            await eventually(taken)
+
+    run(test())
+    first, *rest = database.rows("body")
+    assert (first, set(rest)) == (BODY, {LATER})
+    assert database_is_numbered_without_gaps(database)
+
+
+def test_stopping_stores_and_answers_what_was_taken(database: Database) -> None:
+    async def test() -> list[int]:
+        async with running(database) as app:
+            with database.locked():
+                tasks = [asyncio.create_task(send(app)) for _ in range(20)]
+                await asyncio.sleep(0.2)
+        return [status_of(await task) for task in tasks]
+
+    assert run(test()) == [200] * 20
+    assert len(database.rows("number")) == 20
+
+
+def test_a_ledger_that_is_away_does_not_keep_the_receiver_from_stopping(empty: Database) -> None:
+    async def test() -> None:
+        async with running(empty):
+            assert is_committing()
+
+    run(test())
+    assert not is_committing()  # and nobody only gave up waiting for it
+
+
+def is_committing() -> bool:
+    return any(thread.name == "group-commit" for thread in threading.enumerate())
+
+
+async def health(database: Database) -> list[int]:
+    async with running(database) as app:
+        return [status_of(await send(app, path, method="GET")) for path in ("/healthz", "/readyz")]
+
+
+def test_a_receiver_is_alive_and_ready(database: Database) -> None:
+    assert run(health(database)) == [200, 200]
+
+
+def test_a_receiver_without_a_ledger_is_alive_but_not_ready(empty: Database) -> None:
+    assert run(health(empty)) == [200, 503]
+
+
+def test_the_log_counts_and_tells_nothing_of_a_post_back(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with running(database, log_every=0.1) as app:
+            await send(app, body=b'{"time": 1772355600, "device": {"id": 987654321}}')
+            await send(app, body=b"not JSON 987654321")
+            await send(app, PATH + "x")
+
+            async def is_told() -> bool:
+                return counted in caplog.text
+
+            await eventually(is_told)
+            await asyncio.sleep(0.4)
+
+    counted = "stored=2 commits=2 largest_commit=1 unreadable=1 wrong_address=1"
+    with caplog.at_level(logging.DEBUG, "sendoff"):
+        run(test())
+    *changes, end = [told for told in caplog.messages if "since its start" in told]
+    assert counted in end
+    assert changes[-1] == end
+    assert len(set(changes)) == len(changes)  # it is told when it had changed, and at the end
+    for planted in ("987654321", KEY, PATH.rpartition("/")[2][:20], SECRET):
+        assert planted not in caplog.text

@@ -1,0 +1,141 @@
+"""The commands that take a report, its verdicts and its comparisons away."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sendoff.campaign import load_campaign
+from sendoff.errors import CampaignError
+from sendoff.ledger import Ledger
+
+from ...blue_and_red import KEY, launch, open_shop, write_campaign
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_campaign(tmp_path / "spring")
+
+
+@pytest.fixture
+def ledger_url(tmp_path: Path, folder: Path) -> str:
+    """A ledger with a launch to a hundred people in two variants, with twenty held out."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        launch(ledger, folder, held_out=20)
+    return url
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    return open_shop(tmp_path / "shop.db", [*range(1, 21), 51, 101])
+
+
+def test_a_report_compares_the_variants_of_a_launch(ledger_url: str, sendoff: Command) -> None:
+    shown = sendoff("report", KEY, "--ledger", ledger_url)
+    assert shown.returncode == 0, shown.stderr
+    assert "Compared: engaged" in shown.stdout
+    assert "held out: not measurable: they were sent nothing." in shown.stdout
+    told = json.loads(sendoff("report", KEY, "--ledger", ledger_url, "--json").stdout)
+    (compared,) = told["comparisons"]
+    assert [(side["name"], side["count"]) for side in compared["sides"]] == [
+        ("blue", 0),
+        ("red", 0),
+        ("held out", None),
+    ]
+
+
+def test_a_report_compares_what_people_did_afterwards(
+    ledger_url: str, shop: str, folder: Path, sendoff: Command
+) -> None:
+    arguments = ("report", KEY, "--ledger", ledger_url, "--outcome", shop, "--folder", str(folder), "--json")
+    told = json.loads(sendoff(*arguments).stdout)
+    assert [(side["name"], side["people"], side["count"]) for side in told["comparisons"][1]["sides"]] == [
+        ("blue", 50, 20),
+        ("red", 50, 1),
+        ("held out", 20, 1),
+    ]
+
+
+def test_a_campaign_without_an_outcome_query_says_so(
+    ledger_url: str, shop: str, folder: Path, sendoff: Command
+) -> None:
+    (folder / "outcome.sql").unlink()
+    told = sendoff("report", KEY, "--ledger", ledger_url, "--outcome", shop, "--folder", str(folder))
+    assert told.returncode == 1
+    assert "outcome.sql: found no such file; allowed: the outcome query" in told.stderr
+
+
+def test_an_outcome_query_is_read_with_its_campaign(folder: Path, tmp_path: Path) -> None:
+    sql = load_campaign(folder).outcome_sql
+    assert sql is not None
+    assert sql.startswith("SELECT device_id FROM orders")
+    (folder / "outcome.sql").write_text(" \n")
+    with pytest.raises(CampaignError, match=r"outcome\.sql: found an empty file"):
+        load_campaign(folder)
+    (folder / "outcome.sql").unlink()
+    (folder / "outcome.sql").symlink_to(tmp_path / "shop.db")
+    with pytest.raises(CampaignError, match="leads out of the campaign's folder"):
+        load_campaign(folder)
+
+
+def test_a_report_is_written_as_a_page(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
+    page = tmp_path / "report.html"
+    shown = sendoff("report", KEY, "--ledger", ledger_url, "--html", str(page))
+    assert shown.stdout.endswith(f"page: {page}\n")
+    assert "Compared: engaged" in page.read_text()
+
+
+@pytest.mark.parametrize("option", ["--html", "--outcome", "--picture"])
+def test_what_is_written_needs_a_launch(ledger_url: str, sendoff: Command, option: str) -> None:
+    told = sendoff("report", "--ledger", ledger_url, option, "x")
+    assert (told.returncode, f"{option} needs a launch" in told.stderr) == (1, True)
+
+
+def test_verdicts_are_written_to_a_file_that_is_not_replaced_by_chance(
+    ledger_url: str, tmp_path: Path, sendoff: Command
+) -> None:
+    file = tmp_path / "verdicts.parquet"
+    arguments = ("verdicts", KEY, "--ledger", ledger_url, "--out", str(file))
+    assert sendoff(*arguments).stdout == f"120 rows: {file}\n"
+    assert pq.read_table(file).num_rows == 120
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "is there already" in sendoff(*arguments).stderr
+    assert sendoff(*arguments, "--force", "--verdict", "not sent").stdout == f"20 rows: {file}\n"
+
+
+def test_verdicts_are_written_to_a_table(ledger_url: str, shop: str, sendoff: Command) -> None:
+    for _ in range(2):
+        told = sendoff("verdicts", KEY, "--ledger", ledger_url, "--to", shop, "--table", "verdicts")
+        assert told.stdout == "120 rows: table verdicts\n", told.stderr
+    with closing(sqlite3.connect(shop.removeprefix("sqlite:///"))) as connection:
+        assert connection.execute("SELECT count(*), sum(held_out) FROM verdicts").fetchall() == [(120, 20)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "say where to: --out FILE, or --to URL with --table NAME"),
+        (("--to", "sqlite:///x.db"), "say where to"),
+        (("--table", "x"), "say where to"),
+        (("--out", "x.csv", "--verdict", "lost"), "found the verdict lost; allowed: engaged, delivered"),
+        (("--out", "x.txt"), "a name that ends in .parquet or .csv"),
+    ],
+)
+def test_a_place_that_is_none_is_told(
+    ledger_url: str, sendoff: Command, arguments: tuple[str, ...], problem: str
+) -> None:
+    told = sendoff("verdicts", KEY, "--ledger", ledger_url, *arguments)
+    assert told.returncode == 1
+    assert problem in " ".join(told.stderr.split())

@@ -1,0 +1,322 @@
+"""Verdicts taken away: into files and tables, each person once, or nothing at all."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, integers, strings, union
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, Edition
+from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsError
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted, Refused
+from sendoff.period import Period, launch_key
+from sendoff.postbacks.reconcile import reconcile
+from sendoff.report.export import Verdicts, write_file
+from sendoff.report.export_table import write_table
+from sendoff.service.postbacks import PostBack
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+EMAIL = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
+SHARES = {
+    "red": {"percent": 50, "channels": {"email": EMAIL}},
+    "blue": {"percent": 50, "channels": {"email": {**EMAIL, "subject": "Spring"}}},
+}
+CAMPAIGN = Campaign.model_validate({"title": "Spring", "channels": {"email": EMAIL}, "variants": SHARES})
+
+
+RED, BLUE = Edition(variant="red"), Edition(variant="blue")
+SEGMENTS = [Segment(integers(range(1, 41)), RED), Segment(integers(range(41, 81)), BLUE)]
+HELD_OUT = integers(range(81, 91))
+
+
+def launch(
+    ledger: Ledger,
+    segments: Sequence[Segment] = SEGMENTS,
+    held_out: Identifiers = HELD_OUT,
+    opened: Sequence[int | str] = (1, 2, 3),
+) -> Verdicts:
+    """Freeze and reconcile a launch whose last request is refused, some of whose first opened."""
+    people = union(held_out.kind, [held_out, *(each.identifiers for each in segments if each.identifiers)])
+    named = "device_id" if held_out.kind == "integer" else "user_id"
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=CAMPAIGN.model_dump_json(),
+        audience=Audience(named, people, len(people), {}, {}),
+        segments=segments,
+        now=NOW,
+        sends_at=NOW,
+        left_out={"holdout": held_out, "cap": people - people},
+    )
+    for number in range(1, len(segments) + 1):
+        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
+        assert claim is not None
+        outcome = Refused(400, "no") if number == len(segments) else Accepted(200, 17)
+        ledger.dispatches.record(claim, outcome, NOW)
+    first = ledger.dispatches.of_launch(KEY)[0].dispatch_key
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    ledger.post_backs.store(
+        receiver, [(number, _open(first, who)) for number, who in enumerate(opened, start=1)]
+    )
+    reconcile(ledger, KEY, now=NOW)
+    return Verdicts.of(ledger, KEY)
+
+
+def _open(key: str, who: int | str) -> PostBack:
+    named = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
+    body = {"time": 1772442000, "campaign": {"id": 17}, **named}
+    return PostBack.received("open", key, NOW, json.dumps(body).encode())
+
+
+def rows_of(verdicts: Verdicts, only: str | None = None) -> list[dict[str, Any]]:
+    return [row for batch in verdicts.batches(only) for row in batch.to_pylist()]
+
+
+def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
+    rows = rows_of(launch(ledger))
+    assert sorted(row["device_id"] for row in rows) == list(range(1, 91))
+    by_id = {row["device_id"]: row for row in rows}
+    same = {"launch_key": KEY, "language": None, "time_zone": None, "as_of": NOW}
+    red = {"variant": "red", "segment": 1, "wave": 1, "request": "accepted", "held_out": False}
+    assert by_id[2] == {**same, **red, "device_id": 2, "verdict": "engaged"}
+    assert by_id[4] == {**same, **red, "device_id": 4, "verdict": "missing"}
+    blue = {"variant": "blue", "segment": 2, "wave": 1, "request": "refused", "held_out": False}
+    assert by_id[41] == {**same, **blue, "device_id": 41, "verdict": "not_sent"}
+    nothing = {"variant": None, "segment": None, "wave": None, "request": None, "held_out": True}
+    assert by_id[81] == {**same, **nothing, "device_id": 81, "verdict": "not_sent"}
+
+
+def test_one_verdict_alone_is_given(ledger: Ledger) -> None:
+    verdicts = launch(ledger)
+    assert [row["device_id"] for row in rows_of(verdicts, "engaged")] == [1, 2, 3]
+    (empty,) = verdicts.batches("in_doubt")
+    assert empty.num_rows == 0
+    assert empty.schema == verdicts.schema
+
+
+def test_people_named_by_texts_are_found_in_segments_that_overlap_in_order(ledger: Ledger) -> None:
+    names = [f"{letter}{number:03}" for number in range(200) for letter in ("a", "\u00e9", "\U0001f600")]
+    red, blue = strings(names[::2]), strings(names[1::2])
+    verdicts = launch(
+        ledger, [Segment(red, RED), Segment(blue, BLUE)], strings(["zz"]), ["a000", "\u00e9009"]
+    )
+    rows = rows_of(verdicts)
+    assert sorted(row["user_id"] for row in rows) == sorted([*names, "zz"])
+    assert {row["user_id"] for row in rows if row["verdict"] == "engaged"} == {"a000", "\u00e9009"}
+    assert Counter(row["verdict"] for row in rows) == {"engaged": 2, "missing": 298, "not_sent": 301}
+
+
+def test_of_people_whom_the_service_chose_those_heard_of_are_given(ledger: Ledger) -> None:
+    definition = Campaign.model_validate(
+        {"title": "Spring", "channels": {"email": EMAIL}, "targeting": {"kind": "broadcast"}}
+    )
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="spring",
+        period=PERIOD,
+        resend=0,
+        definition=definition.model_dump_json(),
+        audience=None,
+        segments=[Segment(None)],
+        now=NOW,
+        sends_at=NOW,
+    )
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    ledger.post_backs.store(receiver, [(1, _open(claim.dispatch_key, 5)), (2, _open(claim.dispatch_key, 9))])
+    reconcile(ledger, KEY, now=NOW)
+    rows = rows_of(Verdicts.of(ledger, KEY))
+    assert [(row["device_id"], row["verdict"], row["segment"]) for row in rows] == [
+        (5, "engaged", 1),
+        (9, "engaged", 1),
+    ]
+
+
+def test_verdicts_that_do_not_add_up_are_not_written(ledger: Ledger, tmp_path: Path) -> None:
+    verdicts = launch(ledger)
+    wrong = replace(verdicts, figures=replace(verdicts.figures, verdicts={"engaged": 4}))
+    with pytest.raises(PermanentError, match="DO NOT ADD UP"):
+        write_file(wrong, tmp_path / "verdicts.parquet")
+    assert list(tmp_path.glob("*verdicts*")) == []
+
+
+def test_a_launch_that_was_not_reconciled_has_no_verdicts(ledger: Ledger) -> None:
+    with pytest.raises(NotFoundError):
+        Verdicts.of(ledger, KEY)
+
+
+def test_a_parquet_file_keeps_the_types(ledger: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.parquet"
+    assert write_file(launch(ledger), file) == 90
+    table = pq.read_table(file)
+    assert table.schema.field("device_id").type == pa.int64()
+    assert table.schema.field("as_of").type == pa.timestamp("us", "UTC")
+    found = Counter(table["verdict"].to_pylist())
+    assert found == {"engaged": 3, "missing": 37, "not_sent": 50}
+
+
+def test_a_csv_file_has_a_header_and_a_row_each(ledger: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.csv"
+    assert write_file(launch(ledger), file, only="engaged") == 3
+    assert pyarrow.csv.read_csv(file)["device_id"].to_pylist() == [1, 2, 3]
+    assert file.read_text().splitlines()[0].startswith('"launch_key","device_id","verdict"')
+
+
+def test_nobody_else_may_read_the_file(ledger: Ledger, tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.csv"
+    write_file(launch(ledger), file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [each.name for each in tmp_path.iterdir() if "verdicts" in each.name] == ["verdicts.csv"]
+
+
+def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(ledger: Ledger, tmp_path: Path) -> None:
+    verdicts, file = launch(ledger), tmp_path / "verdicts.csv"
+    file.write_text("mine")
+    with pytest.raises(SettingsError, match="is there already; --force replaces it"):
+        write_file(verdicts, file)
+    assert file.read_text() == "mine"
+    write_file(verdicts, file, replace=True)
+    assert len(file.read_text().splitlines()) == 91
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("verdicts.xlsx", "ends in .parquet or .csv"), ("no/verdicts.csv", "cannot be written")],
+)
+def test_a_file_that_cannot_be_written_is_told(
+    ledger: Ledger, tmp_path: Path, name: str, problem: str
+) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        write_file(launch(ledger), tmp_path / name)
+
+
+def test_rows_come_in_large_batches_however_small_the_segments(ledger: Ledger, tmp_path: Path) -> None:
+    segments = [Segment(part, RED) for part in integers(range(1, 2_001)).slices(10)]
+    verdicts = launch(ledger, segments, integers([5_000]))
+    assert [batch.num_rows for batch in verdicts.batches()] == [2_001]
+    write_file(verdicts, tmp_path / "verdicts.parquet")
+    assert pq.ParquetFile(tmp_path / "verdicts.parquet").num_row_groups == 1
+
+
+@pytest.fixture(params=["sqlite", "duckdb", "postgresql", "sqlite engine", "postgresql engine"])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """A warehouse to write to, as a URL or an engine."""
+    backend, _, is_engine = request.param.partition(" ")
+    if backend == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+    elif backend == "sqlite":
+        url = f"sqlite:///{tmp_path / 'shop.db'}"
+        sqlite3.connect(tmp_path / "shop.db").execute("CREATE TABLE t (x)").connection.close()
+    else:
+        url = f"duckdb:///{tmp_path / 'shop.duckdb'}"
+        duckdb.connect(str(tmp_path / "shop.duckdb")).close()
+    if not is_engine:
+        yield url
+        return
+    engine = sa.create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def asked(source: Any, query: str) -> list[tuple[Any, ...]]:
+    if str(source).startswith("duckdb"):
+        with closing(duckdb.connect(str(source).removeprefix("duckdb:///"))) as connection:
+            return connection.execute(query).fetchall()
+    engine = sa.create_engine(source) if isinstance(source, str) else source
+    with engine.begin() as connection:
+        rows = connection.execute(sa.text(query))
+        found = [tuple(row) for row in rows] if rows.returns_rows else []
+    engine.dispose()
+    return found
+
+
+@pytest.fixture
+def table() -> str:
+    return f"verdicts_{uuid4().hex[:8]}"
+
+
+def test_a_table_is_made_and_the_rows_of_a_launch_are_replaced(
+    ledger: Ledger, warehouse: Any, table: str
+) -> None:
+    verdicts = launch(ledger)
+    assert write_table(verdicts, warehouse, table) == 90
+    asked(warehouse, f"UPDATE {table} SET launch_key = 'another' WHERE device_id <= 5")
+    assert write_table(verdicts, warehouse, table) == 90
+    counted = f"SELECT launch_key, verdict, count(*) FROM {table} GROUP BY 1, 2 ORDER BY 1, 2"
+    assert sorted(asked(warehouse, counted)) == sorted(
+        [
+            (KEY, "engaged", 3),
+            (KEY, "missing", 37),
+            (KEY, "not_sent", 50),
+            ("another", "engaged", 3),
+            ("another", "missing", 2),
+        ]
+    )
+    first = f"SELECT variant, segment, wave, request FROM {table} WHERE device_id = 41"
+    assert asked(warehouse, first) == [("blue", 2, 1, "refused")]
+    held_out = f"SELECT count(*) FROM {table} WHERE held_out AND variant IS NULL AND segment IS NULL"
+    assert asked(warehouse, held_out) == [(10,)]
+
+
+def test_a_failure_leaves_the_table_as_it_was(ledger: Ledger, warehouse: Any, table: str) -> None:
+    verdicts = launch(ledger)
+    write_table(verdicts, warehouse, table)
+    wrong = replace(verdicts, figures=replace(verdicts.figures, verdicts={"engaged": 4}))
+    with pytest.raises((PermanentError, QueryError)):
+        write_table(wrong, warehouse, table)
+    assert asked(warehouse, f"SELECT count(*) FROM {table}") == [(90,)]
+
+
+def test_a_table_of_other_columns_is_told_without_people(ledger: Ledger, warehouse: Any, table: str) -> None:
+    verdicts = launch(ledger)
+    asked(warehouse, f"CREATE TABLE {table} (launch_key TEXT)")
+    with pytest.raises(QueryError, match="the warehouse said"):
+        write_table(verdicts, warehouse, table)
+
+
+@pytest.mark.parametrize("table", ["", "a.b.c", "verdicts; DROP TABLE x", 'a"b', "1a"])
+def test_a_table_must_have_a_plain_name(ledger: Ledger, table: str) -> None:
+    with pytest.raises(SettingsError, match="allowed: NAME or SCHEMA"):
+        write_table(launch(ledger), "sqlite:///x.db", table)
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "problem"),
+    [
+        ("sqlite:////nosuch/x.db", QueryError, "there is no SQLite database"),
+        ("duckdb:////nosuch/x.db", QueryError, "there is no DuckDB database"),
+        ("snowflake://a/b", SettingsError, "cannot be written to this warehouse"),
+    ],
+)
+def test_a_warehouse_that_takes_nothing_is_told(
+    ledger: Ledger, url: str, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        write_table(launch(ledger), url, "verdicts")

@@ -1,0 +1,323 @@
+"""The report as a page: it stands alone, says what the report says, and can be seen and read by everybody."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sendoff.errors import SettingsError
+from sendoff.figures import VERDICTS, Figures
+from sendoff.report import charts
+from sendoff.report.comparison import Comparison, compared_shares
+from sendoff.report.page import MEANINGS, as_html, write_html
+
+from ...sample_report import START
+from ...sample_report import WHOLE as SAMPLE
+
+WHOLE = replace(
+    SAMPLE,
+    dropped={"null": 10, "gave it back": 20},
+    by_variant={"red": {"engaged": 150, "missing": 350}, "blue": {"engaged": 50, "missing": 450}},
+)
+NOTHING: dict[str, Any] = {
+    "rows": 0,
+    "dropped": {},
+    "audience": 0,
+    "segments": 0,
+    "verdicts": {},
+    "timeline": (),
+}
+CHOSEN: dict[str, Any] = {
+    **NOTHING,
+    "audience": 300,
+    "verdicts": {"engaged": 60, "delivered": 240},
+    "by_platform": {},
+    "by_variant": {},
+    "is_chosen_by_service": True,
+}
+COMPARED = compared_shares("engaged", [("red", 150, 500), ("blue", 50, 500)])
+
+
+class Page(HTMLParser):
+    """What stands in a page: its tags, its words, and the ids in it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self._is_hidden = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._is_hidden = tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_hidden = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_hidden:
+            self.words += f" {data}"
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words.split())
+
+    def having(self, name: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(name))]
+
+
+def cases() -> dict[str, Figures]:
+    return {
+        "all of it": WHOLE,
+        "no groups": replace(WHOLE, by_platform={}, by_variant={}),
+        "thirty platforms": replace(WHOLE, by_platform={f"platform {n}": {"missing": n} for n in range(30)}),
+        "nobody": replace(WHOLE, **NOTHING, by_platform={}, by_variant={}),
+        "a group of nobody": replace(WHOLE, by_platform={"chrome": {}}),
+        "chosen by the service": replace(WHOLE, **CHOSEN),
+        "nobody heard of": replace(WHOLE, **{**CHOSEN, "audience": 0, "verdicts": {}}),
+        "wrong sums": replace(WHOLE, rows=5),
+        "one post-back": replace(WHOLE, timeline=((START, 1, 0),)),
+        "large": replace(WHOLE, verdicts=dict.fromkeys(VERDICTS, 90_000_000), audience=540_000_000),
+    }
+
+
+@pytest.mark.parametrize("case", cases())
+def test_a_page_of_every_launch_is_sound(case: str) -> None:
+    html = as_html(cases()[case], [COMPARED])
+    page = Page(html)
+    ids = page.having("id")
+    assert len(ids) == len(set(ids))
+    for name in ("aria-labelledby", "aria-describedby"):
+        assert set(page.having(name)) <= set(ids)
+    for reference in re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", html):
+        assert "".join(reference) in ids
+    for svg in re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL):
+        ET.fromstring(svg)
+        assert "NaN" not in svg
+    assert [tag for tag, _ in page.tags].count("h1") == 1
+
+
+def test_a_page_asks_for_nothing_from_anywhere() -> None:
+    html = as_html(WHOLE, [COMPARED])
+    page = Page(html)
+    assert {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "a", "base"} == set()
+    assert [each for each in page.having("href") + page.having("src") if not each.startswith("#")] == []
+    assert re.findall(r"@import|url\((?!#)", html) == []
+    assert re.findall(r"https?://[^\s\"]+", html) == []
+    assert "default-src 'none'; style-src 'unsafe-inline'" in page.having("content")
+
+
+def test_what_a_launch_says_is_text_and_never_markup() -> None:
+    evil = "<script>alert(1)</script>\"'>"
+    html = as_html(
+        replace(
+            WHOLE,
+            campaign=evil,
+            period=evil,
+            dropped={evil: 30},
+            by_platform={evil: {"engaged": 1}},
+            by_variant={evil: {"engaged": 1}},
+        ),
+        [compared_shares(evil, [(evil, 1, 30), ("b", 2, 30)])],
+    )
+    page = Page(html)
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert evil in page.words
+
+
+def test_the_page_says_what_the_report_says() -> None:
+    text = Page(as_html(WHOLE, [COMPARED])).text
+    for said in (
+        "Reached: at least 500 (50.0 %), at most 950 (95.0 %).",
+        "200 unknowable: accepted, then silent where silence proves nothing (android 200).",
+        "1 unexpected, 7 duplicate, 2 unreadable",
+        "less: gave it back 20",
+        "audience, in 4 segments 1,000",
+        "all verdicts 1,000 100.0 %",
+        COMPARED.differences[0].sentence,
+        "The sums of this report add up",
+    ):
+        assert said in text
+
+
+def test_a_page_of_sums_that_do_not_add_up_says_so_and_not_that_they_do() -> None:
+    text = Page(as_html(replace(WHOLE, rows=1_033))).text
+    assert "DOES NOT ADD UP: 3 rows neither kept nor dropped" in text
+    assert "The sums of this report add up" not in text
+
+
+@pytest.mark.parametrize("words", ["%", "missing", "unknowable", "not sent", "rows", "audience"])
+def test_nothing_is_said_of_people_whom_nobody_knows(words: str) -> None:
+    assert words in Page(as_html(WHOLE)).text
+    assert words not in Page(as_html(replace(WHOLE, **CHOSEN))).text
+
+
+def test_what_cannot_be_known_is_a_question_mark() -> None:
+    unknown = replace(COMPARED, sides=(replace(COMPARED.sides[0], count=None, estimate=None, interval=None),))
+    assert "red 500 ? ? ?" in Page(as_html(WHOLE, [unknown])).text
+
+
+def test_every_verdict_is_explained() -> None:
+    assert set(MEANINGS) == set(VERDICTS)
+
+
+def test_shares_say_of_whom_they_are_before_the_first_of_them() -> None:
+    text = Page(as_html(WHOLE)).text
+    assert text.index("1,000 people, the audience. Each share is of all of them.") < text.index("20.0 %")
+
+
+def test_shares_that_do_not_sum_to_a_hundred_say_so() -> None:
+    thirds = replace(WHOLE, audience=3, rows=33, verdicts={"engaged": 1, "delivered": 1, "missing": 1})
+    assert "they sum to 99.9 %" in Page(as_html(thirds)).text
+    assert "they sum to" not in Page(as_html(WHOLE)).text
+
+
+def test_a_word_is_explained_where_something_is_counted_under_it() -> None:
+    seldom = replace(
+        WHOLE, dropped={"null": 30, "duplicate": 0}, anomalies={}, not_sent_because={"held out": 1}
+    )
+    explained = Page(as_html(seldom)).text.partition("What the words mean")[2]
+    assert "null Of a row of the query: it names nobody." in explained
+    assert "held out Chosen by chance" in explained
+    assert "duplicate" not in explained
+    assert "duplicate Of a row" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]
+
+
+def contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_on_every_colour_can_be_read(scheme: int) -> None:
+    colours = {name: both[scheme] for name, both in charts.COLOURS.items()}
+    pairs = [("ink", "ground"), ("pale", "ground"), ("ink", "not-sent")]
+    pairs += [(name, name.removeprefix("on-")) for name in colours if name.startswith("on-")]
+    assert [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == []
+    outlines = [
+        "engaged",
+        "missing",
+        "unknowable-edge",
+        "in-doubt-edge",
+        "not-sent-edge",
+        "deliveries",
+        "opens",
+    ]
+    assert [name for name in outlines if contrast(colours[name], colours["ground"]) < 3] == []
+
+
+def test_charts_hold_no_colour_of_their_own() -> None:
+    svg = (
+        charts.flow(WHOLE)
+        + charts.timeline(WHOLE)
+        + charts.verdicts_by(WHOLE, WHOLE.by_platform, what="platform")
+    )
+    drawn = svg + charts.differences(COMPARED)
+    assert re.findall(r"#[0-9a-f]{6}\b", drawn) == []
+    assert set(re.findall(r"var\(--chart-([\w-]+)[,)]", drawn)) - {"font"} <= set(charts.COLOURS)
+
+
+def test_charts_say_their_numbers_to_those_who_do_not_see_them() -> None:
+    assert "engaged: 200 20.0 %; delivered: 300 30.0 %" in charts.flow(WHOLE)
+    assert "chrome: engaged 100, delivered 300" in charts.verdicts_by(
+        WHOLE, WHOLE.by_platform, what="platform"
+    )
+    assert "2,565 deliveries, 870 opens, from 2026-03-01 09:00 to 2026-03-01 09:29 UTC" in charts.timeline(
+        WHOLE
+    )
+    assert COMPARED.differences[0].sentence in charts.differences(COMPARED)
+
+
+def test_a_chart_is_the_same_each_time() -> None:
+    assert as_html(WHOLE, [COMPARED]) == as_html(WHOLE, [COMPARED])
+
+
+def test_a_comparison_without_an_interval_has_no_chart() -> None:
+    few = compared_shares("engaged", [("a", 1, 2), ("b", 1, 2)])
+    assert charts.differences(few) == ""
+    assert "too few to tell" in Page(as_html(WHOLE, [few])).text
+
+
+def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "report.html"
+    write_html(WHOLE, file)
+    assert write_html(replace(WHOLE, campaign="another"), file) == file
+    assert "<h1>another</h1>" in file.read_text()
+    assert [each.name for each in file.parent.iterdir()] == ["report.html"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="cannot be written"):
+        write_html(WHOLE, tmp_path / "file" / "report.html")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
+    path = (
+        os.environ.get("SENDOFF_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
+    if path is None:
+        pytest.skip("wants Chromium: none is installed; install it, or name one in SENDOFF_TEST_CHROMIUM")
+    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
+    with playwright.sync_playwright() as driver:
+        quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking"]
+        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=quiet)
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_fits_a_window_and_follows_its_scheme(
+    browser: Any, tmp_path: Path, width: int, scheme: str
+) -> None:
+    file = write_html(WHOLE, tmp_path / "report.html", [COMPARED])
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    window = context.new_page()
+    asked: list[str] = []
+    window.on("request", lambda request: asked.append(request.url))
+    window.on("console", lambda message: asked.append(message.text))
+    window.goto(file.as_uri())
+    assert asked == [file.as_uri()]
+    assert window.evaluate("document.documentElement.scrollWidth") <= width
+    ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+    shown = window.evaluate(
+        "[...document.querySelectorAll('svg')].filter(e => e.checkVisibility()).map(e => e.getAttribute('viewBox'))"
+    )
+    wide = "0 0 340" if width == 360 else "0 0 720"
+    assert len(shown) == 5
+    assert all(box.startswith(wide) for box in shown)
+    cut = window.evaluate(
+        "[...document.querySelectorAll('svg')].filter(e => e.checkVisibility()).flatMap(e => "
+        "[...e.querySelectorAll('text')].filter(t => { const a = t.getBoundingClientRect(), b = "
+        "e.getBoundingClientRect(); return a.left < b.left - 2 || a.right > b.right + 2 }).map(t => t.textContent))"
+    )
+    assert cut == []
+    context.close()
+
+
+def test_comparisons_are_values() -> None:
+    assert isinstance(COMPARED, Comparison)
+    assert COMPARED.to_json()["sides"][0]["interval"].keys() == {"low", "high"}

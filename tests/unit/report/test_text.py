@@ -1,0 +1,423 @@
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from sendoff.figures import VERDICTS, Figures, share
+from sendoff.report.picture import points_of
+from sendoff.report.text import as_json, as_picture, as_table, as_text
+
+from ...sample_report import START, WHOLE
+
+
+def figures(**changes: Any) -> Figures:
+    return replace(WHOLE, **changes)
+
+
+def test_figures_survive_json() -> None:
+    whole = figures()
+    assert Figures.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+def test_figures_of_before_are_still_read() -> None:
+    new = (
+        "state",
+        "is_chosen_by_service",
+        "is_sent_again",
+        "not_sent_because",
+        "unknowable_because",
+        "by_variant",
+        "untold",
+    )
+    stored = {name: value for name, value in figures().to_json().items() if name not in new}
+    assert Figures.from_json(stored) == figures(unknowable_because={})
+    del stored["audience"]
+    with pytest.raises(KeyError, match="audience"):
+        Figures.from_json(stored)
+
+
+@pytest.mark.promise("honest/sums")
+def test_figures_say_what_is_unaccounted_for() -> None:
+    assert (figures().unaccounted_rows, figures().unaccounted_identifiers) == (0, 0)
+    assert figures(rows=1_033).unaccounted_rows == 3
+    assert figures(audience=990, rows=1_020).unaccounted_identifiers == -10
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="time zone"):
+        figures(as_of=datetime(2026, 3, 1))  # noqa: DTZ001
+
+
+def numbers(line: str) -> list[int]:
+    return [int(word.replace(",", "")) for word in line.split() if word.replace(",", "").isdecimal()]
+
+
+def section(text: str, heading: str) -> list[str]:
+    return text.partition(f"\n{heading}\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_the_text_shows_a_sum_from_rows_to_audience() -> None:
+    lines = section(as_text(figures()), "From rows to audience")
+    rows, *dropped, audience = (numbers(line)[0] for line in lines)
+    assert rows - sum(dropped) == audience == 1_000
+    assert [line.split()[0] for line in lines[1:]] == ["-", "-", "="]
+
+
+def test_the_text_shows_every_reason_of_dropping_in_the_order_of_the_audience() -> None:
+    reasons = {"null": 3, "gave it back": 5, "cap": 7, "priority": 11, "size_limit": 4}
+    lines = section(as_text(figures(dropped=reasons)), "From rows to audience")
+    assert [line.split(maxsplit=2)[1:] for line in lines[1:-1]] == [
+        [str(count), reason] for reason, count in reasons.items()
+    ]
+
+
+def test_the_text_shows_why_people_were_not_sent_to() -> None:
+    verdicts = {"engaged": 900, "not_sent": 100}
+    reasons = {"held out": 60, "refused": 30, "launch stopped": 10}
+    lines = section(
+        as_text(figures(verdicts=verdicts, not_sent_because=reasons)), "What became of the audience"
+    )
+    under = next(number for number, line in enumerate(lines, start=1) if "not sent" in line)
+    assert [line.split() for line in lines[under : under + 3]] == [
+        ["held", "out", "60"],
+        ["refused", "30"],
+        ["launch", "stopped", "10"],
+    ]
+    assert lines[under + 3].split()[:2] == ["=", "1,000"]
+
+
+@pytest.mark.promise("honest/sums")
+def test_the_text_shows_a_sum_of_verdicts() -> None:
+    lines = section(as_text(figures()), "What became of the audience")
+    *verdicts, audience = (numbers(line)[0] for line in lines[:7])
+    assert verdicts == [200, 300, 50, 200, 250, 0]
+    assert sum(verdicts) == audience == 1_000
+
+
+def test_the_text_bounds_how_many_were_reached() -> None:
+    assert "Reached: at least 500 (50.0 %), at most 950 (95.0 %)." in as_text(figures())
+
+
+def test_the_text_says_how_many_were_reached_of_those_who_are_not_held_out() -> None:
+    verdicts = {"engaged": 500, "unknowable": 250, "not_sent": 250}
+    text = as_text(figures(verdicts=verdicts, not_sent_because={"held out": 200, "refused": 50}))
+    assert "Reached: at least 500 (50.0 %), at most 750 (75.0 %)." in text
+    assert "Of the 800 who are not held out: at least 62.5 %, at most 93.8 %." in text
+    assert "held out" not in as_text(figures())
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "shown"),
+    [
+        ({"engaged": 1, "delivered": 1, "missing": 1}, ["33.3 %"] * 3),
+        ({"engaged": 2, "delivered": 2, "missing": 3}, ["28.6 %", "28.6 %", "42.9 %"]),
+    ],
+)
+def test_shares_that_rounding_keeps_from_adding_up_say_so(verdicts: dict[str, int], shown: list[str]) -> None:
+    text = as_text(figures(verdicts=verdicts, audience=sum(verdicts.values())))
+    lines = section(text, "What became of the audience")
+    assert re.findall(r"\d+\.\d %", " ".join(lines[:3])) == shown
+    found = re.search(r"so that they sum to (\d+\.\d) %", " ".join(text.split()))
+    assert found is not None
+    assert float(found[1]) == pytest.approx(sum(float(each.removesuffix(" %")) for each in shown))
+    assert "is rounded" not in as_text(figures())
+
+
+def test_who_is_in_doubt_since_a_request_is_under_way_is_told_so() -> None:
+    under_way = figures(dispatches={"accepted": 3, "in_flight": 1})
+    assert "no clear answer, or is still under way, and" in " ".join(as_text(under_way).split())
+    assert "under way" not in as_text(figures())
+
+
+def test_the_text_says_what_cannot_be_known_and_why() -> None:
+    why = " ".join(section(as_text(figures()), "What cannot be known, and why"))
+    assert "200 unknowable" in why
+    assert "(android 200)" in " ".join(why.split())
+    assert "250 in doubt" in why
+
+
+def test_a_report_of_before_says_why_only_where_that_is_certain() -> None:
+    def why(**changes: Any) -> str:
+        found = figures(unknowable_because={}, **changes)
+        return " ".join(" ".join(section(as_text(found), "What cannot be known, and why")).split())
+
+    assert "no post-backs of deliveries or one that could not be understood, or identifiers" in why()
+    assert "(android 200). Deliveries by Android push" in why(anomalies={})
+    chrome = {"chrome": {"unknowable": 200, "engaged": 800}}
+    assert "Deliveries by Android push" not in why(anomalies={}, by_platform=chrome)
+
+
+def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
+    verdicts = {"delivered": 600, "unknowable": 400}
+    why = " ".join(as_text(figures(verdicts=verdicts, untold=("open",))).split())
+    assert "How many engaged is not measured: post-backs of opens were not asked for" in why
+    assert "The 0 is not a count of them." in why
+    assert "How many delivered" not in why
+    assert "not measured" not in as_text(figures())
+
+
+def test_the_text_is_silent_about_doubts_where_there_are_none() -> None:
+    sure = figures(verdicts={"delivered": 1_000})
+    assert "cannot be known" not in as_text(sure)
+
+
+def test_platforms_sum_up_under_each_other() -> None:
+    header, *lines, total = section(as_text(figures()), "By platform")
+    assert header.split() == ["engaged", "delivered", "missing", "unknowable", "in", "doubt", "total"]
+    assert [sum(column) for column in zip(*map(numbers, lines), strict=True)] == numbers(total)
+
+
+def test_platforms_that_do_not_sum_to_the_audience_are_explained() -> None:
+    assert "two" not in as_text(figures())
+    overlapping = figures(by_platform={"android": {"engaged": 900}, "chrome": {"engaged": 200}})
+    assert "The platforms sum to 1,100, not to 1,000" in as_text(overlapping)
+
+
+def test_variants_sum_up_under_each_other() -> None:
+    variants = {"[red]": {"engaged": 150, "missing": 350}, "sum": {"engaged": 50, "missing": 450}}
+    text = as_text(figures(by_variant=variants))
+    assert [line.split() for line in section(text, "By variant")] == [
+        ["engaged", "missing", "total"],
+        ["[red]", "150", "350", "500"],
+        ["sum", "50", "450", "500"],
+        ["sum", "200", "800", "1,000"],
+    ]
+    assert "By variant" not in as_text(figures())
+
+
+def test_who_is_held_out_of_all_variants_is_explained() -> None:
+    variants = {"a": {"engaged": 500}, "b": {"engaged": 400}}
+    text = as_text(figures(by_variant=variants))
+    assert "The variants sum to 900, not to 1,000: who is held out gets none of them." in text
+
+
+def chosen_by_service(**changes: Any) -> Figures:
+    """What is known of a broadcast: 60 engaged, and 240 more had a delivery."""
+    known: dict[str, Any] = {
+        "rows": 0,
+        "dropped": {},
+        "audience": 300,
+        "segments": 1,
+        "dispatches": {"accepted": 1},
+        "verdicts": dict.fromkeys(VERDICTS, 0) | {"engaged": 60, "delivered": 240},
+        "by_platform": {},
+        "is_chosen_by_service": True,
+    }
+    return figures(**known | changes)
+
+
+def test_of_people_whom_the_service_chose_only_those_heard_of_are_counted() -> None:
+    text = as_text(chosen_by_service())
+    assert "The service chose the people: how many it sent to is not known. 300 were heard of." in " ".join(
+        text.split()
+    )
+    assert "Reached: at least 300; at most is not known." in text
+    heard = section(text, "Who was heard of")[:3]
+    assert [line.split(maxsplit=2) for line in (f". {heard[0].strip()}", *heard[1:])] == [
+        [".", "60", "engaged"],
+        ["+", "240", "delivered"],
+        ["=", "300", "heard of"],
+    ]
+
+
+@pytest.mark.parametrize("words", ["%", "missing", "unknowable", "not sent", "rows", "audience", "ADD UP"])
+def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path) -> None:
+    assert words in as_text(figures(rows=5))
+    assert words not in as_text(chosen_by_service())
+    assert words not in shown(chosen_by_service(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dispatches": {"in_doubt": 1}}, "1 request in doubt: no clear answer came"),
+        ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached nobody."),
+        ({"dispatches": {"planned": 1}}, "1 request not made."),
+        ({"dispatches": {"planned": 1}, "state": "held"}, "1 request not made: the launch is held."),
+        ({"dispatches": {"planned": 1}, "state": "rejected"}, "1 request not made: the launch was rejected."),
+        ({"dispatches": {"planned": 1}, "state": "stopped"}, "1 request not made: the launch was stopped."),
+    ],
+)
+def test_requests_stand_for_people_whom_nobody_knows(changes: dict[str, Any], words: str) -> None:
+    nobody = {"audience": 0, "verdicts": dict.fromkeys(VERDICTS, 0)}
+    text = as_text(chosen_by_service(**nobody, **changes))
+    assert words in text
+    assert "0 were heard of." in text
+
+
+def test_json_says_that_the_most_reached_are_not_known() -> None:
+    values = json.loads(json.dumps(as_json(chosen_by_service())))
+    assert values["reached"] == {"at_least": 300, "at_most": None}
+    assert values["is_chosen_by_service"]
+    assert values["adds_up"]
+    assert not as_json(chosen_by_service(rows=1))["adds_up"]
+
+
+def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
+    text = as_text(figures(is_sent_again=True, unknowable_because={"sent again": 200}))
+    assert "Sent again and again: one person may get many messages" in text
+    assert "silence proves nothing: what is sent again and again may still come" in " ".join(text.split())
+    assert "again and again" not in as_text(figures())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rows": 1_033}, "DOES NOT ADD UP: 3 rows neither kept nor dropped"),
+        ({"verdicts": {"engaged": 999}}, "DOES NOT ADD UP: 1 identifier without a verdict"),
+    ],
+)
+@pytest.mark.promise("honest/sums")
+def test_sums_that_do_not_add_up_are_said_aloud(changes: dict[str, Any], words: str) -> None:
+    assert words in as_text(figures(**changes))
+    assert not as_json(figures(**changes))["adds_up"]
+    assert "ADD UP" not in as_text(figures())
+    assert as_json(figures())["adds_up"]
+
+
+def test_anomalies_are_shown_where_there_are_some() -> None:
+    text = as_text(figures())
+    assert "1 unexpected, 7 duplicate, 2 unreadable" in text
+    assert "forged" not in text
+
+
+def everything_large() -> Figures:
+    verdicts = dict.fromkeys(VERDICTS, 9_999_999)
+    return figures(
+        verdicts=verdicts, by_platform=dict.fromkeys(("android", "ios", "chrome", "firefox"), verdicts)
+    )
+
+
+@pytest.mark.parametrize("whole", [figures(), everything_large()])
+def test_eighty_columns_are_enough(whole: Figures) -> None:
+    lines = as_text(whole, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("android" in line.split() for line in lines) == 1  # no row is broken
+    assert [line.split()[-1] for line in lines if line.startswith("ios")] != ["0"]
+
+
+def test_the_text_has_no_colour_codes() -> None:
+    assert "\x1b" not in as_text(figures())
+
+
+def test_a_terminal_without_blocks_gets_signs_that_it_has() -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(file=terminal, width=80).print(as_table(figures()))
+    terminal.flush()
+    assert b"#####" in terminal.buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("count", "whole", "text"),
+    [
+        (0, 0, "-"),
+        (0, 10, "0.0 %"),
+        (1, 10_000_000, "<0.1 %"),  # not nobody
+        (9_999_999, 10_000_000, ">99.9 %"),  # not everybody
+        (10, 10, "100.0 %"),
+        (1, 3, "33.3 %"),
+    ],
+)
+def test_a_share_says_nobody_or_everybody_only_where_it_is_meant(count: int, whole: int, text: str) -> None:
+    assert share(count, whole) == text
+
+
+def test_json_carries_the_figures_and_the_bounds() -> None:
+    whole = figures()
+    values = json.loads(json.dumps(as_json(whole)))
+    assert Figures.from_json(values) == whole
+    assert values["reached"] == {"at_least": 500, "at_most": 950}
+
+
+def pictures() -> dict[str, Figures]:
+    nothing: dict[str, Any] = {"rows": 0, "dropped": {}, "audience": 0, "segments": 0, "verdicts": {}}
+    return {
+        "two platforms": figures(),
+        "one platform": figures(by_platform={"chrome": {"engaged": 1_000}}),
+        "ten platforms": figures(by_platform={f"platform {n}": {"missing": n} for n in range(10)}),
+        "thirty platforms": figures(by_platform={f"platform {n}": {"missing": n} for n in range(30)}),
+        "no platform": figures(by_platform={}),
+        "a platform without anybody": figures(by_platform={"chrome": {}}),
+        "no post-back": figures(timeline=()),
+        "one minute": figures(timeline=[(START, 0, 0)]),
+        "ten years": figures(timeline=[(START, 1, 1), (START + timedelta(days=3_650), 1, 1)]),
+        "nobody": figures(**nothing, by_platform={}, timeline=()),
+        "words that look like formulas": figures(campaign="$\\frac{", by_platform={"$_{": {"missing": 1}}),
+        "sums that do not add up": figures(rows=5),
+        "people whom the service chose": chosen_by_service(),
+        "nobody heard of": chosen_by_service(audience=0, verdicts={}, timeline=()),
+    }
+
+
+@pytest.mark.parametrize("case", pictures())
+def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
+    path = as_picture(pictures()[case], tmp_path / "new folder" / "picture.png")
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert image.width == 1_920
+        assert len(image.convert("L").getcolors()) > 20  # type: ignore[arg-type]
+
+
+def shown(whole: Figures, folder: Path) -> str:
+    """The words of the picture, which Matplotlib leaves as comments where it draws letters as curves."""
+    return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
+
+
+def test_the_picture_carries_title_totals_and_time(tmp_path: Path) -> None:
+    words = shown(figures(), tmp_path)
+    for part in ("lapsed_buyers", "1,000", "1,030 rows less 30 dropped", "as of 2026-03-01 10:00 UTC"):
+        assert part in words
+
+
+def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path) -> None:
+    words = shown(figures(), tmp_path)
+    for verdict in VERDICTS:
+        assert verdict.replace("_", " ") in words
+    for share_and_count in ("20.0 % 200", "30.0 % 300", "5.0 % 50", "20.0 % 200", "25.0 % 250", "0.0 % 0"):
+        assert share_and_count in words
+
+
+def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tmp_path: Path) -> None:
+    words = shown(chosen_by_service(), tmp_path)
+    assert "300 heard of; the service chose the people engaged 60 delivered 240" in words
+    assert "how many it sent to is not known. Reached: at least 300; at most is not known." in words
+
+
+@pytest.mark.parametrize("whole", [figures(is_sent_again=True), chosen_by_service(is_sent_again=True)])
+def test_the_picture_says_what_is_sent_again_and_again(whole: Figures, tmp_path: Path) -> None:
+    assert "Sent again and again" in shown(whole, tmp_path)
+    assert "Sent again and again" not in shown(replace(whole, is_sent_again=False), tmp_path)
+
+
+def test_the_smallest_of_many_platforms_are_one_bar(tmp_path: Path) -> None:
+    words = shown(pictures()["thirty platforms"], tmp_path)
+    assert "20 others" in words
+    assert "platform 20" in words
+    assert "platform 19" not in words
+
+
+def test_a_long_timeline_is_drawn_in_longer_steps_and_loses_nothing() -> None:
+    timeline = [(START + timedelta(minutes=7 * n), n, 1) for n in range(2_000)]
+    step, points = points_of(timeline)
+    assert step == 180
+    assert len(points) <= 181
+    assert sum(deliveries for _, deliveries, _ in points) == sum(range(2_000))
+    assert sum(opens for _, _, opens in points) == 2_000
+
+
+def test_minutes_without_a_post_back_are_zero() -> None:
+    _, points = points_of([(START, 5, 0), (START + timedelta(minutes=3), 0, 2)])
+    assert [counts for _, *counts in points] == [[5, 0], [0, 0], [0, 0], [0, 2]]
+
+
+def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
+    as_picture(figures(), tmp_path / "picture.png")
+    assert "matplotlib.pyplot" not in sys.modules

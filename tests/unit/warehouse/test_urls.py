@@ -1,0 +1,51 @@
+"""A warehouse that vanishes is noticed, whichever driver reads it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import psutil
+import pytest
+import sqlalchemy as sa
+
+from sendoff.warehouse import read
+from sendoff.warehouse.urls import address_of
+
+LIMITS = ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+
+
+def limits_of_connections(port: int) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The limits that the system knows of this process's connections to a port, by where each comes from."""
+    found = {}
+    for each in psutil.Process().net_connections("tcp"):
+        if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port:
+            with socket.socket(fileno=os.dup(each.fd)) as line:
+                limits = [line.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in LIMITS]
+                found[tuple(each.laddr)] = tuple(limits)
+    return found
+
+
+@pytest.mark.parametrize("driver", ["postgresql", "postgresql+psycopg"])
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({}, (30_000, 15, 5, 3)),
+        ({"tcp_user_timeout": "7000", "keepalives_idle": "4"}, (7_000, 4, 5, 3)),
+    ],
+)
+def test_a_warehouse_that_vanishes_is_noticed_in_half_a_minute_or_as_its_address_says(
+    postgres_server: str, driver: str, own: dict[str, str], expected: tuple[int, ...]
+) -> None:
+    url = sa.make_url(postgres_server).set(drivername=driver).update_query_dict(own)
+    port = url.port or 5432
+    before = limits_of_connections(port)
+    with read(url.render_as_string(hide_password=False), "SELECT 1 AS device_id") as batches:
+        next(batches)
+        now = limits_of_connections(port)
+        assert [now[line] for line in now.keys() - before.keys()] == [expected]
+
+
+@pytest.mark.parametrize("url", ["postgresql+pg8000://ann@host/shop", "mysql://ann@host/shop", "duckdb:///x"])
+def test_others_get_no_limits_that_they_do_not_know(url: str) -> None:
+    assert address_of(url).query == {}

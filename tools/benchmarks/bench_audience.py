@@ -1,0 +1,173 @@
+"""An audience of nine tenths of a PostgreSQL table, beside ``pandas.read_sql`` and a set, and beside psql's COPY.
+
+Integers, integers with a group, texts, and integers in two parts at once: on two cores that the server shares, two
+parts compete with it for them.
+
+Each reading is a process of its own, so that its peak memory is its own, Python and imports included. Its time runs
+from before the connection is opened until the identifiers are there; imports are not in it.
+
+``BENCH_SCALE`` is the size of the table in units of six million rows: 1 takes about a minute on an idle machine.
+``BENCH_ROUNDS`` is how often each is done. ``SENDOFF_TEST_POSTGRES_URL`` names another server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+ROWS = int(6_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
+
+IDENTIFIERS = "SELECT device_id FROM devices WHERE device_id % 10 <> 0"
+IN_PARTS = f"{IDENTIFIERS} AND device_id / 10 % :parts = :part"
+WITH_PLATFORM = "SELECT device_id, platform FROM devices WHERE device_id % 10 <> 0"
+TEXTS = "SELECT external_id FROM devices WHERE device_id % 10 <> 0"
+TABLES = f"""
+CREATE UNLOGGED TABLE devices AS
+    SELECT n::bigint AS device_id, (ARRAY['android', 'ios', 'chrome', 'firefox', 'safari'])[1 + n % 5] AS platform,
+        'customer-' || n AS external_id
+    FROM generate_series(1, {ROWS}) n;
+VACUUM ANALYZE devices;
+"""
+
+
+def read_with_sendoff(url: str, sql: str, parts: int | None = None) -> tuple[float, int]:
+    from sendoff.audience.build import build_audience
+    from sendoff.warehouse import read
+
+    start = time.perf_counter()
+    with read(url, sql, parts=parts) as batches:
+        audience = build_audience(batches)
+    return time.perf_counter() - start, len(audience.identifiers)
+
+
+def read_in_parts(url: str, sql: str) -> tuple[float, int]:
+    return read_with_sendoff(url, sql, 2)
+
+
+def read_with_pandas(url: str, sql: str) -> tuple[float, int]:
+    import pandas as pd
+
+    engine = sa.create_engine(url)
+    start = time.perf_counter()
+    identifiers = set(pd.read_sql(sa.text(sql), engine)["device_id"])
+    return time.perf_counter() - start, len(identifiers)
+
+
+def copy_with_psql(url: str, sql: str) -> tuple[float, int]:
+    address = sa.make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    command = ["psql", "-q", "-d", address, "-c", f"COPY ({sql}) TO STDOUT (FORMAT binary)"]
+    start = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start, 0
+
+
+READERS: dict[str, tuple[Callable[[str, str], tuple[float, int]], str]] = {
+    "pandas": (read_with_pandas, IDENTIFIERS),
+    "sendoff": (read_with_sendoff, IDENTIFIERS),
+    "sendoff, 2 parts": (read_in_parts, IN_PARTS),
+    "copy": (copy_with_psql, IDENTIFIERS),
+    "sendoff, platform": (read_with_sendoff, WITH_PLATFORM),
+    "copy, platform": (copy_with_psql, WITH_PLATFORM),
+    "sendoff, external_id": (read_with_sendoff, TEXTS),
+    "copy, external_id": (copy_with_psql, TEXTS),
+}
+
+
+def child(name: str) -> None:
+    """Read once and print seconds, identifiers and the peak memory in MiB."""
+    read, sql = READERS[name]
+    seconds, found = read(os.environ["BENCH_URL"], sql)  # not an argument: it may hold a password
+    whose = resource.RUSAGE_CHILDREN if name.startswith("copy") else resource.RUSAGE_SELF
+    print(json.dumps([seconds, found, resource.getrusage(whose).ru_maxrss / 1024]))
+
+
+def measure(url: str) -> dict[str, tuple[float, float]]:
+    """Read in turn, several rounds; give the medians of seconds and of peak memory."""
+    readers = [name for name in READERS if not name.startswith("copy") or shutil.which("psql")]
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in readers}
+    for number in range(1, ROUNDS + 1):
+        for name in readers:
+            line = [sys.executable, str(Path(__file__).resolve()), name]
+            done = subprocess.run(
+                line, env={**os.environ, "BENCH_URL": url}, check=True, stdout=subprocess.PIPE
+            )
+            seconds, found, peak = json.loads(done.stdout)
+            if found not in (0, ROWS - ROWS // 10):
+                sys.exit(f"{name} found {found:,} identifiers")
+            seen[name].append((seconds, peak))
+            print(f"  round {number}  {name:22}{seconds:8.2f} s {peak:8.0f} MiB", flush=True)
+    return {name: (median(s for s, _ in runs), median(p for _, p in runs)) for name, runs in seen.items()}
+
+
+def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
+    kept = ROWS - ROWS // 10
+    print(f"\n{kept:,} identifiers of {ROWS:,} rows, medians of {ROUNDS} rounds")
+    for name, (seconds, peak) in medians.items():
+        print(f"  {name:22}{kept / seconds / 1e6:8.2f} million rows/s {peak:8.0f} MiB")
+    sendoff, pandas = medians["sendoff"], medians["pandas"]
+    figures = {
+        "rows": ROWS,
+        "identifiers": kept,
+        "rows_per_second": round(kept / sendoff[0]),
+        "peak_mib": round(sendoff[1], 1),
+        "pandas_peak_mib": round(pandas[1], 1),
+        "times_pandas_speed": round(pandas[0] / sendoff[0], 2),
+        "pandas_memory_over_ours": round(pandas[1] / sendoff[1], 2),
+        "times_speed_in_two_parts": round(sendoff[0] / medians["sendoff, 2 parts"][0], 2),
+        "peak_mib_of_texts": round(medians["sendoff, external_id"][1], 1),
+    }
+    labels = {"": "", ", platform": "_with_platform", ", external_id": "_of_texts"}
+    for label, key in labels.items():
+        if f"copy{label}" in medians:
+            share = medians[f"copy{label}"][0] / medians[f"sendoff{label}"][0]
+            figures[f"share_of_copy_speed{key}"] = round(share, 2)
+    return figures
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """Give the URL of a new database with the tables, dropped at the end."""
+    name = f"sendoff_bench_{uuid4().hex[:8]}"
+    server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
+    with server.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        try:
+            url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
+            engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+            with engine.connect() as fresh:
+                for statement in TABLES.split(";")[:-1]:
+                    fresh.execute(sa.text(statement))
+            engine.dispose()
+            yield url.render_as_string(hide_password=False)
+        finally:
+            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+def main() -> None:
+    print(f"Audience: {ROWS:,} rows in PostgreSQL")
+    try:
+        with database() as url:
+            figures = report(measure(url))
+    except sa.exc.OperationalError:
+        where = sa.make_url(SERVER).render_as_string(hide_password=True)
+        print(f"left out: no PostgreSQL answers at {where}; name one in SENDOFF_TEST_POSTGRES_URL")
+        figures = {}
+    print(json.dumps({"benchmark": "audience", **figures}))
+
+
+if __name__ == "__main__":
+    child(sys.argv[1]) if len(sys.argv) > 1 else main()

@@ -1,0 +1,130 @@
+"""Two hundred campaign folders become DAGs, beside two hundred DAG files that somebody wrote by hand.
+
+Each parsing is a process of its own, as in Airflow's DAG processor, and is timed from when ``airflow.sdk`` is imported:
+what the DAG file itself imports is in it. The folders are copies of the examples. The other files hold, for each
+campaign, a plain DAG with as many tasks, all of them empty; they are run one after the other in one process.
+
+``BENCH_SCALE`` is the number of campaigns in units of two hundred: 1 takes about half a minute on an idle machine.
+``BENCH_ROUNDS`` is how often each is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+from shutil import copytree
+from statistics import median
+from typing import Any
+
+CAMPAIGNS = int(200 * float(os.environ.get("BENCH_SCALE", "1")))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/campaigns"
+
+OURS = """
+from pathlib import Path
+
+from sendoff_airflow.dags import campaign_dags
+
+globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
+"""
+PLAIN = """
+from datetime import datetime
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, chain
+
+with DAG(
+    dag_id="plain_{number}",
+    description="A DAG written by hand",
+    schedule="0 9 * * 1",
+    start_date=datetime(2026, 1, 5),
+    catchup=False,
+    default_args={{"owner": "crm", "retries": 8}},
+    tags=["crm"],
+) as dag:
+    chain(*[EmptyOperator(task_id=f"task_{{number}}") for number in range({tasks})])
+"""
+
+
+def parse(files: list[Path]) -> dict[str, Any]:
+    """Run DAG files as Airflow does; give the seconds, by the clock and of the processor, and the tasks of each DAG."""
+    from airflow.sdk import DAG
+
+    start, cpu = time.perf_counter(), time.process_time()
+    found = [value for file in files for value in runpy.run_path(str(file)).values()]
+    spent = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+    return {**spent, "tasks": [len(dag.tasks) for dag in found if isinstance(dag, DAG)]}
+
+
+def parse_in_a_process(folder: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).resolve()), str(folder)],
+        env={**os.environ, "AIRFLOW_HOME": str(folder.parent), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if len(found["tasks"]) != CAMPAIGNS:
+        sys.exit(f"{folder.name} gave {len(found['tasks'])} DAGs instead of {CAMPAIGNS}")
+    return found
+
+
+def write_campaigns(folder: Path) -> None:
+    examples = sorted(EXAMPLES.iterdir())
+    for number, example in enumerate(islice(cycle(examples), CAMPAIGNS)):
+        copytree(example, folder / "campaigns" / f"{example.name}_{number:03}")
+    (folder / "campaigns.py").write_text(OURS)
+
+
+def write_plain(folder: Path, tasks: list[int]) -> None:
+    folder.mkdir()
+    for number, count in enumerate(tasks):
+        (folder / f"plain_{number:03}.py").write_text(PLAIN.format(number=number, tasks=count))
+
+
+def rounds(ours: Path, plain: Path) -> Iterator[tuple[str, float, float]]:
+    for number in range(1, ROUNDS + 1):
+        for folder in (ours, plain):
+            found = parse_in_a_process(folder)
+            print(f"  round {number}  {folder.name:10}{found['seconds']:8.2f} s", flush=True)
+            yield folder.name, found["seconds"], found["cpu"]
+
+
+def main() -> None:
+    print(f"Parsing: {CAMPAIGNS} campaigns")
+    with tempfile.TemporaryDirectory() as name:
+        ours, plain = Path(name, "campaigns"), Path(name, "plain")
+        write_campaigns(ours)
+        tasks = parse_in_a_process(ours)["tasks"]  # and once more so that all files were read before
+        write_plain(plain, tasks)
+        parse_in_a_process(plain)
+        seen = list(rounds(ours, plain))
+    medians = {which: median(s for name, s, _ in seen if name == which) for which in ("campaigns", "plain")}
+    cpu = median(c for name, _, c in seen if name == "campaigns")
+    print(f"\n{CAMPAIGNS} DAGs with {sum(tasks)} tasks, medians of {ROUNDS} rounds, beyond importing Airflow")
+    for which, seconds in medians.items():
+        print(f"  {which:10}{seconds:8.2f} s {1000 * seconds / CAMPAIGNS:8.1f} ms for each")
+    figures = {
+        "campaigns": CAMPAIGNS,
+        "tasks": sum(tasks),
+        f"parse_{CAMPAIGNS}_seconds": round(medians["campaigns"], 3),
+        f"parse_{CAMPAIGNS}_cpu_seconds": round(cpu, 3),
+        "plain_seconds": round(medians["plain"], 3),
+        "ratio_to_plain": round(medians["campaigns"] / medians["plain"], 2),
+    }
+    print(json.dumps({"benchmark": "parse", **figures}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(parse(sorted(Path(sys.argv[1]).glob("*.py")))))
+    else:
+        main()

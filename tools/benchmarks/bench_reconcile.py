@@ -1,0 +1,274 @@
+"""Reconciling a large launch in PostgreSQL, from post-backs that nobody folded yet, beside ``pandas``.
+
+The launch is frozen through the ledger and then accepted. 90 in 100 of its people were delivered to and 25 opened, 1 in
+100 post-backs came twice, and all of them came in an order of chance over the dispatches.
+
+``sendoff``: fold and reconcile, in a copy of the ledger made before its time begins. ``pandas``: read whom the launch
+was sent to, and what came back, with ``read_sql`` from the same server, and merge both; only the columns that tell a
+verdict are read, and its counts must be the same. ``news``: reconcile once more after 1 % more post-backs came.
+
+Each is a process of its own, so that its peak memory is its own, Python and imports included. Imports are not in its
+time.
+
+``BENCH_SCALE`` is the size of the launch in units of a million people: 1 takes about a minute on an idle machine, 10 is
+ten million people and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a dispatch (10,000).
+``BENCH_ROUNDS`` is how often each is done. ``SENDOFF_TEST_POSTGRES_URL`` names another server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+from uuid import uuid4
+
+import sqlalchemy as sa
+
+PEOPLE = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
+SEGMENT = int(os.environ.get("BENCH_SEGMENT", "10000"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+CAMPAIGN = 17
+
+# Person p is device p, one in ten numbers is nobody's. The first of two numbers of chance says whether a post-back
+# came, the second in which order. Each dispatch's people stand in one segment, as whole numbers in order.
+EVENTS = """
+INSERT INTO post_backs (receiver, number, kind, dispatch_key, received_at, device_id, campaign_id, readable, body)
+SELECT 1, {after} + row_number() OVER (ORDER BY came), kind, dispatch_key,
+       timestamptz '2026-03-02 09:00:00Z' + interval '2 hours' * came, device_id, {campaign}, true, '\\x7b7d'
+FROM (
+    SELECT kind, device_id, dispatch_key, random() AS came
+    FROM sent, (VALUES ('delivery', {deliveries}), ('open', {opens})) AS kinds (kind, share),
+         generate_series(1, 2) AS time
+    WHERE abs(hashint8(device_id * 7 + length(kind))) % 1000 < share * 1000
+      AND (time = 1 OR abs(hashint8(device_id + 5)) % 100 = 0)
+) AS events
+"""
+SENT = """
+CREATE UNLOGGED TABLE sent (dispatch_key varchar(32) NOT NULL, device_id bigint NOT NULL);
+"""
+
+
+def make(url: str) -> None:
+    """Make the tables: a launch, frozen and accepted, what it was sent to as pandas reads it, and post-backs."""
+    import psycopg
+
+    from sendoff.audience.build import Audience
+    from sendoff.audience.identifiers import integers
+    from sendoff.audience.segmentation import Segment
+    from sendoff.campaign import Campaign
+    from sendoff.ledger import Ledger
+    from sendoff.period import Period, launch_key
+
+    email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
+    campaign = Campaign.model_validate({"title": "Spring", "channels": {"email": email}})
+    period = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+    key = launch_key("service", "spring", period)
+    numbers = range(1, PEOPLE + PEOPLE // 9 + 1)
+    people = integers([each for each in numbers if each % 10][:PEOPLE])
+    ledger = Ledger(url)
+    ledger.migrate()
+    ledger.launches.freeze(
+        key,
+        connection="service",
+        campaign="spring",
+        period=period,
+        resend=0,
+        definition=campaign.model_dump_json(),
+        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
+        segments=(Segment(segment) for segment in people.slices(SEGMENT)),
+        now=NOW,
+        sends_at=datetime(2026, 3, 2, 9, tzinfo=UTC),
+    )
+    segments = list(ledger.dispatches.segments(key))
+    ledger.post_backs.register_receiver("bench", NOW)
+    ledger.close()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(f"UPDATE dispatches SET state = 'accepted', attempt = 1, campaign_id = {CAMPAIGN}")
+        )
+        connection.execute(sa.text(SENT))
+        driver = cast("psycopg.Connection", connection.connection.dbapi_connection)
+        with driver.cursor().copy("COPY sent FROM STDIN") as copy:
+            for dispatch, members in segments:
+                copy.write("".join(f"{dispatch.dispatch_key}\t{each}\n" for each in members))
+        connection.execute(sa.text("SELECT setseed(0.5)"))
+        connection.execute(_events(after=0, deliveries=0.9, opens=0.25))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text("VACUUM ANALYZE"))
+    engine.dispose()
+
+
+def _events(*, after: int, deliveries: float, opens: float) -> sa.TextClause:
+    return sa.text(EVENTS.format(after=after, deliveries=deliveries, opens=opens, campaign=CAMPAIGN))
+
+
+def reconcile_with_sendoff(url: str) -> dict[str, Any]:
+    from sendoff.ledger import Ledger
+    from sendoff.postbacks.aggregate import fold
+    from sendoff.postbacks.reconcile import reconcile
+
+    start = time.perf_counter()
+    ledger = Ledger(url)
+    folded = fold(ledger, now=NOW)
+    after_fold = time.perf_counter()
+    figures = [reconcile(ledger, key, now=NOW) for key in ledger.verdicts.changed()]
+    end = time.perf_counter()
+    (only,) = figures
+    return {
+        "seconds": end - start,
+        "fold": after_fold - start,
+        "reconcile": end - after_fold,
+        "post_backs": folded,
+        "verdicts": dict(only.verdicts),
+    }
+
+
+def reconcile_with_pandas(url: str) -> dict[str, Any]:
+    import numpy as np
+    import pandas as pd
+
+    engine = sa.create_engine(url)
+    start = time.perf_counter()
+    with engine.connect() as connection:
+        sent = pd.read_sql(sa.text("SELECT dispatch_key, device_id FROM sent"), connection)
+        came = pd.read_sql(
+            sa.text(
+                f"SELECT dispatch_key, device_id, kind FROM post_backs WHERE readable AND campaign_id = {CAMPAIGN}"
+            ),
+            connection,
+        )
+    read = time.perf_counter()
+    came["verdict"] = np.where(came.pop("kind") == "open", 2, 1)
+    came = came.sort_values("verdict").drop_duplicates(["dispatch_key", "device_id"], keep="last")
+    merged = sent.merge(came, on=["dispatch_key", "device_id"], how="left")
+    counts = merged["verdict"].fillna(0).value_counts()
+    end = time.perf_counter()
+    return {
+        "seconds": end - start,
+        "merge": end - read,
+        "post_backs": len(came),
+        "verdicts": {
+            name: int(counts.get(verdict, 0))
+            for verdict, name in enumerate(("missing", "delivered", "engaged"))
+        },
+    }
+
+
+WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "pandas": reconcile_with_pandas,
+    "sendoff": reconcile_with_sendoff,
+    "news": reconcile_with_sendoff,
+}
+
+
+def child(name: str) -> None:
+    """Make the tables, or reconcile once and print what was counted, with the peak memory in MiB."""
+    if name == "make":
+        make(os.environ["BENCH_URL"])
+        return
+    done = WAYS[name](os.environ["BENCH_URL"])  # not an argument: it may hold a password
+    print(json.dumps({**done, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+
+
+def run(name: str, url: str) -> dict[str, Any]:
+    line = [sys.executable, str(Path(__file__).resolve()), name]
+    done = subprocess.run(line, env={**os.environ, "BENCH_URL": url}, check=True, stdout=subprocess.PIPE)
+    result: dict[str, Any] = json.loads(done.stdout or "{}")
+    return result
+
+
+def measure(server: sa.Engine, template: str) -> dict[str, dict[str, float]]:
+    """Reconcile in turn, several rounds; give the medians of every figure."""
+    seen: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
+    for number in range(1, ROUNDS + 1):
+        with copied(server, template) as url:
+            counts = []
+            for name in WAYS:
+                if name == "news":
+                    _more(url)
+                result = run(name, url)
+                verdicts = {verdict: count for verdict, count in result.pop("verdicts").items() if count}
+                counts.append(verdicts)
+                seen[name].append(result)
+                figures = "  ".join(f"{key} {value:,.2f}" for key, value in result.items())
+                print(f"  round {number}  {name:10}{figures}", flush=True)
+        if counts[0] != counts[1]:
+            sys.exit(f"pandas and sendoff do not count the same: {counts}")
+    return {name: {key: median(run[key] for run in runs) for key in runs[0]} for name, runs in seen.items()}
+
+
+def _more(url: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        newest = connection.scalar(sa.text("SELECT max(number) FROM post_backs"))
+        connection.execute(_events(after=newest, deliveries=0.009, opens=0.0025))
+    engine.dispose()
+
+
+def report(medians: dict[str, dict[str, float]]) -> dict[str, float]:
+    ours, pandas, news = medians["sendoff"], medians["pandas"], medians["news"]
+    print(f"\n{PEOPLE:,} people, {ours['post_backs']:,.0f} post-backs, medians of {ROUNDS} rounds")
+    for name, of in medians.items():
+        print(f"  {name:10}{of['seconds']:8.2f} s {of['peak']:8.0f} MiB")
+    return {
+        "people": PEOPLE,
+        "dispatches": -(-PEOPLE // SEGMENT),
+        "post_backs": round(ours["post_backs"]),
+        "seconds": round(ours["seconds"], 2),
+        "fold_seconds": round(ours["fold"], 2),
+        "reconcile_seconds": round(ours["reconcile"], 2),
+        "post_backs_per_second": round(ours["post_backs"] / ours["seconds"]),
+        "peak_mib": round(ours["peak"], 1),
+        "pandas_seconds": round(pandas["seconds"], 2),
+        "pandas_peak_mib": round(pandas["peak"], 1),
+        "times_pandas_speed": round(pandas["seconds"] / ours["seconds"], 2),
+        "pandas_merge_alone_over_ours": round(pandas["merge"] / ours["seconds"], 2),
+        "pandas_memory_over_ours": round(pandas["peak"] / ours["peak"], 2),
+        "news_post_backs": round(news["post_backs"]),
+        "news_seconds": round(news["seconds"], 2),
+        "news_peak_mib": round(news["peak"], 1),
+    }
+
+
+@contextmanager
+def copied(server: sa.Engine, template: str | None) -> Iterator[str]:
+    """Give the URL of a new database, a copy of another where one is named, dropped at the end."""
+    name = f"sendoff_bench_{uuid4().hex[:8]}"
+    with server.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}"))
+        try:
+            url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
+            yield url.render_as_string(hide_password=False)
+        finally:
+            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+def main() -> None:
+    print(f"Reconciliation: a launch of {PEOPLE:,} people in PostgreSQL")
+    server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
+    try:
+        with copied(server, None) as url:
+            run("make", url)  # not in this process: a child's peak memory is never below that of its parent
+            figures = report(measure(server, str(sa.make_url(url).database)))
+    except sa.exc.OperationalError:
+        where = sa.make_url(SERVER).render_as_string(hide_password=True)
+        print(f"left out: no PostgreSQL answers at {where}; name one in SENDOFF_TEST_POSTGRES_URL")
+        figures = {}
+    print(json.dumps({"benchmark": "reconcile", **figures}))
+
+
+if __name__ == "__main__":
+    child(sys.argv[1]) if len(sys.argv) > 1 else main()

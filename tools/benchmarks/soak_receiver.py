@@ -1,0 +1,263 @@
+"""Two receiver processes under full load, with folding beside them; then every post-back is counted.
+
+64 connections send post-backs as fast as they are answered, each with a number of its own as its device, to two
+processes that store in PostgreSQL. Every five seconds another process folds what has come. At the end, whatever was
+answered 200 must be in the ledger exactly once, folded, and under numbers without a gap.
+
+``SOAK_SECONDS`` is how long it lasts: three minutes unless it says otherwise. ``SENDOFF_TEST_POSTGRES_URL`` names
+another server. The last line is one JSON object. The exit code is 1 where anything was lost or doubled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import numpy as np
+import psutil
+import sqlalchemy as sa
+import uvloop
+from bench_receiver import CONNECTIONS, PORT, PUBLIC_URL, SECRET, peak_memory, postgres_ledger, serving
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted
+from sendoff.period import Period, launch_key
+from sendoff.postbacks.aggregate import fold
+from sendoff.service.postbacks import Addresses
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
+EVERY = 5.0  # seconds, between two runs of folding, and between two lines of figures
+WORKERS = 2
+PEOPLE = 50_000_000  # more than can be asked in any time that one waits for
+START = datetime(2026, 3, 1, tzinfo=UTC)
+PERIOD = Period(START, START + timedelta(days=1))
+KEY = launch_key("service", "soak", PERIOD)
+CAMPAIGN = {
+    "title": "Soak",
+    "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is raining"}},
+}
+
+
+def launch(ledger: Ledger) -> str:
+    """Make a launch whose one dispatch was accepted, and give the key of the dispatch."""
+    people = integers(range(1, PEOPLE + 1))
+    now = datetime.now(UTC)
+    ledger.launches.freeze(
+        KEY,
+        connection="service",
+        campaign="soak",
+        period=PERIOD,
+        resend=0,
+        definition=Campaign.model_validate(CAMPAIGN).model_dump_json(),
+        audience=Audience("device_id", people, PEOPLE, {}, {}, people.fingerprint()),
+        segments=[Segment(people)],
+        now=now,
+        sends_at=now,
+    )
+    claim = ledger.dispatches.claim(KEY, worker="soak", now=now, lease=timedelta(minutes=5))
+    assert claim is not None
+    ledger.dispatches.record(claim, Accepted(200, 17), now)
+    return claim.dispatch_key
+
+
+class Load:
+    """What was sent and how it was answered."""
+
+    def __init__(self, path: str, until: float) -> None:
+        self.head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ".encode()
+        self.until = until
+        self.numbers = itertools.count(1)
+        self.sent = 0
+        self.stored = array("q")  # the numbers that were answered 200
+        self.took: list[float] = []  # since the last line of figures
+        self.all_took = array("d")
+        self.refused = 0
+        self.broken = 0
+
+
+class Sender(asyncio.Protocol):
+    """Send a post-back with the next number, wait for its answer, send the next."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._answered = True
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._send()
+
+    def _send(self) -> None:
+        load = self._load
+        self._number = load.sent = next(load.numbers)
+        body = b'{"time": 1772355600, "device": {"id": %d}, "campaign": {"id": 17}}' % self._number
+        self._answered = False
+        self._sent_at = time.perf_counter()
+        self._transport.write(b"%b%d\r\n\r\n%b" % (load.head, len(body), body))
+
+    def data_received(self, data: bytes) -> None:
+        now = time.perf_counter()
+        load = self._load
+        self._answered = True
+        load.took.append(now - self._sent_at)
+        if now >= load.until:
+            self._transport.close()
+        if data.startswith(b"HTTP/1.1 200 "):
+            load.stored.append(self._number)
+        elif data.startswith(b"HTTP/1.1 503 "):
+            load.refused += 1
+        else:
+            raise SystemExit(f"answered {data[:40]!r}")
+        if now < load.until:
+            self._send()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._load.broken += not self._answered
+        self.ended.set_result(None)
+
+
+async def soak(path: str, workers: list[psutil.Process]) -> Load:
+    load = Load(path, time.perf_counter() + SECONDS)
+    loop = asyncio.get_running_loop()
+    telling = asyncio.create_task(tell(load, workers))
+
+    async def connection() -> None:
+        while time.perf_counter() < load.until:
+            _, sender = await loop.create_connection(lambda: Sender(load), "127.0.0.1", PORT)
+            await sender.ended
+
+    await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
+    telling.cancel()
+    load.all_took.extend(load.took)
+    return load
+
+
+async def tell(load: Load, workers: list[psutil.Process]) -> None:
+    """Write a line of figures for every few seconds."""
+    print(f"{'seconds':>8}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'refused':>9}{'MiB':>7}")
+    start = before = time.perf_counter()
+    while True:
+        await asyncio.sleep(EVERY)
+        now = time.perf_counter()
+        took, load.took = load.took, []
+        load.all_took.extend(took)
+        p50, p99 = quantiles(took)
+        memory = sum(each.memory_info().rss for each in workers) / 2**20
+        line = f"{now - start:>8.0f}{len(took) / (now - before):>12,.0f}{p50:>9.1f}{p99:>9.1f}"
+        print(f"{line}{load.refused:>9,}{memory:>7.0f}", flush=True)
+        before = now
+
+
+def quantiles(took: Any) -> tuple[float, float]:
+    """Give the median and the 99th hundredth of times in seconds, in milliseconds."""
+    p50, p99 = np.quantile(took, [0.5, 0.99]) if len(took) else (0.0, 0.0)
+    return float(p50) * 1_000, float(p99) * 1_000
+
+
+@contextmanager
+def folding(url: str) -> Iterator[None]:
+    """Fold every few seconds in a process of its own, and once more at the end."""
+    with subprocess.Popen([sys.executable, __file__, "fold", url], stdin=subprocess.PIPE) as process:
+        try:
+            yield
+        finally:
+            process.communicate()  # ends its input, which it waits for
+    if process.returncode:
+        raise SystemExit("folding failed")
+
+
+def fold_until_told(url: str) -> None:
+    with closing(Ledger(url)) as ledger:
+        while not select.select([sys.stdin], [], [], EVERY)[0]:
+            fold(ledger)
+        fold(ledger)
+
+
+def judge(url: str, load: Load) -> dict[str, Any]:
+    """Hold the ledger against what was answered."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        devices = column(connection, "SELECT device_id FROM post_backs")
+        gaps = connection.execute(sa.text(GAPS)).scalar_one()
+        commits = column(connection, COMMITS)
+    engine.dispose()
+    with closing(Ledger(url)) as ledger:
+        (returned,) = ledger.returns.returned(KEY).values()
+    kept = np.bincount(devices, minlength=load.sent + 1)
+    answered = np.frombuffer(load.stored, np.int64)
+    return {
+        "sent": load.sent,
+        "answered_200": len(answered),
+        "stored": len(devices),
+        "lost": int((kept[answered] == 0).sum()),
+        "doubled": int((kept > 1).sum()),
+        "gaps_in_numbers": int(gaps),
+        "folded": returned.deliveries,
+        "people_folded": len(returned.delivered),
+        "refused": load.refused,
+        "connections_broken": load.broken,
+        "commits": len(commits),
+        "commit_median": float(np.median(commits)),
+        "commit_largest": int(commits.max()),
+    }
+
+
+GAPS = "SELECT count(*) FROM (SELECT max(number) - count(*) AS gap FROM post_backs GROUP BY receiver) r WHERE gap <> 0"
+COMMITS = "SELECT count(*) FROM post_backs GROUP BY receiver, xmin::text"  # the transaction that wrote a row
+
+
+def column(connection: sa.Connection, query: str) -> Any:
+    return np.fromiter(connection.execute(sa.text(query)).scalars(), np.int64)
+
+
+def main() -> int:
+    print(f"{CONNECTIONS} connections, {WORKERS} processes, {SECONDS:.0f} s, folding every {EVERY:.0f} s\n")
+    with postgres_ledger() as url:
+        with closing(Ledger(url)) as ledger:
+            dispatch_key = launch(ledger)
+        path = Addresses(PUBLIC_URL, [SECRET]).sign("delivery", dispatch_key).removeprefix(PUBLIC_URL)
+        with serving("receiver", url, WORKERS) as server, folding(url):
+            workers = server.children(recursive=True)
+            start = time.perf_counter()
+            load = uvloop.run(soak(path, workers))
+            elapsed = time.perf_counter() - start
+            peak = max(peak_memory(worker) for worker in workers)
+        figures = judge(url, load)
+    p50, p99 = quantiles(load.all_took)
+    figures |= {
+        "per_second": round(len(load.all_took) / elapsed),
+        "p50_ms": round(p50, 1),
+        "p99_ms": round(p99, 1),
+        "longest_ms": round(max(load.all_took) * 1_000, 1),
+        "peak_mib": round(peak),
+    }
+    print()
+    for name, value in figures.items():
+        print(f"  {name.replace('_', ' '):20}{value:>12,}")
+    is_sound = not (figures["lost"] or figures["doubled"] or figures["gaps_in_numbers"])
+    is_sound &= figures["folded"] == figures["people_folded"] == figures["stored"] >= figures["answered_200"]
+    print("\nevery answer holds" if is_sound else "\nNOT SOUND: an answer was not true")
+    print(json.dumps({"benchmark": "receiver_soak", "seconds": SECONDS, "sound": is_sound, **figures}))
+    return 0 if is_sound else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        fold_until_told(sys.argv[2])
+    else:
+        sys.exit(main())

@@ -1,0 +1,136 @@
+"""Counting: what the service's own record says of each launch, against what the ledger says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from sendoff.ledger import Ledger, Returned
+from sendoff.ledger.schema import dispatches, outcomes
+from sendoff.postbacks.reconcile import reconcile
+from tools.chaos.processes import Sent, Service
+from tools.chaos.stage import Played
+
+_KEY = re.compile(r"\[([0-9a-f]{32})\]$")
+
+
+@dataclass
+class Count:
+    """What was found in the launches of one row.
+
+    ``duplicates``: messages of a launch that a device got beyond its first. ``lost_dispatches``: requests that the
+    service accepted and the ledger neither calls accepted nor in doubt, and those of which the ledger says accepted and
+    the service knows nothing. ``lost_post_backs``: answered 2xx, and not in what came back. ``unfinished``: dispatches
+    that are planned or in flight at the end. ``in_doubt`` counts what is still in doubt, ``resolved`` what post-backs
+    have proved.
+    """
+
+    launches: int = 0
+    dispatches: int = 0
+    duplicates: int = 0
+    lost_dispatches: int = 0
+    lost_post_backs: int = 0
+    in_doubt: int = 0
+    resolved: int = 0
+    unfinished: int = 0
+    post_backs: int = 0
+    killed: int = 0
+    faults: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Everything that was lost."""
+        return self.lost_dispatches + self.lost_post_backs
+
+
+@dataclass
+class Record:
+    """The service's own record: whom each accepted request was for, and each post-back that was answered 2xx."""
+
+    campaigns: Mapping[str, Sequence[Sequence[int]]]  # dispatch key -> for each campaign: the devices
+    post_backs: Mapping[str, Sequence[Sent]]
+    counted: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, service: Service) -> Record:
+        """Read it whole."""
+        campaigns: dict[str, list[Sequence[int]]] = defaultdict(list)
+        for number, title in service.campaigns():
+            found = _KEY.search(title)
+            campaigns[found[1] if found else title].append(service.targeted(number))
+        post_backs: dict[str, list[Sent]] = defaultdict(list)
+        for sent in service.sent_post_backs():
+            post_backs[sent.dispatch_key].append(sent)
+        return cls(campaigns, post_backs)
+
+    def unknown(self) -> set[str]:
+        """Give the accepted requests that belong to no launch that was counted."""
+        return set(self.campaigns) - self.counted
+
+
+def count(record: Record, played: Played) -> Count:
+    """Reconcile the launches of a row, and hold the ledger against the record."""
+    found = Count(killed=played.killed, faults=played.faults, unfinished=played.unfinished)
+    ledger = played.side.ledger
+    for key in played.launches:
+        if ledger.launches.find(key) is None:  # whoever was to freeze it was killed, and nobody else came
+            found.unfinished += 1
+            continue
+        reconcile(ledger, key)
+        _add_launch(found, record, ledger, key)
+    found.resolved = _resolved(played.side.url, played.launches)
+    return found
+
+
+def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
+    returned = ledger.returns.returned(key)
+    reached: Counter[int] = Counter()
+    found.launches += 1
+    for dispatch in ledger.dispatches.of_launch(key):
+        record.counted.add(dispatch.dispatch_key)
+        campaigns = record.campaigns.get(dispatch.dispatch_key, ())
+        for devices in campaigns:
+            reached.update(devices)
+        found.dispatches += 1
+        found.in_doubt += dispatch.state == "in_doubt"
+        found.unfinished += dispatch.state in {"planned", "in_flight"}
+        known = {"accepted", "in_doubt"} if campaigns else {"planned", "in_flight", "refused", "in_doubt"}
+        found.lost_dispatches += dispatch.state not in known
+        sent = record.post_backs.get(dispatch.dispatch_key, ())
+        found.post_backs += len(sent)
+        found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
+    found.duplicates += sum(times - 1 for times in reached.values())
+
+
+def _lost(sent: Iterable[Sent], returned: Returned | None) -> int:
+    """Count the post-backs that are not in what came back; those that cannot be read are there as a number only."""
+    damaged = 0
+    missing: set[tuple[str, int]] = set()
+    for each in sent:
+        if each.is_damaged:
+            damaged += 1
+            continue
+        who = returned and (returned.delivered if each.kind == "delivery" else returned.engaged)
+        if not who or each.device not in who:
+            missing.add((each.kind, each.device))
+    unreadable = returned.anomalies.get("unreadable", 0) if returned else 0
+    return len(missing) + max(0, damaged - unreadable)
+
+
+def _resolved(url: str, launches: Iterable[str]) -> int:
+    query = (
+        sa.select(sa.func.count())
+        .select_from(outcomes)
+        .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+        .where(outcomes.c.kind == "evidence", dispatches.c.launch_key.in_(list(launches)))
+    )
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return int(connection.execute(query).scalar_one())
+    finally:
+        engine.dispose()

@@ -1,0 +1,244 @@
+"""The processes that are killed: workers that freeze and send a launch, and processes that fold.
+
+A worker does what a task of Airflow does: it freezes the launch, or finds it frozen, and sends what is planned. The
+product has no hooks for this: the process follows its own lines, those of all its threads, with ``sys.settrace`` and
+kills itself at one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import requests
+
+import sendoff.dispatch.policy
+import sendoff.dispatch.request
+import sendoff.dispatch.worker
+import sendoff.launch.plan
+import sendoff.ledger.aggregates
+import sendoff.ledger.claims
+import sendoff.ledger.database
+import sendoff.ledger.dispatch_queries
+import sendoff.ledger.dispatches
+import sendoff.ledger.doubts
+import sendoff.ledger.freeze
+import sendoff.ledger.launches
+import sendoff.ledger.post_backs
+import sendoff.ledger.staleness
+import sendoff.ledger.stored_sets
+import sendoff.postbacks.aggregate
+import sendoff.postbacks.batch_totals
+import sendoff.postbacks.recipient_index
+import sendoff.service.client
+import sendoff.service.transport
+from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.dispatch.request import REQUESTS_AT_ONCE, Sender
+from sendoff.dispatch.worker import work
+from sendoff.errors import PermanentError, RetryableError
+from sendoff.launch.plan import prepare_launch
+from sendoff.ledger import Ledger
+from sendoff.period import Period
+from sendoff.postbacks.aggregate import fold
+from sendoff.service.client import Client
+from sendoff.service.postbacks import Addresses
+from sendoff.service.tokens import ClientSecret, TokenSource
+from tools.chaos import broken
+from tools.chaos.processes import SECRET
+
+Step = Literal["freeze", "send", "fold"]
+
+LINES: dict[Step, tuple[Any, ...]] = {
+    "freeze": (
+        sendoff.launch.plan,
+        sendoff.ledger.launches,
+        sendoff.ledger.freeze,
+        sendoff.ledger.stored_sets,
+        sendoff.ledger.database,
+    ),
+    "send": (
+        sendoff.dispatch.worker,
+        sendoff.dispatch.policy,
+        sendoff.dispatch.request,
+        sendoff.ledger.dispatches,
+        sendoff.ledger.claims,
+        sendoff.ledger.doubts,
+        sendoff.ledger.dispatch_queries,
+        sendoff.ledger.staleness,
+        sendoff.ledger.database,
+        sendoff.service.client,
+        sendoff.service.transport,
+        broken,
+    ),
+    "fold": (
+        sendoff.postbacks.aggregate,
+        sendoff.postbacks.batch_totals,
+        sendoff.postbacks.recipient_index,
+        sendoff.ledger.post_backs,
+        sendoff.ledger.aggregates,
+        sendoff.ledger.staleness,
+        sendoff.ledger.database,
+        broken,
+    ),
+}
+"""The modules whose lines are counted in each step."""
+
+AGAIN = 75  # the exit code of a worker that has to come again
+_LONGEST_SLEEP = 0.1  # seconds: what the service asks for is granted, in a shorter measure
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tools.chaos.workers"])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one process is to do, and when it dies."""
+
+    ledger_url: str
+    service: str
+    client_id: str
+    client_secret: str
+    receiver: str
+    warehouse: str
+    period: Period
+    people: int
+    segment_size: int
+    requests_at_once: int = REQUESTS_AT_ONCE
+    ahead: timedelta = timedelta(0)  # of its clock before the others'
+    dies_in: Step = "send"
+    dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
+    lines_to: str | None = None
+    broken: str | None = None
+    on_doubt: str = "hold"
+    answer_within: float = 60.0  # seconds; a service that is slower has the worker in doubt
+
+    def folder(self) -> CampaignFolder:
+        """Give the campaign; its query names other people each time."""
+        campaign = Campaign.model_validate(
+            {
+                "title": "Chaos",
+                "connection": f"service-{self.period.start:%Y-%m-%d}",  # a patience of its own
+                "message": {"title": "Hello", "text": "Nothing twice, nothing lost"},
+                "channels": {
+                    "android_push": {},
+                    "ios_push": {},
+                    "web_push": {"browsers": ["chrome", "firefox", "opera", "safari"]},
+                },
+                "segment_size": self.segment_size,
+                "on_doubt": self.on_doubt,
+                "gates": {"failures": None},  # it goes on, whatever fails
+            }
+        )
+        query = f"SELECT device_id, platform FROM devices ORDER BY random() LIMIT {self.people}"  # noqa: S608
+        return CampaignFolder("chaos", campaign, query, Path(self.warehouse).parent)
+
+
+def start_worker(job: Job) -> BaseProcess:
+    """Start a process that freezes and sends a launch."""
+    return _start(_send, job)
+
+
+def start_fold(job: Job, run: int) -> BaseProcess:
+    """Start a process that folds, ``run`` post-backs in each transaction."""
+    return _start(_fold, job, run)
+
+
+def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    logging.disable(logging.WARNING)  # what goes wrong is meant to
+    target(*arguments)
+
+
+def _start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
+    process = _processes.Process(target=_run, args=(target, arguments), daemon=True)
+    process.start()
+    return process
+
+
+def _send(job: Job) -> None:
+    broken.apply(job.broken)
+    session = requests.Session()
+    tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
+    client = Client(job.service, session, tokens, timeout=(60.0, job.answer_within))
+    sender = Sender(client, Addresses(job.receiver, [SECRET]), requests_at_once=job.requests_at_once)
+    with closing(Ledger(job.ledger_url)) as ledger:
+        try:
+            with _followed(job, "freeze"):
+                launch = prepare_launch(
+                    ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse
+                )
+            with _followed(job, "send"):
+                work(
+                    ledger,
+                    launch.launch_key,
+                    sender,
+                    now=lambda: datetime.now(UTC) + job.ahead,
+                    sleep=lambda seconds: time.sleep(min(seconds, _LONGEST_SLEEP)),
+                )
+        except (RetryableError, PermanentError):
+            sys.exit(AGAIN)
+
+
+def _fold(job: Job, run: int) -> None:
+    broken.apply(job.broken)
+    with closing(Ledger(job.ledger_url)) as ledger:
+        try:
+            with _followed(job, "fold"):
+                fold(ledger, run=run)
+        except RetryableError:
+            sys.exit(AGAIN)
+
+
+@contextmanager
+def _followed(job: Job, step: Step) -> Iterator[None]:
+    """Count the lines of a step as they run, and kill this process at the one where it dies."""
+    if job.dies_at is None or job.dies_in != step:
+        yield
+        return
+    dies_at = job.dies_at
+    files = {module.__file__ for module in LINES[step]}
+    lines = 0
+
+    def follow(_frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if event == "line":
+            lines += 1
+            if lines >= dies_at > 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return follow
+
+    def begin(frame: FrameType, _event: str, _: object) -> Any:
+        return follow if frame.f_code.co_filename in files else None
+
+    threading.settrace(begin)  # those that are started from now on
+    sys.settrace(begin)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+        if job.lines_to:
+            Path(job.lines_to).write_text(str(lines))
+
+
+def join(processes: Sequence[BaseProcess], seconds: float) -> list[int | None]:
+    """Wait until they end, kill those that do not, and give their exit codes."""
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+    return [process.exitcode for process in processes]

@@ -1,0 +1,231 @@
+"""The generated parts of docs/campaigns.md: the examples, from their folders, and the reference, from the schema.
+
+``python -m tools.reference.campaigns docs/campaigns.md`` writes each part anew between its two marks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sendoff.campaign.loader import campaign_schema
+
+Node = Mapping[str, Any]
+
+COMMAND = "python -m tools.reference.campaigns docs/campaigns.md"
+
+_HEAD = ("| Field | Value | Default | Meaning |", "|---|---|---|---|")
+_MANY = 12  # more choices than a cell of a table should list
+_LARGEST = 2**31 - 1  # for which "whole number" says enough
+_PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "object": "mapping"}
+
+
+def reference(schema: Node) -> str:
+    """Give a schema's fields as Markdown: a table of the file's, and one for each that has fields within.
+
+    What is described once is referred to from everywhere else: "as `channels`".
+    """
+    fields = _Fields(schema["$defs"])
+    own = list(_properties(schema, ""))
+    tables = []
+    for path, node, _ in own:
+        within = list(fields.within(path, node))
+        if within:
+            tables.append("\n".join([f"### `{path}`", "", *_HEAD, *within]))
+    return "\n\n".join(["\n".join([*_HEAD, *(fields.own_row(*field) for field in own)]), *tables])
+
+
+def examples(folder: Path) -> str:
+    """Give the campaigns in a folder as Markdown: each whole, but for the line that names its schema to editors."""
+    return "\n\n".join(map(_example, sorted(folder.iterdir())))
+
+
+def _example(folder: Path) -> str:
+    _, campaign = (folder / "campaign.yaml").read_text(encoding="utf-8").split("\n", 1)
+    shown = f"### `{folder.name}`\n\n```yaml\n{campaign}```"
+    others = sorted(file.name for file in folder.iterdir() if file.name != "campaign.yaml")
+    links = ", ".join(f"[{name}](../examples/campaigns/{folder.name}/{name})" for name in others)
+    return f"{shown}\n\nBeside it: {links}." if others else shown
+
+
+def with_part(page: str, name: str, written: str) -> str:
+    """Put a part between its marks in a page; ValueError where the page has not each mark once, in order."""
+    begin, end = marks(name)
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    if (page.count(begin), page.count(end), rest.count(end)) != (1, 1, 1):
+        raise ValueError(f"the page needs {begin} and {end}, each once and in this order")
+    return f"{before}{begin}\n\n{written}\n\n{end}{after}"
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Give the marks between which a part of a page stands."""
+    return f"<!-- {name}: begin; {COMMAND} -->", f"<!-- {name}: end -->"
+
+
+def written(page: Path) -> str:
+    """Give a page of this tree with its parts written anew."""
+    text = page.read_text(encoding="utf-8")
+    text = with_part(text, "examples", examples(page.parents[1] / "examples/campaigns"))
+    return with_part(text, "reference", reference(campaign_schema()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The rows of fields, by the definitions that a schema refers to; ``places``: where each is described."""
+
+    definitions: Mapping[str, Node]
+    places: dict[str, str] = field(default_factory=dict)
+
+    def own_row(self, path: str, node: Node, required: bool) -> str:
+        return _row(path, self.value(path, node), _default(node, required), node.get("description", ""))
+
+    def within(self, path: str, node: Node) -> Iterator[str]:
+        """Give the rows of what lies within a field, less what is described already."""
+        if "discriminator" in node:
+            yield from self.kinds(path, node)
+        elif "$ref" in node:
+            name = _name(node["$ref"])
+            if name not in self.places and "properties" in self.definitions[name]:
+                alike = self.alike(name)
+                self.places[name] = self.places[alike] if alike else path
+                yield from self.properties(path, self.definitions[name], self.definitions.get(alike, {}))
+        elif "items" in node:
+            yield from self.within(f"{path}[]", node["items"])
+        elif isinstance(node.get("additionalProperties"), dict):
+            yield from self.within(f"{path}.{_key(node)}", node["additionalProperties"])
+        elif choices := _choices(node):
+            for choice in choices:
+                yield from self.within(path, choice)
+
+    def properties(self, path: str, node: Node, known: Node) -> Iterator[str]:
+        for inner, given, required in _properties(node, f"{path}."):
+            if "const" not in given and inner.rpartition(".")[2] not in known.get("properties", {}):
+                yield self.own_row(inner, given, required)  # a const is the kind, which has a row already
+                yield from self.within(inner, given)
+
+    def kinds(self, path: str, node: Node) -> Iterator[str]:
+        kinds = {kind: self.definitions[_name(ref)] for kind, ref in node["discriminator"]["mapping"].items()}
+        kind_path = f"{path}.{node['discriminator']['propertyName']}"
+        yield _row(kind_path, _listed(kinds), "required", "Which of the kinds that follow")
+        for kind, definition in kinds.items():
+            yield _row(f"{kind_path}: {kind}", "", "", definition["description"])
+            yield from self.properties(path, definition, {})
+
+    def alike(self, name: str) -> str:
+        """Give a definition that is described already and whose fields another has too, or no name."""
+        fields = self.definitions[name].get("properties", {})
+        return next((other for other in self.places if _holds(fields, self.definitions[other])), "")
+
+    def value(self, path: str, node: Node) -> str:
+        """Describe the values that a node allows, of which ``null`` is not worth a word."""
+        if "$ref" in node:
+            return self.referred(path, _name(node["$ref"]))
+        if choices := _choices(node):
+            text = " or ".join(dict.fromkeys(self.value(path, choice) for choice in choices))
+            return f"{text}, such as `{node['examples'][0]}`" if "examples" in node else text
+        if "items" in node:
+            many = "one or more: " if node.get("minItems") else ""
+            return f"list of {many}{self.value(path, node['items'])}"
+        if isinstance(node.get("additionalProperties"), dict):
+            return f"mapping of `{_key(node)}` to {self.value(path, node['additionalProperties'])}"
+        return _plain(node)
+
+    def referred(self, path: str, name: str) -> str:
+        """Describe a value by its definition, or by the place where that, or one that it extends, is described."""
+        node = self.definitions[name]
+        place = self.places.get(name) or self.places.get(self.alike(name), path)
+        text = self.value(path, node)
+        return text if place.startswith(path) else f"{text}, as `{place}`"
+
+
+def _holds(fields: Mapping[str, Node], other: Node) -> bool:
+    return (
+        len(other["properties"]) > 2 and other["properties"].items() <= fields.items()
+    )  # more than by chance
+
+
+def _properties(node: Node, prefix: str) -> Iterator[tuple[str, Node, bool]]:
+    for name, given in node.get("properties", {}).items():
+        yield prefix + name, given, name in node.get("required", ())
+
+
+def _choices(node: Node) -> list[Node]:
+    return [each for each in node.get("anyOf") or node.get("oneOf") or () if each.get("type") != "null"]
+
+
+def _name(ref: str) -> str:
+    return ref.rsplit("/", 1)[1]
+
+
+def _key(node: Node) -> str:
+    return "<language>" if "enum" in node.get("propertyNames", {}) else "<name>"
+
+
+def _plain(node: Node) -> str:
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "enum" in node:
+        return _listed(node["enum"], node.get("examples", ()))
+    if node["type"] == "string":
+        return _text(node)
+    if "minimum" in node:
+        most = node.get("maximum", node.get("exclusiveMaximum", 0) - 1)
+        return f"whole number, {node['minimum']} {f'to {most}' if most < _LARGEST else 'or more'}"
+    if "exclusiveMinimum" in node:
+        most = f", at most {node['maximum']}" if "maximum" in node else ""
+        return f"number above {node['exclusiveMinimum']}{most}"
+    return _PLAIN[node["type"]]
+
+
+def _text(node: Node) -> str:
+    if "examples" in node:
+        return f"text, such as `{node['examples'][0]}`"
+    if "maxLength" in node:
+        return f"text of at most {node['maxLength']} characters"
+    return {"uri": "web address", "date": "date, such as `2026-01-31`"}.get(node.get("format", ""), "text")
+
+
+def _listed(values: Iterable[str], examples: Iterable[str] = ()) -> str:
+    values = list(values)
+    if len(values) > _MANY:
+        return f"one of {len(values)} codes, such as {_listed(examples)}"
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _default(node: Node, required: bool) -> str:
+    if required:
+        return "required"
+    default = _said(node["default"])
+    return "none" if default in (None, {}, []) else f"`{_flow(default)}`"
+
+
+def _said(value: Any) -> Any:
+    """Leave out of a value what it leaves open."""
+    if isinstance(value, dict):
+        return {name: said for name, inner in value.items() if (said := _said(inner)) not in (None, {}, [])}
+    return value
+
+
+def _flow(value: Any) -> str:
+    """Write a value as campaign.yaml has it, on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _row(path: str, value: str, default: str, meaning: str) -> str:
+    sentence = " ".join(meaning.partition("\n\n")[0].split()).replace("``", "`").removesuffix(".")
+    cells = (f"`{path}`", value, default, sentence)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1]).resolve()
+    file.write_text(written(file), encoding="utf-8")

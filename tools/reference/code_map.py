@@ -1,0 +1,73 @@
+"""docs/pictures/code-map.svg: which package imports which, from the imports themselves.
+
+A box is a package, or a module that stands beside the packages. Modules that import no package of their root share one
+box, the ground. Grimp reads the imports, including those inside functions and under TYPE_CHECKING. An arrow that
+follows from others is left out of the drawing; the note of each box names everything that it imports. Packages that
+import each other have no order, and are an error.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import grimp
+
+from tools.reference.drawing import Box, drawn, reduced
+
+ROOTS = {"sendoff": "own", "sendoff_airflow": "airflow", "messaging_service": "service"}
+"""The root packages, and the class of their boxes."""
+
+
+def picture() -> str:
+    """Draw the packages and what they import."""
+    graph = grimp.build_graph(*ROOTS, cache_dir=None)
+    boxes = boxes_of(graph)
+    needs = imports(graph, boxes)
+    members = defaultdict(list)
+    for module, box in sorted(boxes.items()):
+        members[box].append(module)
+    return drawn(
+        [_box(box, members[box], needs[box]) for box in members],
+        reduced(needs),
+        "The map of the code",
+        "Each package stands above everything that it imports. An arrow that follows from others is left out.",
+    )
+
+
+def imports(graph: grimp.ImportGraph, boxes: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return, for each box, the other boxes that its modules import."""
+    needs: dict[str, set[str]] = {box: set() for box in boxes.values()}
+    for module, box in boxes.items():
+        needs[box] |= {boxes[name] for name in graph.find_modules_directly_imported_by(module)} - {box}
+    return needs
+
+
+def boxes_of(graph: grimp.ImportGraph) -> dict[str, str]:
+    """Return the box of every module."""
+    return {module: box for root in ROOTS for module, box in _boxes_of_root(graph, root).items()}
+
+
+def _boxes_of_root(graph: grimp.ImportGraph, root: str) -> dict[str, str]:
+    modules = {root, *graph.find_descendants(root)}
+    box = {module: ".".join(module.split(".")[:2]) for module in modules}
+    packages = {child for child in graph.find_children(root) if graph.find_children(child)}
+    ground = {child for child in box.values() if child not in packages}
+    while above := {
+        child
+        for child in ground
+        if {box[name] for name in graph.find_modules_directly_imported_by(child) if name in box} - ground
+    }:
+        ground -= above
+    return {module: f"{root}: ground" if name in ground else name for module, name in box.items()}
+
+
+def _box(name: str, modules: Iterable[str], needed: set[str]) -> Box:
+    root, _, rest = name.partition(".")
+    label = rest or root
+    depth = 1 if name.endswith(": ground") else 2
+    inside = sorted({part for module in modules if (part := ".".join(module.split(".")[depth : depth + 1]))})
+    note = f"imports: {'; '.join(sorted(needed)) or 'nothing'}"
+    lines = textwrap.wrap(", ".join(inside), 34)
+    return Box(name, tuple(lines), ROOTS[label if label in ROOTS else root.partition(":")[0]], note)

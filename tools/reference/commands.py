@@ -1,0 +1,57 @@
+"""docs/reference/commands.md and service-commands.md: every command, as typer itself describes it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.cli import get_docs_for_click
+from typer.main import get_command
+
+_HEAD = """\
+# Commands
+
+Every command of `sendoff`. An [error](errors.md) is one line on standard error and exit code 1, a call that is not
+understood exit code 2. `sendoff preview` ends with exit code 3 if a run would not send what it shows.
+With `SENDOFF_LOG_FORMAT=json` that line is JSON.
+"""
+_HEAD_OF_SERVICE = """\
+# Commands of the local service
+
+Every command of `messaging-service`, [the local messaging service](../service.md). Each prints JSON on standard output.
+"""
+
+
+def page() -> str:
+    """Write the page of ``sendoff``."""
+    from sendoff.cli import app
+
+    return _page(_HEAD, app, "sendoff")
+
+
+def page_of_service() -> str:
+    """Write the page of ``messaging-service``."""
+    from messaging_service.cli.main import main
+
+    return _page(_HEAD_OF_SERVICE, main, "messaging-service")
+
+
+def _page(head: str, app: typer.Typer, name: str) -> str:
+    command: Any = get_command(app)
+    for each in _within(command):
+        each.short_help = " ".join(
+            (each.help or "").partition("\n\n")[0].split()
+        )  # else cut after some words
+    context: Any = typer.Context(command, info_name=name)
+    with context:
+        written = get_docs_for_click(obj=command, ctx=context, name=name, title=name)
+    _, _, written = written.partition("**Usage**")
+    return f"{head}\n**Usage**{html.unescape(written).rstrip()}\n"
+
+
+def _within(command: Any) -> Iterator[Any]:
+    for each in getattr(command, "commands", {}).values():
+        yield each
+        yield from _within(each)

@@ -1,0 +1,47 @@
+"""Every file that is written from the code, by its place in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tools.reference import airflow_names, code_map, commands, dag_factory, errors, ledger_tables, settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = "python -m tools.reference"
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "docs/reference/operators.md": airflow_names.page,
+    "docs/reference/dag-factory.md": dag_factory.page,
+    "docs/reference/settings.md": settings.page,
+    "docs/reference/commands.md": commands.page,
+    "docs/reference/service-commands.md": commands.page_of_service,
+    "docs/reference/ledger.md": ledger_tables.page,
+    "docs/reference/errors.md": errors.page,
+    "docs/pictures/ledger.svg": ledger_tables.picture,
+    "docs/pictures/code-map.svg": code_map.picture,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write every file, or with ``--check`` name those that would change; gives the exit code."""
+    found = []
+    for path, text in written():
+        file = ROOT / path
+        if "--check" not in arguments:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            found.append(f"{path} is out of date: {COMMAND}")
+    print(*found, sep="\n", end="\n" if found else "")  # noqa: T201
+    return bool(found)
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Give each file's place and what must stand in it, with the command that writes it in its first lines."""
+    for path, make in PAGES.items():
+        text = make()
+        if path.endswith(".md"):
+            title, _, rest = text.partition("\n")
+            text = f"{title}\n\n<!-- written by: {COMMAND} -->\n{rest}"
+        yield path, text

@@ -1,0 +1,112 @@
+"""The package ``sendoff_airflow`` as griffe reads it: names, signatures and docstrings, with nothing imported.
+
+Airflow need not be installed for this, and nothing of it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import griffe
+
+from tools.reference.markdown import code, prose, table
+
+PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+SHARED = {
+    "ledger_conn_id": "the connection of the ledger",
+    "receiver_conn_id": "the connection that says where post-backs go",
+    "sendoff_conn_id": "the connection of the messaging service",
+}
+"""What a parameter means wherever its own docstring does not say more."""
+
+
+@cache
+def package() -> griffe.Module:
+    """Give the package."""
+    loaded = griffe.load(
+        "sendoff_airflow",
+        search_paths=[PLUGINS],
+        docstring_parser="sphinx",
+        docstring_options={"warnings": False},  # a field may be about a parameter of a class of Airflow's
+        allow_inspection=False,
+    )
+    assert isinstance(loaded, griffe.Module)
+    return loaded
+
+
+def modules(module: griffe.Module | None = None) -> Iterator[griffe.Module]:
+    """Give every module of the package, in the order of their names."""
+    module = module or package()
+    yield module
+    for _, each in sorted(module.modules.items()):
+        if not each.is_alias:
+            yield from modules(each)
+
+
+def line_of(each: griffe.Class | griffe.Function) -> int:
+    """Give the line at which something is defined, by which it is sorted as in its file."""
+    return each.lineno or 0
+
+
+def text_of(each: griffe.Object) -> str:
+    """Give what a docstring says before its fields."""
+    sections = each.docstring.parsed if each.docstring else []
+    return "\n\n".join(
+        prose(part.value) for part in sections if isinstance(part, griffe.DocstringSectionText)
+    )
+
+
+def meanings(each: griffe.Object) -> dict[str, str]:
+    """Give what the fields of a docstring say of parameters."""
+    sections = each.docstring.parsed if each.docstring else []
+    fields = [part for part in sections if isinstance(part, griffe.DocstringSectionParameters)]
+    return {field.name: prose(field.description) for part in fields for field in part.value}
+
+
+def parameters(function: griffe.Function) -> list[griffe.Parameter]:
+    """Give the parameters that have names of their own: neither self nor what is passed on."""
+    variadic = (griffe.ParameterKind.var_keyword, griffe.ParameterKind.var_positional)
+    return [each for each in function.parameters if each.name != "self" and each.kind not in variadic]
+
+
+def parameter_table(function: griffe.Function, said: dict[str, str]) -> str:
+    """Give the parameters as a table, with their meanings where the docstring has any; nothing where there is none."""
+    found = parameters(function)
+    known = SHARED | said
+    rows = [
+        [code(each.name), code(each.annotation or ""), default(each), known.get(each.name, "")]
+        for each in found
+    ]
+    others = said.keys() - {each.name for each in found}
+    rows += [[code(name), "", "Airflow's", said[name]] for name in said if name in others]
+    if not rows:
+        return ""
+    if not any(row[3] for row in rows):
+        return table(["Parameter", "Type", "Default"], [row[:3] for row in rows])
+    return table(["Parameter", "Type", "Default", "Meaning"], rows)
+
+
+def default(parameter: griffe.Parameter) -> str:
+    """Give a parameter's default, with the package's own constants spelt out."""
+    return "required" if parameter.default is None else code(_value(parameter.default))
+
+
+def _value(value: str | griffe.Expr) -> str:
+    found = _constant(value) if isinstance(value, griffe.ExprName) else None
+    return str(value) if found is None or found.value is None else _value(found.value)
+
+
+def _constant(name: griffe.ExprName) -> griffe.Attribute | None:
+    try:
+        found = package()[name.canonical_path.removeprefix("sendoff_airflow.")]
+    except KeyError:
+        return None
+    found = found.final_target if isinstance(found, griffe.Alias) else found
+    return found if isinstance(found, griffe.Attribute) else None
+
+
+def signature(function: griffe.Function) -> str:
+    """Give how a function is called, its parameters without types."""
+    return f"{function.name}({', '.join(each.name for each in parameters(function))})"
