@@ -61,7 +61,7 @@ docs: $(READY) ## Try every command of the pages, and build the site of them (bu
 reference: $(READY) ## Write docs/reference and the drawn pictures from the code
 	@$(BIN)/python -m tools.reference
 
-conformance: $(READY) ## Write docs/conformance.md and docs/promises.md from the tests' markers
+conformance: $(READY) ## Write docs/proofs/conformance.md and docs/proofs/promises.md from the tests' markers
 	@$(BIN)/python -P tests/conformance.py
 
 audit: $(READY) ## Hold the pinned versions against known vulnerabilities

@@ -1,4 +1,4 @@
-"""Write docs/conformance.md and docs/promises.md: what was promised, beside the tests that prove it.
+"""Write docs/proofs/conformance.md and docs/proofs/promises.md: what was promised, beside the tests that prove it.
 
 The rules of the service's document stand in rules.yaml; ``@pytest.mark.rule("2.11/send_days", side="client")`` on a
 test names what it proves. Sendoff's own promises stand in promises.yaml; ``@pytest.mark.promise("twice/doubt")`` names
@@ -20,8 +20,8 @@ import pytest
 import yaml
 
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs/conformance.md"
-PROMISES = TESTS.parent / "docs/promises.md"
+PAGE = TESTS.parent / "docs/proofs/conformance.md"
+PROMISES = TESTS.parent / "docs/proofs/promises.md"
 SIDES = ("service", "client")
 
 Proofs = Mapping[tuple[str, str], Sequence[str]]
@@ -42,8 +42,8 @@ _HEAD_OF_PROMISES = """\
 What Sendoff promises, where that is said in full, and the tests that hold it. Each test names its promise, as in
 `@pytest.mark.promise("twice/doubt")`, and the promises stand in `tests/promises.yaml`. `make conformance` writes this
 page; a test fails where it is out of date, or where a promise has no test. The claims about
-[security](security.md#claims-and-their-tests) and the [rules of the service](conformance.md) have tables of their own,
-and [Nothing twice, nothing lost](reliability.md) counts what happens when everything breaks.
+[security](../operations/security.md#claims-and-their-tests) and the [rules of the service](conformance.md) have tables of their own,
+and [Nothing twice, nothing lost](../operations/reliability.md) counts what happens when everything breaks.
 """
 
 
@@ -144,7 +144,7 @@ def _cell(rule: Rule, tests: Sequence[str], reason: str | None) -> str:
 
 
 def _links(tests: Iterable[str]) -> str:
-    return "<br>".join(f"[{name}](../{file})" for file, name in (test.split("::", 1) for test in tests))
+    return "<br>".join(f"[{name}](../../{file})" for file, name in (test.split("::", 1) for test in tests))
 
 
 def complaints(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> Iterator[str]:

@@ -124,7 +124,7 @@ def _request_fields() -> dict[str, Any]:
         "field_names": {
             "label": "Field names",
             "description": "Corrects names of request fields that the service's document does not state: a JSON "
-            "object from our name to the service's. docs/unknowns.md lists them.",
+            "object from our name to the service's. docs/reference/unknowns.md lists them.",
             "schema": {"type": ["object", "null"]},
         },
         "timeout": {

@@ -44,7 +44,7 @@ def test_the_page_is_up_to_date_and_no_row_is_empty() -> None:
 def test_each_rule_has_a_row_with_its_tests_or_a_reason(conformance: ModuleType) -> None:
     page = conformance.page(list(conformance.sections(RULES)), {**BOTH, **PAGE})
     assert "## 1.2 Tokens" in page
-    assert "| `1.2/expiry` | Tokens end | [test_a](../tests/a.py) | [test_b](../tests/b.py) |" in page
+    assert "| `1.2/expiry` | Tokens end | [test_a](../../tests/a.py) | [test_b](../tests/b.py) |" in page
     assert "[test_c](../tests/c.py)<br>[test_d](../tests/c.py) | not applicable: no client sees it |" in page
 
 
@@ -72,7 +72,7 @@ Never twice:
 def test_each_promise_has_a_row_with_its_place_and_its_tests(conformance: ModuleType) -> None:
     proofs = {("twice/doubt", ""): ["tests/b.py::test_b", "tests/a.py::test_a"]}
     page = conformance.page_of_promises(list(conformance.promises(PROMISES)), proofs)
-    row = "| `twice/doubt` | [A doubt is not sent again](control.md#in-doubt) | [test_a](../tests/a.py)<br>[test_b]"
+    row = "| `twice/doubt` | [A doubt is not sent again](control.md#in-doubt) | [test_a](../../tests/a.py)<br>[test_b]"
     assert row in page
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/airflow.md are what they say."""
+"""The examples of docs/reference/airflow.md are what they say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sendoff_airflow.hooks.service import SendoffHook
 from sendoff_airflow.hooks.service_fields import ServiceFields
 from sendoff_airflow.hooks.stores import LedgerHook, ReceiverHook
 
-PAGE = (Path(__file__).parents[2] / "docs/airflow.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/reference/airflow.md").read_text()
 CONNECTIONS = {
     found["conn_type"]: found for found in map(json.loads, re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
 }

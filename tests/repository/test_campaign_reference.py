@@ -1,4 +1,4 @@
-"""docs/campaigns.md: its reference is the model's, and its examples are campaigns."""
+"""docs/reference/campaigns.md: its reference is the model's, and its examples are campaigns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sendoff.audience.build import GROUP_COLUMNS, IDENTIFIER_COLUMNS
 from sendoff.campaign import campaign_schema, load_campaign
 from sendoff.warehouse.query import Query
 
-FILE = Path(__file__).resolve().parents[2] / "docs/campaigns.md"
+FILE = Path(__file__).resolve().parents[2] / "docs/reference/campaigns.md"
 PAGE = FILE.read_text(encoding="utf-8")
 SCHEMA = campaign_schema()
 
@@ -61,8 +61,8 @@ def test_a_short_campaign_on_the_page_is_one(tmp_path: Path) -> None:
 
 
 def test_every_example_is_on_the_page_without_the_line_for_editors() -> None:
-    folders = sorted((FILE.parents[1] / "examples/campaigns").iterdir())
-    shown = examples(FILE.parents[1] / "examples/campaigns")
+    folders = sorted((FILE.parents[2] / "examples/campaigns").iterdir())
+    shown = examples(FILE.parents[2] / "examples/campaigns")
     assert re.findall(r"^### `(\w+)`$", shown, re.MULTILINE) == [folder.name for folder in folders]
     assert "yaml-language-server" not in shown
 

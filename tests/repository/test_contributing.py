@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, docs/decisions/ and what editors and git are told: what they name is there."""
+"""CONTRIBUTING.md, docs/explanation/decisions/ and what editors and git are told: what they name is there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "CONTRIBUTING.md"
-DECISIONS = ROOT / "docs/decisions"
+DECISIONS = ROOT / "docs/explanation/decisions"
 RECORDS = sorted(DECISIONS.glob("[0-9]*.md"))
 PAGES = [
     GUIDE,
-    ROOT / "docs/promises.md",
+    ROOT / "docs/proofs/promises.md",
     *sorted(DECISIONS.glob("*.md")),
     *sorted((ROOT / "docs/reference").glob("*.md")),
 ]

@@ -1,4 +1,4 @@
-"""docs/dashboards and docs/observability.md: what they name is measured, and what is measured is named there."""
+"""docs/dashboards and docs/reference/observability.md: what they name is measured, and what is measured is named there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, writt
 from sendoff.metrics import INSTRUMENTS, Instrument
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = (DOCS / "observability.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "reference/observability.md").read_text(encoding="utf-8")
 DASHBOARD: dict[str, Any] = json.loads((DOCS / "dashboards/sendoff.json").read_text(encoding="utf-8"))
 RULES: list[dict[str, Any]] = [
     rule

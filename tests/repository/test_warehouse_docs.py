@@ -1,4 +1,4 @@
-"""The examples of docs/warehouses.md are what they say."""
+"""The examples of docs/reference/warehouses.md are what they say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sendoff.campaign import load_campaign
 from sendoff.warehouse.snowflake import driver_options
 from sendoff.warehouse.urls import address_of, is_sqlite_file
 
-PAGE = (Path(__file__).parents[2] / "docs/warehouses.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/reference/warehouses.md").read_text(encoding="utf-8")
 URLS = dict(re.findall(r"^\| (\w+) \| `(\w+://[^`]+)` \|", PAGE, re.MULTILINE))
 
 

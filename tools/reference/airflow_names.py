@@ -23,7 +23,7 @@ _HEAD = """\
 # Operators
 
 Every operator, sensor, trigger, hook, notifier and link of `sendoff_airflow`, and its macros. How they are put together
-is told in [Airflow](../airflow.md), what the DAG factory makes of them in [the DAG factory](dag-factory.md). What is
+is told in [Airflow](airflow.md), what the DAG factory makes of them in [the DAG factory](dag-factory.md). What is
 *templated* may hold Jinja. Operators and sensors take the arguments of `BaseOperator` as well."""
 
 

@@ -1,6 +1,6 @@
-"""The generated parts of docs/campaigns.md: the examples, from their folders, and the reference, from the schema.
+"""The generated parts of docs/reference/campaigns.md: the examples, from their folders, and the reference, from the schema.
 
-``python -m tools.reference.campaigns docs/campaigns.md`` writes each part anew between its two marks.
+``python -m tools.reference.campaigns docs/reference/campaigns.md`` writes each part anew between its two marks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sendoff.campaign.loader import campaign_schema
 
 Node = Mapping[str, Any]
 
-COMMAND = "python -m tools.reference.campaigns docs/campaigns.md"
+COMMAND = "python -m tools.reference.campaigns docs/reference/campaigns.md"
 
 _HEAD = ("| Field | Value | Default | Meaning |", "|---|---|---|---|")
 _MANY = 12  # more choices than a cell of a table should list
@@ -48,7 +48,7 @@ def _example(folder: Path) -> str:
     _, campaign = (folder / "campaign.yaml").read_text(encoding="utf-8").split("\n", 1)
     shown = f"### `{folder.name}`\n\n```yaml\n{campaign}```"
     others = sorted(file.name for file in folder.iterdir() if file.name != "campaign.yaml")
-    links = ", ".join(f"[{name}](../examples/campaigns/{folder.name}/{name})" for name in others)
+    links = ", ".join(f"[{name}](../../examples/campaigns/{folder.name}/{name})" for name in others)
     return f"{shown}\n\nBeside it: {links}." if others else shown
 
 
@@ -70,7 +70,7 @@ def marks(name: str) -> tuple[str, str]:
 def written(page: Path) -> str:
     """Give a page of this tree with its parts written anew."""
     text = page.read_text(encoding="utf-8")
-    text = with_part(text, "examples", examples(page.parents[1] / "examples/campaigns"))
+    text = with_part(text, "examples", examples(page.parents[2] / "examples/campaigns"))
     return with_part(text, "reference", reference(campaign_schema()))
 
 

@@ -20,7 +20,7 @@ With `SENDOFF_LOG_FORMAT=json` that line is JSON.
 _HEAD_OF_SERVICE = """\
 # Commands of the local service
 
-Every command of `messaging-service`, [the local messaging service](../service.md). Each prints JSON on standard output.
+Every command of `messaging-service`, [the local messaging service](service.md). Each prints JSON on standard output.
 """
 
 

@@ -29,7 +29,7 @@ _ADVICE = {
     "PermanentError": "Change what its text names.",
     "SettingsError": "Correct the variable or the connection field that it names: [settings](settings.md).",
     "CredentialsError": "Check client ID, secret or key, and at the service whether they ended or lack a scope.",
-    "CampaignError": "Correct the file at the line that it names: [campaigns](../campaigns.md).",
+    "CampaignError": "Correct the file at the line that it names: [campaigns](campaigns.md).",
     "QueryError": "Run the query on the warehouse; grant its user what it reads.",
     "AudienceError": "Look at what the query gives: `sendoff preview` counts it, and shows who is left out.",
     "GateError": "Read what the gate saw. Where it is wrong, change the campaign, or release the launch.",

@@ -1,6 +1,6 @@
-"""The generated table of docs/observability.md: every instrument, as :mod:`sendoff.metrics` makes it.
+"""The generated table of docs/reference/observability.md: every instrument, as :mod:`sendoff.metrics` makes it.
 
-``python -m tools.reference.metrics docs/observability.md`` writes it anew between its two marks.
+``python -m tools.reference.metrics docs/reference/observability.md`` writes it anew between its two marks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sendoff.metrics import INSTRUMENTS, Instrument
 
-COMMAND = "python -m tools.reference.metrics docs/observability.md"
+COMMAND = "python -m tools.reference.metrics docs/reference/observability.md"
 BEGIN, END = f"<!-- metrics: begin; {COMMAND} -->", "<!-- metrics: end -->"
 
 _HEAD = (

@@ -33,7 +33,7 @@ _OF_TELEMETRY = """\
 ## Variables of OpenTelemetry
 
 Those that Sendoff itself looks at; all other `OTEL_*` variables are the SDK's own. See
-[observability](../observability.md).
+[observability](observability.md).
 """
 _OTHERS = {
     "SENDOFF_LOG_FORMAT": (
@@ -168,6 +168,6 @@ def _warehouse() -> str:
     ]
     said = (
         "### Warehouses: any type\n\nThese extras are passed on where Sendoff reads the database by itself; "
-        "[warehouses](../warehouses.md) says when it does.\n\n"
+        "[warehouses](warehouses.md) says when it does.\n\n"
     )
     return said + table(["Type", "Fields", "Extras"], rows)

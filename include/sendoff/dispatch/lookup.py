@@ -1,6 +1,6 @@
 """Resolving doubts by reading: the campaign of a dispatch is found by the key that its title carries.
 
-The service's document shows no such list (docs/unknowns.md), so it is read only over a connection that says that there
+The service's document shows no such list (docs/reference/unknowns.md), so it is read only over a connection that says that there
 is one. What is found was accepted. What is not found stays in doubt: nobody knows when a list is complete.
 """
 

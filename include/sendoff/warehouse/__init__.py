@@ -10,7 +10,7 @@
     cursors ...... the connections of a Python driver alone, where there is no dialect of SQLAlchemy: the same
 
 What they share: ``address`` (where a warehouse is), ``driver`` (its errors, made fit to be shown, and ADBC), ``parts``
-(several readers, one stream) and ``rows`` (Python rows to Arrow). Nothing is written: docs/warehouses.md says what
+(several readers, one stream) and ``rows`` (Python rows to Arrow). Nothing is written: docs/reference/warehouses.md says what
 keeps each warehouse from it.
 """
 

@@ -33,7 +33,7 @@ from sendoff.service.wire import (
 from sendoff.service.wire.names import assembled
 from sendoff.service.wire.requests import without_own_values
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/unknowns.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/unknowns.md"
 PERIOD_END = datetime(2026, 11, 20, 6, tzinfo=UTC)
 ADDRESSES = PostBackAddresses("https://events.example.com/d", "https://events.example.com/o")
 MESSAGE = {"title": "Title", "text": "Text", "url": "https://shop.example.com"}
@@ -851,7 +851,7 @@ def test_no_other_code_spells_an_unconfirmed_name() -> None:
     spelled = re.compile(
         "|".join(rf"\"{entry.name}\"" for entry in UNCONFIRMED.values() if "_" in entry.name)
     )
-    package = PAGE.parents[1] / "include/sendoff"
+    package = PAGE.parents[2] / "include/sendoff"
     found = [
         f"{path.name}: {match[0]}"
         for path in package.rglob("*.py")
