@@ -29,8 +29,8 @@ test: lint types unit contract service airflow repository docs acceptance audit 
 
 check: lint types quick ## What a developer runs all day
 
-lint: $(READY) ## Style
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: $(READY) ## Style, and the direction of imports
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-logo
 
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy

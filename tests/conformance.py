@@ -42,7 +42,8 @@ _HEAD_OF_PROMISES = """\
 What Sendoff promises, where that is said in full, and the tests that hold it. Each test names its promise, as in
 `@pytest.mark.promise("twice/doubt")`, and the promises stand in `tests/promises.yaml`. `make conformance` writes this
 page; a test fails where it is out of date, or where a promise has no test. The claims about
-[security](../operations/security.md#claims-and-their-tests) and the [rules of the service](conformance.md) have tables of their own,
+[security](../operations/security.md#claims-and-their-tests) and the [rules of the service](conformance.md)
+have tables of their own,
 and [Nothing twice, nothing lost](../operations/reliability.md) counts what happens when everything breaks.
 """
 

@@ -15,7 +15,7 @@ from sendoff.launch.gates import GateResult, gates_decision
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -191,7 +191,7 @@ def fill(ledger: Ledger) -> dict[str, str]:
     outcomes = [Accepted(200, 4_000 + n) for n in range(9)] + [TIMED_OUT, Refused(400, "devices: too many")]
     send(ledger, reported, *outcomes, Accepted(200, 4_100), at=before)
     answer(ledger, reported, since=before)
-    reconcile(ledger, reported, now=NOW - timedelta(hours=3))
+    reconcile_launch(ledger, reported, now=NOW - timedelta(hours=3))
     keys["running"] = running = freeze(ledger, "welcome_back", people=400, size=10)
     send(ledger, running, *[Accepted(200, 5_000 + n) for n in range(13)], None, None)
     keys["approval"] = freeze(ledger, "big_news", people=48_000, size=8_000, state="held", day=1)

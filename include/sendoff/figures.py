@@ -152,3 +152,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, singular or plural: ``1 person``, ``2,000 people``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -11,7 +11,7 @@ from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff.errors import LateError, NotYetError, RetryableError, SendoffError
-from sendoff.service.transport import LONGEST_PATIENCE
+from sendoff.service import LONGEST_PATIENCE
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 def note_of(figures: Figures) -> str:
     """Say in a line what became of a launch: counts alone."""
-    from sendoff.figures import VERDICTS
-    from sendoff.report.text import VERDICT_WORDS, counted
+    from sendoff.figures import VERDICTS, counted
+    from sendoff.report import VERDICT_WORDS
 
     parts = [
         f"{figures.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}"

@@ -45,7 +45,7 @@ class PostBacksQuietSensor(BaseSensorOperator):
     @explained
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Ask the ledger once."""
-        from sendoff.postbacks.reconcile import is_settled
+        from sendoff.postbacks import is_settled
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:

@@ -66,7 +66,7 @@ class PostBacksQuietTrigger(BaseTrigger):
         return ledger(self.ledger_conn_id)
 
     def _is_settled(self, book: Ledger) -> bool:
-        from sendoff.postbacks.reconcile import is_settled
+        from sendoff.postbacks import is_settled
 
         try:
             return is_settled(book, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
@@ -75,7 +75,7 @@ class PostBacksQuietTrigger(BaseTrigger):
             return False
 
     def _next_steps(self, book: Ledger) -> list[str]:
-        from sendoff.dispatch.control import how_to_continue, planned_again
+        from sendoff.dispatch import how_to_continue, planned_again
 
         try:
             return how_to_continue(planned_again(book, self.launch_key))

@@ -75,7 +75,7 @@ _WRONG = """
 import sys
 from dataclasses import replace
 
-from chaos import command
+from tools.chaos import command
 
 if __name__ == "__main__":
     wrong = next(each for each in command.HISTORIES if each.name == "doubt sent again")

@@ -30,7 +30,7 @@ from sendoff.demo.service import LocalService
 from sendoff.demo.verification import compare, facts_of
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import attempts, dispatches
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 
 from .cluster.cluster import Cluster
 from .cluster.composition import ROOT
@@ -276,7 +276,7 @@ def test_worker_scheduler_and_receiver_die_and_nobody_gets_a_message_twice(
     room.until(room.has_succeeded)
     room.until(room.service.is_quiet)
 
-    figures = reconcile(room.ledger, room.key)
+    figures = reconcile_launch(room.ledger, room.key)
     assert figures.audience == DEVICES
     campaigns = room.service._get("/admin/campaigns?count=1000")["campaigns"]
     assert len(campaigns) == DEVICES // SEGMENT

@@ -14,7 +14,7 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, BaseOperator
 
 from sendoff.ledger import Ledger
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
 from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign
@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with closing(Ledger(url)) as book:
         book.migrate()
         launch(book, folder, first=FIRST)
-        reconcile(book, KEY)
+        reconcile_launch(book, KEY)
     return tmp_path
 
 

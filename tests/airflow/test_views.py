@@ -826,7 +826,7 @@ def test_previews_beyond_those_that_are_made_are_refused_at_once_and_other_pages
     server: TestClient, vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = freeze(ledger, "spring_sale", state="held")
-    opened, made = Event(), sendoff.launch.preview.preview_of
+    opened, made = Event(), sendoff.launch.preview.preview_launch
 
     def slow(*args: Any, **rest: Any) -> Any:
         assert opened.wait(PATIENCE)

@@ -21,7 +21,7 @@ from sendoff.figures import Figures
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks.reconcile import is_settled, reconcile
+from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.report.text import as_text
 
 from . import receiving
@@ -72,7 +72,7 @@ def truth_of(service: Any, ledger: Ledger, key: str) -> dict[str, Any]:
 def reconciled(service: Any, ledger: Ledger, key: str) -> tuple[Figures, dict[str, Any]]:
     """Reconcile a launch, hold every verdict against the service's record, and give the figures and the record."""
     truth = truth_of(service, ledger, key)
-    figures = reconcile(ledger, key)
+    figures = reconcile_launch(ledger, key)
     opened, delivered = (set(truth["post_backs"][kind]) for kind in ("open", "delivery"))
     assert opened
     sets = ledger.verdicts.sets(key)
@@ -137,7 +137,7 @@ def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
     send = {"kind": "recurring", "time": "09:00", "time_zone": "UTC", **dates}
     fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}, "send": send}
     key = launched(ledger, sender, service_process, "daily", fields)
-    before = reconcile(ledger, key)
+    before = reconcile_launch(ledger, key)
     assert (before.audience, before.post_backs) == (0, {"delivery": 0, "open": 0})
     for sendings in (1, 2):
         go_to(service_process, day + timedelta(days=sendings - 1, hours=12))

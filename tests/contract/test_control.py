@@ -19,7 +19,7 @@ from sendoff.dispatch.request import Sender
 from sendoff.dispatch.worker import Tally, check_refusals, work
 from sendoff.errors import GateError, NotYetError, RefusedError
 from sendoff.ledger import Ledger
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
 
 from ..waiting import PATIENCE
@@ -208,7 +208,7 @@ def test_who_was_in_doubt_stays_so_whatever_a_later_attempt_says(
     fault(service, "500", 1)
     fault(service, "403", 1)
     assert work_at(ledger, sender) == Tally(accepted=2, refused=1, in_doubt=1)
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.dispatches == {"accepted": 2, "refused": 1}
     assert (figures.verdicts["in_doubt"], figures.verdicts["not_sent"]) == (1, 0)
 

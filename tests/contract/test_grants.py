@@ -27,9 +27,9 @@ from sendoff.dispatch.request import Sender
 from sendoff.dispatch.worker import Tally, work
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.grants import ROLES, grants
+from sendoff.ledger.grants import ROLES, grant_statements
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
 from sendoff.service.postbacks import Addresses
 from sendoff.service.tokens import ClientSecret, TokenSource
@@ -63,7 +63,7 @@ def urls(postgres_url: str) -> Iterator[Urls]:
     with engine.connect() as connection:
         for role, user in users.items():
             connection.execute(sa.text(f"CREATE USER {user} PASSWORD 'planted'"))
-            for statement in grants(role, user.strip('"')):
+            for statement in grant_statements(role, user.strip('"')):
                 connection.execute(sa.text(statement))
         url = sa.make_url(postgres_url)
         yield {
@@ -134,7 +134,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     assert work(worker, KEY, sender) == Tally(accepted=2)
     service_process.wait_until_quiet()
 
-    figures = reconcile(worker, KEY)
+    figures = reconcile_launch(worker, KEY)
     assert figures.verdicts["delivered"] + figures.verdicts["engaged"] > 0
     assert figures.anomalies == dict.fromkeys(figures.anomalies, 0)
 
@@ -273,7 +273,7 @@ def test_a_second_run_takes_away_what_a_user_has_too_much(urls: Urls) -> None:
         allowed = sa.text("SELECT has_column_privilege(:who, 'launches', 'definition', 'SELECT')")
         connection.execute(sa.text(f'GRANT SELECT, DELETE ON launches TO "{reader}"'))
         assert connection.execute(allowed, {"who": reader}).scalar()
-        for statement in grants("reader", reader):
+        for statement in grant_statements("reader", reader):
             connection.execute(sa.text(statement))
         assert not connection.execute(allowed, {"who": reader}).scalar()
     engine.dispose()
@@ -282,7 +282,7 @@ def test_a_second_run_takes_away_what_a_user_has_too_much(urls: Urls) -> None:
 def test_the_command_prints_the_statements_with_names_quoted() -> None:
     printed = CliRunner().invoke(app, ["grants", 'a"; DROP', "--role", "receiver", "--schema", "led ger"])
     assert printed.exit_code == 0
-    assert printed.output.splitlines() == grants("receiver", 'a"; DROP', "led ger")
+    assert printed.output.splitlines() == grant_statements("receiver", 'a"; DROP', "led ger")
     assert 'GRANT INSERT ON TABLE "led ger"."post_backs" TO "a""; DROP";' in printed.output
     refused = CliRunner().invoke(app, ["grants", "ann", "--role", "boss"])
     assert "found boss; allowed: receiver, worker, reader" in str(refused.exception)

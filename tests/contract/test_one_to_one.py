@@ -17,7 +17,7 @@ from sendoff.dispatch.worker import Tally, work
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 
 from . import receiving
 
@@ -102,7 +102,7 @@ def test_everybody_gets_their_own_values_once(
     assert emails(service_process, template) == expected
 
     truth = service_process.admin(f"campaigns/{template}/truth")
-    figures = reconcile(ledger, key)
+    figures = reconcile_launch(ledger, key)
     assert figures.post_backs == {kind: len(truth["post_backs"][kind]) for kind in ("delivery", "open")}
     assert sum(figures.verdicts.values()) == figures.audience == len(PEOPLE)
     assert not sum(figures.anomalies.values())

@@ -18,7 +18,7 @@ from sendoff.dispatch.request import Sender
 from sendoff.dispatch.worker import Tally, check_all_made, work
 from sendoff.errors import GateError, NotYetError
 from sendoff.ledger import Ledger
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 
 from . import spring
 from .spring import KEY, NOW, fault, sent_to, work_at
@@ -159,7 +159,7 @@ def assert_not_sent(ledger: Ledger, why: str, *, people: int) -> None:
     (decision,) = ledger.decisions.of_launch(KEY)
     assert (decision.kind, decision.who) == ("stopped", "sendoff")
     assert why in str(decision.why)
-    assert reconcile(ledger, KEY).verdicts["not_sent"] == people
+    assert reconcile_launch(ledger, KEY).verdicts["not_sent"] == people
     check_all_made(ledger, KEY)
 
 

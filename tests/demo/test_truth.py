@@ -16,7 +16,7 @@ from sendoff.demo.verification import Comparison, Fact, compare, facts_of
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -67,7 +67,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         claim = ledger.dispatches.claim(KEY, worker="test", now=NOW, lease=timedelta(minutes=1))
         assert claim is not None
         ledger.dispatches.record(claim, outcome, NOW)
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     yield ledger
     ledger.close()
 
@@ -146,7 +146,7 @@ def test_who_is_held_out_is_not_sent(
         now=NOW,
         sends_at=NOW,
     )
-    reconcile(ledger, HELD_OUT, now=NOW)
+    reconcile_launch(ledger, HELD_OUT, now=NOW)
     assert compare(ledger, HELD_OUT, facts).differences == differences
 
 
@@ -208,7 +208,7 @@ def test_of_people_whom_the_service_chose_those_reported_are_compared(
     ]
     receiver = ledger.post_backs.register_receiver("r", NOW)
     ledger.post_backs.store(receiver, list(enumerate(post_backs, start=1)))
-    reconcile(ledger, CHOSEN, now=NOW)
+    reconcile_launch(ledger, CHOSEN, now=NOW)
     assert compare(ledger, CHOSEN, CHOSEN_BY_SERVICE).differences == differences
 
 

@@ -1,4 +1,6 @@
-"""docs/dashboards and docs/reference/observability.md: what they name is measured, and what is measured is named there."""
+"""docs/dashboards and docs/reference/observability.md: what they name is measured, and what is measured is
+named there.
+"""
 
 from __future__ import annotations
 

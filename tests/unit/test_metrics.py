@@ -20,7 +20,7 @@ from sendoff.outcome import Accepted, InDoubt
 from sendoff.period import Period, dispatch_key
 from sendoff.postbacks.aggregate import fold
 from sendoff.postbacks.feed_health import check_silence
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -144,7 +144,7 @@ def test_the_lag_is_the_age_of_the_oldest_post_back_that_waits(ledger: Ledger, c
 
 def test_the_age_of_the_newest_report_is_measured(ledger: Ledger, collected: Collected) -> None:
     freeze(ledger, "a" * 32)
-    reconcile(ledger, "a" * 32, now=NOW)
+    reconcile_launch(ledger, "a" * 32, now=NOW)
     observe(ledger, now=NOW + timedelta(minutes=7))
     assert collected.points()["sendoff.report.age"] == {(): 7 * 60}
 

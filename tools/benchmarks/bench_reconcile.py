@@ -118,13 +118,13 @@ def _events(*, after: int, deliveries: float, opens: float) -> sa.TextClause:
 def reconcile_with_sendoff(url: str) -> dict[str, Any]:
     from sendoff.ledger import Ledger
     from sendoff.postbacks.aggregate import fold
-    from sendoff.postbacks.reconcile import reconcile
+    from sendoff.postbacks.reconcile import reconcile_launch
 
     start = time.perf_counter()
     ledger = Ledger(url)
     folded = fold(ledger, now=NOW)
     after_fold = time.perf_counter()
-    figures = [reconcile(ledger, key, now=NOW) for key in ledger.verdicts.changed()]
+    figures = [reconcile_launch(ledger, key, now=NOW) for key in ledger.verdicts.changed()]
     end = time.perf_counter()
     (only,) = figures
     return {

@@ -38,7 +38,7 @@ from sendoff.ledger import Claim, Ledger
 from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import Addresses, PostBack
 from sendoff.service.wire import Targeting, create_body
 from sendoff.warehouse import read
@@ -235,7 +235,7 @@ class Whole:
     dispatches: int
     freeze: float
     fold: float
-    reconcile: float
+    reconcile_launch: float
     segment_bytes: int
     ledger_bytes: int
 
@@ -246,7 +246,7 @@ def whole_launch(ledger: Ledger, url: str, people: IntegerIdentifiers, size: int
     claim_until_none(ledger, key)
     came = come_back(ledger, url, key, int(next(iter(people))), size)
     folded = timed(lambda: fold(ledger))
-    reconciled = timed(lambda: reconcile(ledger, key))
+    reconciled = timed(lambda: reconcile_launch(ledger, key))
     return Whole(
         post_backs=came,
         dispatches=-(-len(people) // size),

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from sendoff.ledger import Ledger, Returned
 from sendoff.ledger.schema import dispatches, outcomes
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from tools.chaos.processes import Sent, Service
 from tools.chaos.stage import Played
 
@@ -80,7 +80,7 @@ def count(record: Record, played: Played) -> Count:
         if ledger.launches.find(key) is None:  # whoever was to freeze it was killed, and nobody else came
             found.unfinished += 1
             continue
-        reconcile(ledger, key)
+        reconcile_launch(ledger, key)
         _add_launch(found, record, ledger, key)
     found.resolved = _resolved(played.side.url, played.launches)
     return found

@@ -1,4 +1,5 @@
-"""The generated parts of docs/reference/campaigns.md: the examples, from their folders, and the reference, from the schema.
+"""The generated parts of docs/reference/campaigns.md: the examples, from their folders, and the reference,
+from the schema.
 
 ``python -m tools.reference.campaigns docs/reference/campaigns.md`` writes each part anew between its two marks.
 """

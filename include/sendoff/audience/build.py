@@ -21,7 +21,7 @@ from sendoff import metrics
 from sendoff.audience.identifiers import Collector, Gathering, Identifiers, Kind, empty, gathering, union
 from sendoff.audience.template_values import ParameterGathering, Parameters
 from sendoff.errors import AudienceError
-from sendoff.warehouse.column_types import checked_text, is_text, spoken, value_type
+from sendoff.warehouse import checked_text, is_text, spoken, value_type
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
 GROUP_COLUMNS = ("platform", "time_zone", "language")

@@ -9,8 +9,7 @@ from itertools import pairwise
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.field_types import is_time_zone
+from sendoff.campaign import Campaign, Edition, is_time_zone
 from sendoff.errors import AudienceError
 
 ALIKE = Edition()

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.errors import AudienceError
-from sendoff.warehouse.column_types import checked_text, is_text, spoken, value_type
+from sendoff.warehouse import checked_text, is_text, spoken, value_type
 
 if TYPE_CHECKING:
     from sendoff.audience.build import Audience

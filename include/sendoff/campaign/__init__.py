@@ -1,7 +1,8 @@
-"""Campaigns: the typed, frozen value, and the folder that it is written in."""
+"""Campaign: what to send, to whom, and when; its YAML form and its validation.
 
-from sendoff.campaign.content import Channel
-from sendoff.campaign.loader import CampaignFolder, campaign_schema, load_campaign
-from sendoff.campaign.model import Campaign, Edition
+What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+"""
 
-__all__ = ["Campaign", "CampaignFolder", "Channel", "Edition", "campaign_schema", "load_campaign"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,8 +18,7 @@ from sendoff.campaign.files import MOST_SQL, UnfitFileError, read_text
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import Document, Place, Problem, read_document
 from sendoff.errors import CampaignError
-from sendoff.warehouse.query import named_parameters
-from sendoff.warehouse.sql_lexer import Spot, jinja_at
+from sendoff.warehouse import Spot, jinja_at, named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _OUTCOME = "outcome.sql"

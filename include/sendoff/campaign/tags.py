@@ -1,7 +1,8 @@
 """Personalisation tags in a campaign's texts, such as ``{{first_name}}`` (sections 2.6 and 2.8).
 
 The document shows tags in double curly braces and says no more of what stands between them. Sendoff takes a name alone;
-``docs/reference/unknowns.md`` has that guess. Template code of other systems would reach people as it stands, so it is refused.
+``docs/reference/unknowns.md`` has that guess. Template code of other systems would reach people as it stands,
+so it is refused.
 """
 
 from __future__ import annotations

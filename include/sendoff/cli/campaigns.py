@@ -75,9 +75,8 @@ def preview(
     period.
     """
     from sendoff.campaign import load_campaign
-    from sendoff.launch.gates import due_at_of
-    from sendoff.launch.preview import preview as make_preview
-    from sendoff.launch.preview_text import as_table
+    from sendoff.launch import as_table, due_at_of
+    from sendoff.launch import preview_campaign as make_preview
 
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)
@@ -105,7 +104,7 @@ def preview(
 
 def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
     """Give the period that is asked for, else one like that of the next run; and what must be said of the choice."""
-    from sendoff.campaign.schedule import Once
+    from sendoff.campaign import Once
     from sendoff.period import Period
 
     if end is not None:

@@ -25,8 +25,8 @@ from sendoff.cli.shared import (
     who,
 )
 from sendoff.errors import NotFoundError, SettingsError
+from sendoff.figures import counted
 from sendoff.ledger import Doubt, Ledger, SentAgain
-from sendoff.report.text import counted
 
 
 class Resolution(StrEnum):
@@ -81,25 +81,25 @@ def _steered(
 @_steering
 def pause(steered: _Steered) -> None:
     """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     if steered.launch:
-        control.pause(steered.ledger, steered.launch, who(), steered.why)
+        steering.pause(steered.ledger, steered.launch, who(), steered.why)
     else:
-        control.pause_all(steered.ledger, who(), steered.why, connection=steered.connection)
+        steering.pause_all(steered.ledger, who(), steered.why, connection=steered.connection)
     typer.echo(f"{steered} paused; workers wait, and go on once it is resumed")
 
 
 @_steering
 def resume(steered: _Steered) -> None:
     """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
     if key:
-        control.resume(ledger, key, who(), steered.why)
+        steering.resume(ledger, key, who(), steered.why)
     else:
-        control.resume_all(ledger, who(), steered.why, connection=steered.connection)
+        steering.resume_all(ledger, who(), steered.why, connection=steered.connection)
     typer.echo(f"{steered} resumed; its workers go on within half a minute")
     for brake in ledger.brakes.on(ledger.launches.get(key).connection) if key else []:
         typer.echo(f"but launches are still paused ({brake.scope}) by {brake.who}: {brake.why}")
@@ -121,18 +121,18 @@ def release(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Let a launch that is held be sent, or every one that was held because something went wrong."""
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     if without_approval and launch is None:
         raise SettingsError("--without-approval needs a launch: give its key, or enough of its beginning")
     with _steered(ledger_url, why, launch, everything, connection) as steered:
         if key := steered.launch:
-            control.release(steered.ledger, key, who(), why, without_approval=without_approval)
+            steering.release(steered.ledger, key, who(), why, without_approval=without_approval)
             typer.echo(
                 f"launch {key} is released; clear its tasks that failed or still ask, so that they go on"
             )
             return
-        keys = control.release_all(steered.ledger, who(), why, connection=connection)
+        keys = steering.release_all(steered.ledger, who(), why, connection=connection)
     for key in keys:
         typer.echo(f"launch {key} is released")
     if keys:
@@ -145,14 +145,14 @@ def release(
 @_steering
 def stop(steered: _Steered) -> None:
     """Make no further request of a launch, or of every launch of which something is left, and never again."""
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
     if key:
-        control.stop(ledger, key, who(), steered.why)
+        steering.stop(ledger, key, who(), steered.why)
         keys = [key]
     else:
-        keys = control.stop_all(ledger, who(), steered.why, connection=steered.connection)
+        keys = steering.stop_all(ledger, who(), steered.why, connection=steered.connection)
     for each in keys:
         typer.echo(f"launch {each} is stopped{_never_made(ledger.dispatches.states(each).get('planned', 0))}")
     if not key:
@@ -171,12 +171,12 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
 
     Then those that were in doubt, are planned again and are not sent yet, with the command that sends them.
     """
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch) if launch else None
-        found = control.doubts(ledger, key)
-        planned = control.planned_again(ledger, key)
+        found = steering.doubts(ledger, key)
+        planned = steering.planned_again(ledger, key)
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
     else:
@@ -184,7 +184,7 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
     for each in planned:
         line = f"{_request(each)}: planned again, not sent yet"
         typer.echo(line, err=as_json)
-    for line in control.how_to_continue(planned):
+    for line in steering.how_to_continue(planned):
         typer.echo(line, err=as_json)
 
 
@@ -218,18 +218,18 @@ def resolve(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Settle a request in doubt: send it again, or write it off; the ledger keeps who did it, and why."""
-    from sendoff.dispatch import control
+    from sendoff import dispatch as steering
 
     with opened(ledger_url) as ledger:
         key = _only_doubt(ledger, dispatch)
-        control.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
+        steering.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
         launch = next(
-            (each.launch_key for each in control.planned_again(ledger) if each.dispatch_key == key), None
+            (each.launch_key for each in steering.planned_again(ledger) if each.dispatch_key == key), None
         )
-        planned = control.planned_again(ledger, launch) if launch else []
+        planned = steering.planned_again(ledger, launch) if launch else []
     if how is Resolution.RESEND:
         typer.echo(f"dispatch {key} is planned again")
-        for line in control.how_to_continue(planned):
+        for line in steering.how_to_continue(planned):
             typer.echo(line)
     else:
         typer.echo(f"dispatch {key} is written off: its people stay in doubt")

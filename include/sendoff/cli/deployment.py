@@ -31,7 +31,7 @@ def maintain(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Forget old post-backs that every report has counted, and make the partitions of the next days."""
-    from sendoff.postbacks.retention import maintain as keep_small
+    from sendoff.postbacks import maintain as keep_small
 
     with opened(ledger_url) as ledger:
         forgotten = keep_small(ledger, timedelta(days=keep_days))
@@ -50,8 +50,8 @@ def grants(
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are")] = "public",
 ) -> None:
     """Print the SQL that gives a PostgreSQL user the least rights on the ledger; to be run by the tables' owner."""
-    from sendoff.ledger.grants import ROLES
-    from sendoff.ledger.grants import grants as statements
+    from sendoff.ledger import ROLES
+    from sendoff.ledger import grant_statements as statements
 
     if role not in ROLES:
         raise SettingsError(f"--role: found {role}; allowed: {', '.join(ROLES)}")
@@ -65,7 +65,7 @@ def receiver(
     workers: Annotated[int, typer.Option(min=1, help="Number of processes")] = 1,
 ) -> None:
     """Take the service's post-backs; needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL."""
-    from sendoff.postbacks.receiver import serve
+    from sendoff.postbacks import serve
 
     serve(host, port, load_settings(), workers=workers)
 

@@ -21,13 +21,12 @@ from sendoff.cli.shared import (
     opened,
 )
 from sendoff.errors import SettingsError
-from sendoff.figures import VERDICTS
-from sendoff.report.text import counted
+from sendoff.figures import VERDICTS, counted
 
 if TYPE_CHECKING:
     from sendoff.figures import Figures
     from sendoff.ledger import Ledger
-    from sendoff.report.comparison import Comparison
+    from sendoff.report import Comparison
 
 _NEWEST = 20  # launches
 _CAMPAIGNS = Path("dags/campaigns")
@@ -66,12 +65,12 @@ def report(
                 raise SettingsError(f"{option} needs a launch: give its key, or enough of its beginning")
         _list_launches(ledger_url, as_json=as_json)
         return
-    from sendoff.dispatch.control import how_to_continue, planned_again
-    from sendoff.postbacks.reconcile import reconcile
-    from sendoff.report import text as reports
+    from sendoff import report as reports
+    from sendoff.dispatch import how_to_continue, planned_again
+    from sendoff.postbacks import reconcile_launch
 
     with opened(ledger_url) as ledger:
-        figures = reconcile(ledger, only_launch(ledger, launch))
+        figures = reconcile_launch(ledger, only_launch(ledger, launch))
         next_steps = how_to_continue(planned_again(ledger, figures.launch_key))
         comparisons = _comparisons(ledger, figures, outcome, folder)
     if as_json:
@@ -83,7 +82,7 @@ def report(
     if picture:
         typer.echo(f"picture: {reports.as_picture(figures, picture)}", err=as_json)
     if html:
-        from sendoff.report.page import write_html
+        from sendoff.report import write_html
 
         typer.echo(f"page: {write_html(figures, html, comparisons)}", err=as_json)
 
@@ -92,8 +91,7 @@ def _comparisons(
     ledger: Ledger, figures: Figures, outcome: str | None, folder: Path | None
 ) -> list[Comparison]:
     from sendoff.campaign import load_campaign
-    from sendoff.report.comparison import of_engagement
-    from sendoff.report.outcomes import measure_outcome
+    from sendoff.report import measure_outcome, of_engagement
 
     found = [of_engagement(ledger, figures)]
     if outcome:
@@ -129,13 +127,12 @@ def verdicts(
         raise SettingsError(f"found the verdict {verdict}; allowed: {', '.join(VERDICTS)}")
     if bool(to) != bool(table) or not (out or to):
         raise SettingsError("say where to: --out FILE, or --to URL with --table NAME")
-    from sendoff.postbacks.reconcile import reconcile
-    from sendoff.report.export import Verdicts, write_file
-    from sendoff.report.export_table import write_table
+    from sendoff.postbacks import reconcile_launch
+    from sendoff.report import Verdicts, write_file, write_table
 
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch)
-        reconcile(ledger, key)
+        reconcile_launch(ledger, key)
         found = Verdicts.of(ledger, key)
         if out:
             rows = write_file(found, out, only=only, replace=force)
@@ -197,7 +194,7 @@ def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     """Say which post-backs came as they should have, which did not, and of which nobody can tell; alarms nobody."""
     from rich.table import Table
 
-    from sendoff.postbacks.feed_health import look
+    from sendoff.postbacks import look
 
     with opened(ledger_url) as ledger:
         found = look(ledger)

@@ -17,7 +17,7 @@ from sendoff.cli.shared import (
     opened,
     who,
 )
-from sendoff.report.text import counted
+from sendoff.figures import counted
 
 lists = typer.Typer(help="People to leave out, uploaded for campaigns to name.", no_args_is_help=True)
 app.add_typer(lists, name="lists")
@@ -36,7 +36,7 @@ def upload(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Keep the people of a CSV file under a name, in place of those who were kept under it before."""
-    from sendoff.audience.csv_list import kind_of, read_people
+    from sendoff.audience import kind_of, read_people
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with opened(ledger_url) as ledger:

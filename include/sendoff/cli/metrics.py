@@ -14,9 +14,7 @@ from rich.table import Table
 
 from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
 from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
-from sendoff.ledger import Ledger
-from sendoff.ledger.gauges import observe
-from sendoff.ledger.stats import Counted
+from sendoff.ledger import Counted, Ledger, observe
 
 _log = logging.getLogger(__name__)
 

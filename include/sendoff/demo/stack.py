@@ -29,8 +29,8 @@ from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.demo.workspace import Workspace
 from sendoff.figures import Figures
 from sendoff.ledger import Ledger
-from sendoff.postbacks.reconcile import reconcile
-from sendoff.report.text import as_picture, as_table
+from sendoff.postbacks import reconcile_launch
+from sendoff.report import as_picture, as_table
 
 LONGEST_RUN = 900.0  # seconds
 
@@ -187,7 +187,7 @@ class House:
         self.supervisor.wait_until(self.service.is_quiet, "the service has nothing left to post back")
         launch = self._ledger.launches.search(campaign=self._folder.name, limit=1)[0]
         reported = self._ledger.verdicts.figures(launch.launch_key)
-        figures = reconcile(self._ledger, launch.launch_key)
+        figures = reconcile_launch(self._ledger, launch.launch_key)
         if figures.verdicts != reported.verdicts:
             self._screen.say("Post-backs came after the DAG's report; this one has them all.")
         self._screen.show(as_table(figures))

@@ -1,1 +1,8 @@
-"""Dispatch: claim a request, send it, record the outcome."""
+"""Dispatch: claim a request, send it, record the outcome; pause, resume, and resolve.
+
+What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

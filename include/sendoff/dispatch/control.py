@@ -15,12 +15,9 @@ from typing import Literal
 
 from sendoff.campaign import Campaign
 from sendoff.errors import GateError, LedgerUnavailableError
-from sendoff.ledger import Doubt, Ledger, SentAgain
-from sendoff.ledger.audit_log import Decision
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.pauses import scope_of
-from sendoff.postbacks.aggregate import fold
-from sendoff.report.wording import counted
+from sendoff.figures import counted
+from sendoff.ledger import Decision, Doubt, Launch, Ledger, SentAgain, scope_of
+from sendoff.postbacks import fold
 
 _MAY_YET_BE_SENT = ("planned", "in_flight", "in_doubt")
 

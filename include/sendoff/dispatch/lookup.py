@@ -1,6 +1,7 @@
 """Resolving doubts by reading: the campaign of a dispatch is found by the key that its title carries.
 
-The service's document shows no such list (docs/reference/unknowns.md), so it is read only over a connection that says that there
+The service's document shows no such list (docs/reference/unknowns.md), so it is read only over a connection
+that says that there
 is one. What is found was accepted. What is not found stays in doubt: nobody knows when a list is complete.
 """
 
@@ -15,7 +16,7 @@ from sendoff.dispatch.control import doubts
 from sendoff.dispatch.request import Sender
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
-from sendoff.service.client import Client
+from sendoff.service import Client
 from sendoff.service.wire import list_body
 
 _log = logging.getLogger(__name__)

@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from sendoff.campaign import Campaign
-from sendoff.campaign.gates import Spread
+from sendoff.campaign import Campaign, Spread
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NoSlotError, NotYetError
-from sendoff.launch.gates import is_over, lateness, opens_at, zone_of
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.launch import is_over, lateness, opens_at, zone_of
+from sendoff.ledger import Launch, Ledger
 from sendoff.outcome import InDoubt, Refused
 
 _log = logging.getLogger(__name__)

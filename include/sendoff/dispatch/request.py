@@ -8,11 +8,9 @@ from functools import partial
 
 from sendoff.campaign import Campaign
 from sendoff.errors import CampaignError, SettingsError
-from sendoff.ledger import Claim
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Claim, Launch
 from sendoff.outcome import Outcome
-from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
+from sendoff.service import Addresses, Client
 from sendoff.service.wire import FieldNames, Targeting, create_body, execute_body
 
 REQUESTS_AT_ONCE = 4

@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sendoff.audience.identifiers import union
-from sendoff.campaign.gates import Spread
+from sendoff.campaign import Spread
 from sendoff.errors import NotYetError
-from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import reconcile, whose_silence_tells
+from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.postbacks import fold, reconcile_launch, whose_silence_tells
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +95,7 @@ def _judge(ledger: Ledger, launch: Launch, waves: Sequence[int], spread: Spread,
     if spread.missing is None:
         fold(ledger, now=now)
         return Judgement(launch.wave, *_requests(ledger, launch.launch_key, waves))
-    reconcile(ledger, launch.launch_key, now=now)
+    reconcile_launch(ledger, launch.launch_key, now=now)
     reached = union(launch.kind, ledger.dispatches.accepted(launch.launch_key, waves))
     missing = reached & ledger.verdicts.sets(launch.launch_key)["missing"]
     told = reached & whose_silence_tells(ledger, launch, now)

@@ -41,8 +41,7 @@ from sendoff.errors import (
     SendoffError,
     UnusableLedgerError,
 )
-from sendoff.ledger import Claim, Ledger
-from sendoff.ledger.rate_limit import AHEAD
+from sendoff.ledger import AHEAD, Claim, Ledger
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 
 _log = logging.getLogger(__name__)

@@ -20,16 +20,25 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from sendoff.audience.build import Audience
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, moment
-from sendoff.campaign.gates import Duration, SendWindow, Spread
-from sendoff.campaign.schedule import Now, Once, Recurring, Schedule, Triggered
+from sendoff.audience import Audience, Segment
+from sendoff.campaign import (
+    OWN_ZONE,
+    QUERY_ZONE,
+    Campaign,
+    Duration,
+    Edition,
+    Now,
+    Once,
+    Recurring,
+    Schedule,
+    SendWindow,
+    Spread,
+    Triggered,
+    moment,
+)
 from sendoff.errors import GateError, LateError
 from sendoff.launch.reachability import reach_of
-from sendoff.ledger import Decision
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
 
 _A_YEAR = 366  # days; in a year the clocks have changed in every way

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sendoff import warehouse
-from sendoff.audience.build import Audience, build_audience
+from sendoff.audience import (
+    ALIKE,
+    Audience,
+    Segment,
+    build_audience,
+    segments_of,
+    template_columns,
+    with_parameters,
+)
 from sendoff.audience.identifiers import Identifiers
-from sendoff.audience.segmentation import ALIKE, Segment, segments_of
-from sendoff.audience.template_values import template_columns, with_parameters
-from sendoff.campaign import Campaign, CampaignFolder, Edition
-from sendoff.campaign.field_types import QUERY_ZONE
-from sendoff.campaign.schedule import Once
+from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Edition, Once
 from sendoff.errors import AudienceError, OvertakenError, PermanentError, QueryError
 from sendoff.launch.gates import GateResult, gates_decision, gates_of, lateness, raise_if_closed
 from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import Kept, Rule, Warehouses, apply_rules, read_excluded
-from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.period import Period, launch_key
 
 __all__ = ["Launch", "Period", "Plan", "Warehouses", "launch_key", "plan_launch", "prepare_launch"]

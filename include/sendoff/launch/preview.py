@@ -12,23 +12,19 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from sendoff.audience.build import GROUP_COLUMNS, Audience
+from sendoff.audience import GROUP_COLUMNS, Audience, Segment
 from sendoff.audience.identifiers import Identifiers
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder, Edition
-from sendoff.campaign.lint import advice
-from sendoff.campaign.schedule import Once
+from sendoff.campaign import Campaign, CampaignFolder, Edition, Once, advice
 from sendoff.launch.gates import GateResult
 from sendoff.launch.plan import Plan, Warehouses, plan_launch
 from sendoff.launch.reachability import unreached
 from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import Sending, sending_of
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch, Ledger
 from sendoff.period import Period, launch_key
+from sendoff.service import shown_request
 from sendoff.service.wire import FieldNames
-from sendoff.service.wire.redaction import shown_request
 
 CLOSED_STATES = ("rejected", "stopped")
 """The states of a launch of which nothing more is sent."""
@@ -152,7 +148,7 @@ class Preview:
         return values | {"held_out": self.held_out, "would_send": self.would_send}
 
 
-def preview(
+def preview_campaign(
     folder: CampaignFolder,
     *,
     period: Period,
@@ -189,7 +185,7 @@ def preview(
     return _preview(_planned(folder.name, period, plan), ledger, rate=rate, names=names, already_made=made)
 
 
-def preview_of(
+def preview_launch(
     ledger: Ledger, launch_key: str, *, rate: float | None = None, names: FieldNames | None = None
 ) -> Preview:
     """Say what a launch sends that the ledger holds, as it was frozen; the warehouse is not asked again.

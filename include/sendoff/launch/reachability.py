@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, union
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Channel
 from sendoff.figures import share
 

@@ -8,8 +8,7 @@ from datetime import datetime
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
-from sendoff.campaign import Campaign, Channel, Edition
-from sendoff.campaign.content import PUSH_LIKE, Email, Sms, Webhook
+from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Edition, Email, Sms, Webhook
 
 _MOST_LINES = 8
 _MOST_CHARACTERS = 500

@@ -7,14 +7,12 @@ from typing import Any
 
 import orjson
 
+from sendoff.audience import Segment, first_parameters
 from sendoff.audience.identifiers import Identifiers
-from sendoff.audience.segmentation import Segment
-from sendoff.audience.template_values import first_parameters
 from sendoff.campaign import Campaign
 from sendoff.errors import CampaignError
-from sendoff.service.postbacks import PostBackAddresses
+from sendoff.service import PostBackAddresses, without_own_values
 from sendoff.service.wire import FieldNames, Targeting, create_body, execute_body
-from sendoff.service.wire.requests import without_own_values
 
 _SHOWN_IDENTIFIERS = 3
 

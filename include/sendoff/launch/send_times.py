@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, timezone
 
-from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE
-from sendoff.campaign.schedule import (
+from sendoff.campaign import (
+    OWN_ZONE,
+    QUERY_ZONE,
     ApiTrigger,
+    Campaign,
+    Edition,
     EventTrigger,
     LocationTrigger,
     Now,

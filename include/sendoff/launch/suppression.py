@@ -21,14 +21,21 @@ from datetime import UTC, date, datetime, time, timedelta
 import pyarrow as pa
 
 from sendoff import warehouse
-from sendoff.audience.bucketing import below, smallest
-from sendoff.audience.build import GROUP_COLUMNS, Audience, build_audience, those_among
-from sendoff.audience.csv_list import read_people
+from sendoff.audience import (
+    GROUP_COLUMNS,
+    Audience,
+    below,
+    build_audience,
+    read_people,
+    smallest,
+    those_among,
+)
 from sendoff.audience.identifiers import Identifiers, empty, union
-from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.campaign.audience_rules import (
+from sendoff.campaign import (
     AudienceRules,
+    Campaign,
     CampaignExclusion,
+    CampaignFolder,
     Cap,
     Exclusion,
     FileExclusion,
@@ -39,9 +46,8 @@ from sendoff.campaign.audience_rules import (
     counted_as,
 )
 from sendoff.errors import AudienceError, NotFoundError, QueryError
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.warehouse.query import Parameter
+from sendoff.ledger import Launch, Ledger
+from sendoff.warehouse import Parameter
 
 Warehouses = Callable[[str], warehouse.Source]
 """Gives what a warehouse's queries run on, such as a SQLAlchemy URL, by the name of its connection."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sendoff.audience import Segment
 from sendoff.audience.identifiers import from_bytes
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Edition
 from sendoff.ledger.clock import LedgerTime
 from sendoff.ledger.doubts import IS_EVIDENT, accept_what_is_evident

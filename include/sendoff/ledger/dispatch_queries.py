@@ -11,8 +11,8 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
+from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, empty, from_bytes
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Edition
 from sendoff.ledger.claims import segment_of
 from sendoff.ledger.database import Database

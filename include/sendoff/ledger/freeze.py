@@ -11,9 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience
+from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.audience.segmentation import Segment
 from sendoff.ledger.schema import audiences, dispatches
 from sendoff.ledger.schema import segments as segments_table
 from sendoff.ledger.stored_sets import GROUPS, LEFT_OUT, batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sendoff import metrics
-from sendoff.ledger import Ledger
+from sendoff.ledger.ledger import Ledger
 from sendoff.ledger.stats import Counted
 
 

@@ -40,7 +40,7 @@ _WORDS = frozenset({("launches", "definition")})  # columns that hold the texts 
 _quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: ignore[no-untyped-call]
 
 
-def grants(role: str, user: str, schema: str = "public") -> list[str]:
+def grant_statements(role: str, user: str, schema: str = "public") -> list[str]:
     """Give the statements that leave a user with the rights of a role, and no others, on the tables of a schema.
 
     They are for the tables of today: run them again after each migration. Raises ValueError for an unknown role.

@@ -10,9 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.audience.build import Audience
+from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.audience.segmentation import Segment
 from sendoff.errors import AudienceError, NotFoundError, OvertakenError
 from sendoff.ledger import freeze
 from sendoff.ledger.audit_log import Decision

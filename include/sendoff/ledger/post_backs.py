@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from sendoff.ledger.database import Database, Row
 from sendoff.ledger.schema import post_backs, receivers, returns
-from sendoff.service.postbacks import PostBack
+from sendoff.service import PostBack
 
 OPEN, READABLE = 1, 2
 """The bits of ``what`` a post-back is, as it is read to be folded: one number costs less than a text and a truth."""

@@ -1,1 +1,8 @@
-"""Post-backs: receive, store, aggregate, and reconcile them."""
+"""Post-backs: receive and store them, aggregate them, and reconcile a launch.
+
+What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,9 +22,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from sendoff import metrics
-from sendoff.ledger import Ledger
-from sendoff.ledger.aggregates import Fold
-from sendoff.ledger.post_backs import SetAside
+from sendoff.ledger import Fold, Ledger, SetAside
 from sendoff.postbacks.batch_totals import MATCHED_BY, Tally
 from sendoff.postbacks.recipient_index import Places
 

@@ -17,10 +17,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.ledger import Ledger, Origin, Returned
-from sendoff.ledger.aggregates import AT_OPENS
-from sendoff.ledger.arrow_batches import column_of, marks, values
-from sendoff.ledger.post_backs import OPEN, READABLE
+from sendoff.ledger import AT_OPENS, OPEN, READABLE, Ledger, Origin, Returned, column_of, marks, values
 from sendoff.postbacks.recipient_index import (
     ANYBODY,
     UNKNOWN,

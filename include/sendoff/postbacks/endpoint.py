@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from sendoff import metrics
 from sendoff.postbacks.group_commit import GroupCommit
-from sendoff.service.postbacks import Addresses, PostBack
+from sendoff.service import Addresses, PostBack
 
 
 @dataclass(slots=True)

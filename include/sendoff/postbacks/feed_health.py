@@ -27,9 +27,7 @@ from sendoff import metrics
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Campaign
 from sendoff.figures import RELIABLE_PLATFORMS, Figures
-from sendoff.ledger import Ledger, Returned
-from sendoff.ledger.feed_states import Known, Source
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Known, Launch, Ledger, Returned, Source
 from sendoff.postbacks.aggregate import MATCHED_BY, fold
 from sendoff.postbacks.reconcile import whose_silence_tells
 

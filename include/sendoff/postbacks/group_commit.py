@@ -21,7 +21,7 @@ from time import monotonic
 from sendoff import metrics
 from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.service.postbacks import PostBack
+from sendoff.service import PostBack
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from sendoff.errors import PermanentError, RetryableError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
 from sendoff.postbacks.group_commit import GroupCommit
-from sendoff.service.postbacks import Addresses
+from sendoff.service import Addresses
 from sendoff.settings import Settings
 
 log = logging.getLogger(__name__)

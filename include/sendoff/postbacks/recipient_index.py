@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from sendoff.audience import packed
 from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, StringIdentifiers, gathering
-from sendoff.audience.identifiers.selection import packed
-from sendoff.ledger import Ledger
-from sendoff.ledger.arrow_batches import column_of, marks, values
+from sendoff.ledger import Ledger, column_of, marks, values
 
 UNKNOWN, CLOSE, SCATTERED, TEXT, ANYBODY = range(5)
 

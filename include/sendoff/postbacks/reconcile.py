@@ -1,6 +1,6 @@
 """Reconciliation: what was sent against what came back, one verdict for each identifier.
 
-:mod:`sendoff.postbacks.aggregate` has added up what came back of each dispatch; :func:`reconcile` gives every
+:mod:`sendoff.postbacks.aggregate` has added up what came back of each dispatch; :func:`reconcile_launch` gives every
 identifier of a launch
 exactly one verdict, by set algebra. Neither the order of post-backs nor their repetition changes a figure.
 
@@ -27,8 +27,7 @@ from datetime import UTC, datetime, timedelta
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
 from sendoff.campaign import Campaign, Channel, Edition
 from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, VERDICTS, Figures
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch, Ledger
 from sendoff.postbacks.aggregate import MATCHED_BY, fold
 
 _log = logging.getLogger(__name__)
@@ -93,7 +92,7 @@ class _Joining:
         return _together(self._kind, [*self._joined.pop(name, []), *self._waiting.pop(name, [])])
 
 
-def reconcile(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
+def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
     """Fold what came back, give every identifier of a launch its verdict, store both and give the figures."""
     moment = now or datetime.now(UTC)
     ledger.dispatches.expire_leases(launch_key, moment)

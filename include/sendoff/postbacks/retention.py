@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from sendoff.ledger import Ledger
-from sendoff.ledger.retention import Forgotten
+from sendoff.ledger import Forgotten, Ledger
 from sendoff.postbacks.aggregate import fold
 
 SHORTEST = timedelta(days=1)

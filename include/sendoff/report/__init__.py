@@ -1,1 +1,8 @@
-"""Reports: one launch as text, HTML, picture, JSON, or exported rows."""
+"""Report: one launch as text, HTML, a picture, JSON, or exported rows.
+
+What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -27,9 +27,8 @@ from typing import Any, Literal
 
 from sendoff.campaign import Campaign
 from sendoff.figures import Figures
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.postbacks.aggregate import MATCHED_BY
+from sendoff.ledger import Launch, Ledger
+from sendoff.postbacks import MATCHED_BY
 
 LEVEL = 0.95
 FEWEST = 20

@@ -24,8 +24,7 @@ from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.campaign import Edition
 from sendoff.errors import OvertakenError, PermanentError, SettingsError
 from sendoff.figures import VERDICTS, Figures
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch, Ledger
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 131_072

@@ -26,10 +26,7 @@ from sqlalchemy.schema import CreateTable
 
 from sendoff.errors import QueryError, SettingsError
 from sendoff.report.export import Verdicts
-from sendoff.warehouse import Source
-from sendoff.warehouse.adbc import adbc_driver, attempt, connected
-from sendoff.warehouse.query import Query
-from sendoff.warehouse.urls import address_of, is_sqlite_file
+from sendoff.warehouse import Query, Source, adbc_driver, address_of, attempt, connected, is_sqlite_file
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _ROWS_AT_ONCE = 5_000

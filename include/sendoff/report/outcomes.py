@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 from sendoff import warehouse
 from sendoff.audience.identifiers import Collector, Identifiers, Kind, StringIdentifiers, gathering, union
 from sendoff.errors import AudienceError, QueryError
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch, Ledger
 from sendoff.report.comparison import HELD_OUT, Comparison, Values, compared_means, compared_shares
-from sendoff.warehouse.column_types import checked_text, is_text, spoken, value_type
+from sendoff.warehouse import checked_text, is_text, spoken, value_type
 
 SENT_TO = "sent to"
 """The name of all who are not held out, where there are no variants."""

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from sendoff.errors import SettingsError
-from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
+from sendoff.figures import HEARD_OF, VERDICTS, Figures, counted, share
 from sendoff.report import charts, text
 from sendoff.report import wording as sentences
 from sendoff.report.comparison import Comparison
@@ -159,7 +159,7 @@ def _flow_table(figures: Figures) -> Grid:
     if not figures.is_chosen_by_service:
         rows.append(("rows of the query", f"{figures.rows:,}", ""))
         rows += [(f"less: {reason}", f"{count:,}", "") for reason, count in figures.dropped.items()]
-        segments = sentences.counted(figures.segments, "segment")
+        segments = counted(figures.segments, "segment")
         rows.append((f"audience, in {segments}", f"{figures.audience:,}", ""))
     for verdict in HEARD_OF if figures.is_chosen_by_service else VERDICTS:
         rows.append((sentences.VERDICT_WORDS[verdict], *_tile(figures, verdict)))

@@ -17,12 +17,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
+from sendoff.figures import HEARD_OF, VERDICTS, Figures, counted, share
 from sendoff.report.comparison import LEVEL, Comparison, Side, amount
 from sendoff.report.wording import (
     VERDICT_WORDS,
     alarms,
-    counted,
     platform_remarks,
     reached,
     requests_and_post_backs,
@@ -43,7 +42,6 @@ __all__ = [
     "as_table",
     "as_text",
     "comparison_text",
-    "counted",
     "side_cells",
     "side_columns",
 ]

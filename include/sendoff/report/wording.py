@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, VERDICTS, WHY_UNKNOWABLE, Figures, share
+from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, VERDICTS, WHY_UNKNOWABLE, Figures, counted, share
 
 VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
 """Verdicts as people read them."""
@@ -28,11 +28,6 @@ _NOT_MADE = {
     "rejected": "not made: the launch was rejected.",
     "stopped": "not made: the launch was stopped.",
 }
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Give a number with its noun in the right number: ``1 person``, ``2,000 people``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def reached(figures: Figures) -> list[str]:

@@ -1,1 +1,8 @@
-"""The External API of the messaging service: credentials, tokens, transport, client, and the wire format."""
+"""The External API of the messaging service: credentials, tokens, transport, client, and wire format.
+
+What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

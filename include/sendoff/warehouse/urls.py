@@ -12,7 +12,7 @@ from sendoff.errors import QueryError
 from sendoff.network import POSTGRESQL_LIMITS
 
 if TYPE_CHECKING:
-    from sendoff.warehouse import Source
+    from sendoff.warehouse.reader import Source
 
 CONNECT_SECONDS = 10
 """How long opening a connection may take."""

@@ -23,9 +23,7 @@ from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from sendoff.campaign import CampaignFolder
-from sendoff.campaign.field_types import did_you_mean
-from sendoff.campaign.model import Campaign
+from sendoff.campaign import Campaign, CampaignFolder, did_you_mean
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.alerts import tell_of_silence
 from sendoff_airflow.dags.documentation import documentation

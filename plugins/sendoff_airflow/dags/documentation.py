@@ -6,12 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sendoff.campaign import CampaignFolder
-from sendoff.campaign.field_types import Value
-from sendoff.campaign.gates import Duration
-from sendoff.campaign.lint import advice
-from sendoff.campaign.model import Campaign
-from sendoff.launch.send_times import in_words
+from sendoff.campaign import Campaign, CampaignFolder, Duration, Value, advice
+from sendoff.launch import in_words
 from sendoff_airflow.views.links import campaign_page
 
 ASSETS = ("audience", "launch", "report")

@@ -13,11 +13,15 @@ from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables import interval
 from airflow.timetables.base import TimeRestriction
 
-from sendoff.campaign import CampaignFolder, load_campaign
-from sendoff.campaign.audience_rules import QueryExclusion
-from sendoff.campaign.field_types import did_you_mean, shown
-from sendoff.campaign.model import Campaign
-from sendoff.campaign.yaml_document import storable
+from sendoff.campaign import (
+    Campaign,
+    CampaignFolder,
+    QueryExclusion,
+    did_you_mean,
+    load_campaign,
+    shown,
+    storable,
+)
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
 from sendoff_airflow.dags.housekeeping import OWN_DAGS

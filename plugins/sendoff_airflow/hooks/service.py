@@ -10,7 +10,7 @@ import requests
 from airflow.providers.http.hooks.http import HttpHook
 from requests.adapters import HTTPAdapter
 
-from sendoff.dispatch.request import MOST_AT_ONCE, Sender
+from sendoff.dispatch import MOST_AT_ONCE, Sender
 from sendoff.errors import (
     AmbiguousError,
     RateLimitedError,
@@ -20,10 +20,16 @@ from sendoff.errors import (
     SettingsError,
     UnreachableError,
 )
-from sendoff.service.client import Client, message_of
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import TokenSource, token_source_for
-from sendoff.service.transport import Answer, Bearer, patience
+from sendoff.service import (
+    Addresses,
+    Answer,
+    Bearer,
+    Client,
+    TokenSource,
+    message_of,
+    patience,
+    token_source_for,
+)
 from sendoff_airflow import SERVICE
 from sendoff_airflow.errors import explained
 from sendoff_airflow.hooks.service_fields import ServiceFields

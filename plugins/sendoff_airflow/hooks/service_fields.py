@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 from airflow.sdk import Connection
 
-from sendoff.dispatch.request import MOST_AT_ONCE, REQUESTS_AT_ONCE
+from sendoff.dispatch import MOST_AT_ONCE, REQUESTS_AT_ONCE
 from sendoff.errors import CredentialsError, SettingsError
-from sendoff.ledger.rate_limit import check_rate
-from sendoff.service.tokens import ClientSecret, Credentials, JwtBearer
-from sendoff.service.transport import Timeout, checked_base_url
+from sendoff.ledger import check_rate
+from sendoff.service import ClientSecret, Credentials, JwtBearer, Timeout, checked_base_url
 from sendoff.service.wire import FieldNames
 from sendoff_airflow.hooks.stores import extras
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from sendoff.errors import SendoffError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.service.postbacks import Addresses
+from sendoff.service import Addresses
 from sendoff.settings import load_settings
 from sendoff_airflow import LEDGER, RECEIVER
 
@@ -150,7 +150,7 @@ def warehouse(conn_id: str) -> Source:
     is installed and knows every extra of the connection. The connection type's own hook gives an engine for the rest,
     or, where SQLAlchemy has no dialect for it, its connections: whatever Airflow can query is a warehouse.
     """
-    from sendoff.warehouse.adbc import adbc_driver
+    from sendoff.warehouse import adbc_driver
 
     connection = find_connection(conn_id)
     if connection is None:

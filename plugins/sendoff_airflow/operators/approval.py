@@ -14,8 +14,7 @@ from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import explained
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Ledger
-    from sendoff.ledger.launches import Launch
+    from sendoff.ledger import Launch, Ledger
 
 NOBODY = "nobody answered"
 
@@ -78,11 +77,10 @@ class ApproveLaunchOperator(ApprovalOperator):
         return self._conclude(context, launch, who)
 
     def _write_question(self, book: Ledger, launch: Launch) -> None:
-        from sendoff.launch.preview import preview_of
-        from sendoff.launch.preview_text import as_markdown
+        from sendoff.launch import as_markdown, preview_launch
         from sendoff_airflow.hooks.service import rate_of
 
-        seen = preview_of(book, launch.launch_key, rate=rate_of(launch.connection))
+        seen = preview_launch(book, launch.launch_key, rate=rate_of(launch.connection))
         people = "those whom the service chooses" if seen.people is None else f"{seen.people:,} people"
         self.subject = f"Send {seen.campaign} for {seen.period} to {people}?"
         # Not by XCom, which would keep the campaign's words: this text is made for those who are asked alone.
@@ -113,6 +111,6 @@ def _decide(book: Ledger, launch_key: str, kind: str, who: str, why: str) -> boo
 
 
 def _is_open(book: Ledger, launch: Launch) -> bool:
-    from sendoff.dispatch.control import awaits_approval
+    from sendoff.dispatch import awaits_approval
 
     return awaits_approval(launch, book.decisions.of_launch(launch.launch_key))

@@ -14,7 +14,7 @@ from airflow.sdk import Asset, BaseOperator, Context
 from sendoff_airflow.lineage import openlineage
 
 if TYPE_CHECKING:
-    from sendoff.ledger.launches import Launch
+    from sendoff.ledger import Launch
 
 POST_BACKS = Asset(name="sendoff.post_backs", uri="sendoff://post-backs", group="sendoff")
 """Post-backs that wait to be reconciled; an event, from the UI or the REST API, has that done now."""

@@ -19,9 +19,8 @@ from sendoff_airflow.period import period_of
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
-    from sendoff.launch.preview import Preview
-    from sendoff.ledger import Ledger
-    from sendoff.ledger.launches import Launch
+    from sendoff.launch import Preview
+    from sendoff.ledger import Launch, Ledger
 
 _SHOWN = (
     "state",
@@ -146,8 +145,7 @@ class BuildAudienceOperator(TellingOperator):
         size_limit: int | None,
         send_late: bool,
     ) -> Launch:
-        from sendoff.launch.gates import due_at_of
-        from sendoff.launch.plan import prepare_launch
+        from sendoff.launch import due_at_of, prepare_launch
         from sendoff_airflow.hooks.stores import warehouse
 
         run = context["dag_run"]
@@ -173,12 +171,11 @@ class BuildAudienceOperator(TellingOperator):
         size_limit: int | None,
         send_late: bool,
     ) -> NoReturn:
-        from sendoff.launch.gates import due_at_of
-        from sendoff.launch.preview import preview
+        from sendoff.launch import due_at_of, preview_campaign
         from sendoff_airflow.hooks.stores import warehouse
 
         period = period_of(context, folder.campaign)
-        seen = preview(
+        seen = preview_campaign(
             folder,
             period=period,
             warehouses=warehouse,
@@ -213,13 +210,13 @@ class PreviewOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Read the launch from the ledger; the warehouse is not asked again."""
-        from sendoff.launch.preview import preview_of
+        from sendoff.launch import preview_launch
         from sendoff_airflow.hooks.service import rate_of
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
             rate = rate_of(book.launches.get(self.launch_key).connection)
-            seen = preview_of(book, self.launch_key, rate=rate)
+            seen = preview_launch(book, self.launch_key, rate=rate)
         for warning in seen.warnings:
             self.log.warning("%s", warning)
         return _counts(seen)

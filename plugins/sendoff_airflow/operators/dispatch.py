@@ -17,8 +17,7 @@ from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import TellingOperator, names_of
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Ledger
-    from sendoff.ledger.launches import Launch
+    from sendoff.ledger import Launch, Ledger
 
 
 class DispatchOperator(TellingOperator):
@@ -74,7 +73,7 @@ class DispatchOperator(TellingOperator):
     def _work(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch.worker import check_refusals, work
+        from sendoff.dispatch import check_refusals, work
         from sendoff_airflow.hooks.service import SendoffHook
         from sendoff_airflow.hooks.stores import addresses, ledger
 
@@ -177,7 +176,7 @@ class LaunchedOperator(TellingOperator):
     def _count(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch.worker import check_all_made
+        from sendoff.dispatch import check_all_made
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:

@@ -16,8 +16,7 @@ from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import explained
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Doubt, Ledger
-    from sendoff.ledger.launches import Launch
+    from sendoff.ledger import Doubt, Launch, Ledger
 
 MOST_LAUNCHES = 20  # that one run asks about
 
@@ -32,7 +31,7 @@ class LaunchesInDoubtOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> list[str]:  # noqa: ARG002
         """Settle what post-backs prove, and look for what is left."""
-        from sendoff.dispatch.control import doubts
+        from sendoff.dispatch import doubts
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -88,7 +87,7 @@ class ResolveDoubtsOperator(HITLOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Settle what needs nobody, and ask about what is left."""
-        from sendoff.dispatch.control import doubts
+        from sendoff.dispatch import doubts
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -108,7 +107,7 @@ class ResolveDoubtsOperator(HITLOperator):
     @explained
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as was answered with each request that the question was about, as far as it is still in doubt."""
-        from sendoff.dispatch.control import doubts, how_to_continue, planned_again
+        from sendoff.dispatch import doubts, how_to_continue, planned_again
         from sendoff_airflow.hooks.stores import ledger
 
         if "error" in event:
@@ -135,7 +134,7 @@ class ResolveDoubtsOperator(HITLOperator):
         return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
 
     def _read(self, book: Ledger, launch: Launch) -> None:
-        from sendoff.dispatch.lookup import resolve_by_reading
+        from sendoff.dispatch import resolve_by_reading
         from sendoff_airflow.hooks.service import SendoffHook
         from sendoff_airflow.hooks.stores import addresses, find_connection
 
@@ -158,7 +157,7 @@ class ResolveDoubtsOperator(HITLOperator):
         self.body = _question(launch, asked, requests, may_send=not is_over)
 
     def _resolve(self, book: Ledger, known: Sequence[Doubt], answer: str, who: str, why: str) -> int:
-        from sendoff.dispatch.control import resolve
+        from sendoff.dispatch import resolve
 
         how: Literal["resend", "write_off"] = "resend" if answer == self.SEND_AGAIN else "write_off"
         resolved = 0

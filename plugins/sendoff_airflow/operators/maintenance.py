@@ -36,7 +36,7 @@ class MaintainOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Forget what is old."""
-        from sendoff.postbacks.retention import maintain
+        from sendoff.postbacks import maintain
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:

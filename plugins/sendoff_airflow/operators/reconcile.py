@@ -47,12 +47,12 @@ class ReconcileOperator(TellingOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile once."""
-        from sendoff.postbacks.reconcile import reconcile
-        from sendoff.report.text import as_picture, as_text
+        from sendoff.postbacks import reconcile_launch
+        from sendoff.report import as_picture, as_text
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
-            figures = reconcile(book, self.launch_key)
+            figures = reconcile_launch(book, self.launch_key)
             launch = book.launches.get(self.launch_key)
             by = [each.who for each in book.decisions.of_launch(self.launch_key) if each.kind == launch.state]
         self.log.info("\n%s", as_text(figures))
@@ -90,9 +90,8 @@ class ReconcileChangedOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Fold what came in, and reconcile where that changes something."""
-        from sendoff.ledger.gauges import observe
-        from sendoff.postbacks.aggregate import fold
-        from sendoff.postbacks.reconcile import reconcile
+        from sendoff.ledger import observe
+        from sendoff.postbacks import fold, reconcile_launch
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -100,7 +99,7 @@ class ReconcileChangedOperator(BaseOperator):
             fold(book)
             changed = book.verdicts.changed()
             for launch_key in changed:
-                figures = reconcile(book, launch_key)
+                figures = reconcile_launch(book, launch_key)
                 self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
         return {"reconciled": len(changed)}
 
@@ -119,7 +118,7 @@ class CheckSilenceOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Hold what should have come against what came."""
-        from sendoff.postbacks.feed_health import check_silence
+        from sendoff.postbacks import check_silence
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:

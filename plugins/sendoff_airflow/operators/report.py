@@ -14,7 +14,7 @@ from sendoff_airflow.errors import explained
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
-    from sendoff.report.comparison import Comparison
+    from sendoff.report import Comparison
 
 
 class WriteVerdictsOperator(BaseOperator):
@@ -52,8 +52,7 @@ class WriteVerdictsOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
-        from sendoff.report.export import Verdicts
-        from sendoff.report.export_table import write_table
+        from sendoff.report import Verdicts, write_table
         from sendoff_airflow.hooks.stores import ledger, warehouse
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -96,7 +95,7 @@ class MeasureOutcomeOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Compare once."""
-        from sendoff.report.text import comparison_text
+        from sendoff.report import comparison_text
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -139,8 +138,7 @@ class ReportFileOperator(BaseOperator):
     @explained
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Write the page."""
-        from sendoff.report.comparison import of_engagement
-        from sendoff.report.page import write_html
+        from sendoff.report import of_engagement, write_html
         from sendoff_airflow.hooks.stores import ledger
 
         with closing(ledger(self.ledger_conn_id)) as book:
@@ -155,7 +153,7 @@ class ReportFileOperator(BaseOperator):
 
 def _measured(book: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
     from sendoff.campaign import load_campaign
-    from sendoff.report.outcomes import measure_outcome
+    from sendoff.report import measure_outcome
     from sendoff_airflow.hooks.stores import warehouse
 
     loaded = load_campaign(Path(folder))

@@ -15,10 +15,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch.control import pause, pause_all, resolve_seen, resume, resume_all, role_awaited, stop
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.report.text import counted
+from sendoff.dispatch import pause, pause_all, resolve_seen, resume, resume_all, role_awaited, stop
+from sendoff.figures import counted
+from sendoff.ledger import Launch, Ledger
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.dependencies import LedgerDep, seen_launch
 from sendoff_airflow.views.held import seen_run

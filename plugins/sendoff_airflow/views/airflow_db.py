@@ -215,7 +215,9 @@ def newest_dry_run(dag_id: str) -> DryRun | None:
 
 
 def _folder(file: str | None, name: str) -> Path | None:
-    """Give where a campaign lies, as docs/reference/airflow.md has it: ``campaigns/<name>`` beside the file of its DAG."""
+    """Give where a campaign lies, as docs/reference/airflow.md has it: ``campaigns/<name>`` beside the file of
+    its DAG.
+    """
     if not file:
         return None
     folder = Path(file).parent / "campaigns" / name

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sendoff.ledger import Ledger
-from sendoff.ledger.pauses import ALL, Brake, scope_of
+from sendoff.ledger import ALL, Brake, Ledger, scope_of
 from sendoff_airflow.views.permissions import Viewer
 
 

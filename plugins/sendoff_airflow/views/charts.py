@@ -68,7 +68,7 @@ def _draw(figures: Figures) -> Iterator[tuple[str, Markup]]:
 @lru_cache(maxsize=1)
 def colours() -> str:
     """Give the colours of the charts as CSS: by day and by night, and as Airflow's own page has it where that says."""
-    from sendoff.report.charts import COLOURS
+    from sendoff.report import COLOURS
 
     light, dark = (
         "".join(f"--chart-{name}:{both[which]};" for name, both in COLOURS.items()) for which in (0, 1)

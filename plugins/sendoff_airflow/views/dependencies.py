@@ -9,8 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch, Ledger
 from sendoff_airflow.hooks.stores import ledger
 from sendoff_airflow.views.permissions import Viewer, not_there, too_busy
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sendoff.figures import HEARD_OF, VERDICTS, WHY_UNKNOWABLE, Figures
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.schema import DISPATCH_STATES
-from sendoff.report.wording import why_unknowable
+from sendoff.ledger import DISPATCH_STATES, Launch
+from sendoff.report import why_unknowable
 
 
 @dataclass(frozen=True, slots=True)

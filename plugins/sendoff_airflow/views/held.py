@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sendoff.ledger.launches import Launch
+from sendoff.ledger import Launch
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
 

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch.control import role_awaited
+from sendoff.dispatch import role_awaited
 from sendoff.errors import NotFoundError
 from sendoff.figures import Figures
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.schema import DISPATCH_STATES
+from sendoff.ledger import DISPATCH_STATES, Launch, Ledger
 from sendoff_airflow.views.dependencies import LATER, SOON, HeavyDep, LedgerDep, seen_launch
 from sendoff_airflow.views.flow import requests_by_state, rows_to_people, unknowable_of, verdicts_of
 from sendoff_airflow.views.held import acts_on, seen_run, why_held
@@ -85,15 +83,14 @@ def preview(
     request: Request, viewer: ViewerDep, _: HeavyDep, book: LedgerDep, launch_key: str
 ) -> HTMLResponse:
     """Show what a launch sends as it was frozen: the text that those read who must agree to it."""
-    from sendoff.launch.preview import preview_of
-    from sendoff.launch.preview_text import as_markdown
+    from sendoff.launch import as_markdown, preview_launch
     from sendoff_airflow.hooks.service import rate_of
     from sendoff_airflow.views.markdown import as_html
 
     found = seen_launch(book, viewer, launch_key)
     text = None
     if found.audience <= MOST_PEOPLE_PREVIEWED:
-        text = as_html(as_markdown(preview_of(book, found.launch_key, rate=rate_of(found.connection))))
+        text = as_html(as_markdown(preview_launch(book, found.launch_key, rate=rate_of(found.connection))))
     return page(request, "preview.html", launch=found, text=text, most=MOST_PEOPLE_PREVIEWED)
 
 
@@ -121,6 +118,6 @@ def _charts(figures: Figures | None) -> Mapping[str, Any]:
 
 def _points(figures: Figures | None) -> Sequence[tuple[Any, int, int]]:
     """Give the points of the timeline as its chart has them."""
-    from sendoff.report.picture import points_of
+    from sendoff.report import points_of
 
     return points_of(figures.timeline)[1] if figures else ()

@@ -8,8 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.schema import LAUNCH_STATES
+from sendoff.ledger import LAUNCH_STATES, Launch
 from sendoff_airflow.views.brakes import seen_brakes
 from sendoff_airflow.views.dependencies import LATER, SOON, LedgerDep
 from sendoff_airflow.views.paging import Name, Number, Paged

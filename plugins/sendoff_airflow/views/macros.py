@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
     """Give the newest report of a launch as plain text of 80 columns; NotFoundError where there is none yet."""
-    from sendoff.report.text import as_text
+    from sendoff.report import as_text
 
     return as_text(_figures(launch_key, ledger_conn_id))
 
@@ -33,7 +33,7 @@ def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
 
 def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]:
     """Give the newest report of a launch as values for JSON: those of ``sendoff report --json``."""
-    from sendoff.report.text import as_json
+    from sendoff.report import as_json
 
     return as_json(_figures(launch_key, ledger_conn_id))
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.lint import advice
+from sendoff.campaign import Campaign, Edition, advice
 from sendoff.errors import CampaignError
-from sendoff.launch.rendering import Rendering, renderings
-from sendoff.launch.send_times import sending_of
-from sendoff.ledger.launches import Launch
+from sendoff.launch import Rendering, renderings, sending_of
+from sendoff.ledger import Launch
 from sendoff_airflow.views.airflow_db import Schedule, folder_of
 
 _MOST_RENDERINGS = 12

@@ -14,9 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.errors import AudienceError
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.recipient import Fate
+from sendoff.ledger import Fate, Launch, Ledger
 from sendoff_airflow.views.dependencies import HeavyDep, LedgerDep
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Asking, said

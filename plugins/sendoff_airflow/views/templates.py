@@ -13,8 +13,8 @@ from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from sendoff.figures import share
-from sendoff.report.text import VERDICT_WORDS, counted
+from sendoff.figures import counted, share
+from sendoff.report import VERDICT_WORDS
 from sendoff_airflow.views.permissions import MARK
 
 

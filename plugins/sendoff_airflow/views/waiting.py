@@ -9,12 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch.control import role_awaited
-from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.request_log import Recorded
-from sendoff.ledger.request_log import Request as Dispatched
-from sendoff.ledger.stats import Doubted
+from sendoff.dispatch import role_awaited
+from sendoff.ledger import Doubted, Launch, Ledger, Recorded
+from sendoff.ledger import Request as Dispatched
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.brakes import connection_of, pausable, seen_brakes
 from sendoff_airflow.views.dependencies import LATER, LedgerDep, seen_launch

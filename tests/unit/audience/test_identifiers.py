@@ -283,7 +283,7 @@ def test_a_hundred_million_numbers_take_less_than_300_mebibytes() -> None:
     # Read from /proc, for getrusage also counts the process that this one was forked from.
     program = """
 import numpy as np, pyarrow as pa
-from sendoff.identifiers import Collector
+from sendoff.audience.identifiers import Collector
 collector = Collector("integer")
 for start in range(1, 110_000_001, 1_000_000):
     part = np.arange(start, start + 1_000_000, dtype=np.uint64)
@@ -363,7 +363,7 @@ def test_nobody_can_change_a_set_by_its_values() -> None:
 def test_two_million_scattered_numbers_take_less_than_100_mebibytes() -> None:
     program = """
 import numpy as np, pyarrow as pa, pathlib
-from sendoff.identifiers import Collector
+from sendoff.audience.identifiers import Collector
 
 def held(what):
     return int(pathlib.Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0])

@@ -22,7 +22,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Edition
 from sendoff.campaign.schedule import Triggered
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.launch.plan import prepare_launch
-from sendoff.launch.preview import Preview, preview, preview_of
+from sendoff.launch.preview import Preview, preview_campaign, preview_launch
 from sendoff.launch.preview_text import as_markdown, as_table
 from sendoff.launch.reachability import unreached
 from sendoff.launch.rendering import plain_text, renderings
@@ -69,7 +69,9 @@ def warehouse(tmp_path: Path) -> str:
 
 
 def look(given: CampaignFolder, warehouse: str, ledger: Ledger | None = None, **options: Any) -> Preview:
-    return preview(given, period=PERIOD, warehouses=lambda _: warehouse, ledger=ledger, now=NOW, **options)
+    return preview_campaign(
+        given, period=PERIOD, warehouses=lambda _: warehouse, ledger=ledger, now=NOW, **options
+    )
 
 
 def freeze(
@@ -101,7 +103,7 @@ def freeze(
         left_out=left_out,
         sends_at=sends_at,
     )
-    return preview_of(ledger, key)
+    return preview_launch(ledger, key)
 
 
 def printed(seen: Preview, width: int = 80) -> str:
@@ -138,7 +140,7 @@ def test_a_preview_leaves_the_ledger_as_it_was(ledger: Ledger, warehouse: str, p
 def test_a_preview_of_a_frozen_launch_leaves_the_ledger_as_it_was(ledger: Ledger, warehouse: str) -> None:
     key = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse).launch_key
     before = counted(ledger)
-    preview_of(ledger, key)
+    preview_launch(ledger, key)
     assert counted(ledger) == before
 
 
@@ -177,13 +179,13 @@ def test_a_frozen_launch_is_previewed_as_it_was_planned_without_its_warehouse(
     planned = look(folder(), warehouse, ledger).to_json(whole_request=True)
     key = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW).launch_key
     Path(warehouse.removeprefix("sqlite:///")).unlink()
-    frozen = preview_of(ledger, key).to_json(whole_request=True)
+    frozen = preview_launch(ledger, key).to_json(whole_request=True)
     assert frozen == planned | {"launch_key": key, "state": "released"}
 
 
 def test_a_launch_that_is_not_there_cannot_be_previewed(ledger: Ledger) -> None:
     with pytest.raises(NotFoundError):
-        preview_of(ledger, KEY)
+        preview_launch(ledger, KEY)
 
 
 def test_a_closed_gate_is_told_and_stops_no_preview(warehouse: str) -> None:
@@ -223,14 +225,14 @@ def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
     text = " ".join(printed(look(folder(), warehouse, ledger)).split())
     assert "ALREADY LAUNCHED at 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
     assert "A run for the period continues it." in text
-    assert preview_of(ledger, made.launch_key).would_send
+    assert preview_launch(ledger, made.launch_key).would_send
 
 
 def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, warehouse: str) -> None:
     made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
-    assert preview_of(ledger, made.launch_key).would_send
+    assert preview_launch(ledger, made.launch_key).would_send
     send_all(ledger, made.launch_key)
-    seen = preview_of(ledger, made.launch_key)
+    seen = preview_launch(ledger, made.launch_key)
     assert not seen.would_send
     assert "ALREADY SENT to 5 people" in printed(seen)
 
@@ -271,7 +273,7 @@ def test_what_the_rules_take_out_is_in_both_previews_alike(ledger: Ledger, wareh
     assert (planned.dropped["cap"], planned.dropped["size_limit"], planned.audience) == (1, 1, 3)
     assert 0 < planned.held_out == 3 - (planned.people or 0)
     made = prepare_launch(ledger, given, period=PERIOD, warehouses=lambda _: warehouse, size_limit=3, now=NOW)
-    frozen = preview_of(ledger, made.launch_key)
+    frozen = preview_launch(ledger, made.launch_key)
     assert (frozen.left_out, frozen.dropped) == (planned.left_out, planned.dropped)
     assert (frozen.audience, frozen.people) == (planned.audience, planned.people)
 
@@ -357,7 +359,7 @@ def test_of_people_whom_the_service_chooses_a_preview_counts_nobody(kind: str, l
     assert "how many they are is not known" in " ".join(printed(seen).split())
     assert "0 people" not in printed(seen)
     launch = prepare_launch(ledger, chosen, period=PERIOD, warehouses=lambda _: "sqlite://", now=NOW)
-    assert preview_of(ledger, launch.launch_key).people is None
+    assert preview_launch(ledger, launch.launch_key).people is None
 
 
 def test_the_tags_that_the_service_fills_in_are_named(warehouse: str) -> None:

@@ -17,7 +17,7 @@ from sendoff.ledger.schema import attempts
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 from ...leases import expire
@@ -157,7 +157,7 @@ def test_many_that_evidence_is_stored_of_are_all_passed_over(ledger: Ledger) -> 
 def test_evidence_that_a_claim_comes_upon_is_news_for_a_report_that_was_made(ledger: Ledger) -> None:
     freeze(ledger, 2)
     key = ledger.dispatches.of_launch(KEY)[0].dispatch_key
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     hear_and_die(ledger, key)
     ledger.verdicts.store(figures, {}, news=ledger.verdicts.news(KEY))  # as a report that was being made then
     assert ledger.verdicts.changed(NOW) == []

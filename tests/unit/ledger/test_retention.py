@@ -16,7 +16,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.period import Period, dispatch_key, launch_key
 from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import maintain
 from sendoff.service.postbacks import PostBack
 
@@ -72,7 +72,7 @@ def is_partitioned(ledger: Ledger) -> bool:
 @pytest.mark.promise("lost/forgotten")
 def test_what_was_folded_is_forgotten_and_the_report_stays(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + DAY), event(2, NOW + 2 * DAY, "open")])
-    before = reconcile(launched, KEY, now=NOW + 3 * DAY)
+    before = reconcile_launch(launched, KEY, now=NOW + 3 * DAY)
     forgotten = launched.retention.forget(NOW + 3 * DAY)
     assert stored(launched) == 0
     if is_partitioned(launched):
@@ -80,7 +80,7 @@ def test_what_was_folded_is_forgotten_and_the_report_stays(launched: Ledger) -> 
         assert forgotten.post_backs == 0
     else:
         assert forgotten.post_backs == 3
-    assert reconcile(launched, KEY, now=NOW + 3 * DAY) == before
+    assert reconcile_launch(launched, KEY, now=NOW + 3 * DAY) == before
 
 
 def test_what_is_younger_stays(launched: Ledger) -> None:
@@ -97,7 +97,7 @@ def test_what_is_not_folded_stays_however_old_it_is(launched: Ledger) -> None:
     assert stored(launched) == 1
     if is_partitioned(launched):
         assert forgotten.needed == (date(2026, 3, 2),)
-    assert reconcile(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
+    assert reconcile_launch(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
 
 
 def test_what_is_set_aside_stays_and_the_rest_of_a_day_without_a_partition_goes(ledger: Ledger) -> None:
@@ -125,7 +125,7 @@ def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(l
     launched.post_backs.store(other, [(1, event(3, long_ago)), (2, event(4, long_ago))])
     assert launched.retention.forget(NOW).post_backs == 2
     assert stored(launched) == 2
-    assert reconcile(launched, KEY, now=NOW).verdicts["delivered"] == 4
+    assert reconcile_launch(launched, KEY, now=NOW).verdicts["delivered"] == 4
 
 
 def test_forgetting_again_changes_nothing(launched: Ledger) -> None:
@@ -141,7 +141,7 @@ def test_what_comes_later_is_folded_as_ever(launched: Ledger) -> None:
     fold(launched, now=NOW)
     launched.retention.forget(NOW + 9 * DAY)
     launched.post_backs.store(receiver, [(2, event(2, NOW + DAY, "open"))])
-    figures = reconcile(launched, KEY, now=NOW + 9 * DAY)
+    figures = reconcile_launch(launched, KEY, now=NOW + 9 * DAY)
     assert (figures.verdicts["delivered"], figures.verdicts["engaged"]) == (1, 1)
 
 
@@ -221,7 +221,7 @@ def test_maintaining_folds_first_and_then_forgets(launched: Ledger) -> None:
     forgotten = maintain(launched, keep=DAY, now=NOW + 9 * DAY)
     assert forgotten.needed == ()
     assert stored(launched) == 0
-    assert reconcile(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
+    assert reconcile_launch(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
     for day in range(9, 16):
         if is_partitioned(launched):
             _drop_partition(launched, NOW + day * DAY)

@@ -35,7 +35,7 @@ from sendoff.ledger.schema import dispatches, returns
 from sendoff.outcome import Accepted, InDoubt, Outcome
 from sendoff.period import Period, dispatch_key, launch_key
 from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 from ...leases import end_leases
@@ -109,7 +109,7 @@ def test_a_forgery_is_told_by_a_reply_that_comes_after_it(ledger: Ledger) -> Non
     assert ledger.returns.returned(KEY) == {}
     ledger.dispatches.record(taken, Accepted(200, 17), NOW)
     assert fold(ledger, now=NOW) == 2
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert (figures.anomalies["forged"], figures.verdicts["engaged"]) == (1, 1)
     assert fold(ledger, now=NOW) == 0
 
@@ -121,7 +121,7 @@ def test_no_reply_is_waited_for_after_the_lease(ledger: Ledger) -> None:
     assert fold(ledger, now=NOW + LEASE + MINUTE) == 0  # the clock of whoever folds may be wrong
     end_leases(ledger)
     assert fold(ledger, now=NOW) == 1
-    reconcile(ledger, KEY, now=NOW + LEASE + MINUTE)
+    reconcile_launch(ledger, KEY, now=NOW + LEASE + MINUTE)
     assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 1}
 
 
@@ -135,7 +135,7 @@ def test_what_a_request_that_was_made_twice_brings_back_is_no_forgery(ledger: Le
         ledger.dispatches.record(again, Accepted(200, 18), NOW)
     store(ledger, event(KEYS[0], "delivery", 1, campaign=17), event(KEYS[0], "delivery", 2, campaign=18))
     assert fold(ledger, now=NOW) == 2
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert (figures.anomalies["forged"], figures.verdicts["delivered"]) == (0, 2)
 
 
@@ -154,7 +154,7 @@ def test_post_backs_of_a_dispatch_that_is_not_there_are_counted_until_it_is(ledg
     ledger.dispatches.record(claim(ledger), Accepted(200, 17), NOW)
     assert fold(ledger, now=NOW) == 2
     assert ledger.returns.strays().post_backs == 1
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.verdicts["engaged"] == 2
     assert figures.post_backs == {"delivery": 0, "open": 2}
 
@@ -236,8 +236,8 @@ def _after(template: Path, folder: Path, steps: Iterable[Step], outcome: Outcome
                 for each, came in zip(claims, [outcome, Accepted(200, 17)], strict=True):
                     ledger.dispatches.record(each, came, NOW)
             elif claims:
-                reconcile(ledger, KEY, now=NOW)
-        return replace(reconcile(ledger, KEY, now=NOW), as_of=NOW)
+                reconcile_launch(ledger, KEY, now=NOW)
+        return replace(reconcile_launch(ledger, KEY, now=NOW), as_of=NOW)
     finally:
         ledger.close()
 
@@ -253,7 +253,7 @@ def prepared(ledger: Ledger) -> None:
 
 
 def check(ledger: Ledger) -> None:
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.post_backs == {"delivery": 6, "open": 4}
     assert figures.timeline == [(NOW, 6, 3)]
     assert figures.verdicts["delivered"] == 2
@@ -420,7 +420,7 @@ def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> N
 FOLDING = """
 import sys
 from datetime import datetime
-from sendoff.fold import fold
+from sendoff.postbacks.aggregate import fold
 from sendoff.ledger import Ledger
 
 ledger = Ledger(sys.argv[1])
@@ -646,7 +646,8 @@ def test_many_post_backs_are_read_with_and_without_the_driver_for_arrow(
     store(ledger, *events, _named(sent[0].key, "open", (None, None), None, False))
     assert fold(ledger, now=NOW) == len(events) + 1
     figures = [
-        reconcile(ledger, launch_key("service", "spring", PERIOD, number), now=NOW) for number in range(2)
+        reconcile_launch(ledger, launch_key("service", "spring", PERIOD, number), now=NOW)
+        for number in range(2)
     ]
     assert [each.verdicts["delivered"] for each in figures] == [12_000, 0]
     assert [each.verdicts["engaged"] for each in figures] == [0, 11_000]
@@ -727,7 +728,7 @@ def test_a_fold_that_breaks_off_amid_reading_leaves_no_thread_and_is_made_again(
     assert not _is_reading()
     assert ledger.returns.returned(launch_key("service", "spring", PERIOD, 0)) == {}
     assert fold(ledger, now=NOW) == 200
-    figures = reconcile(ledger, launch_key("service", "spring", PERIOD, 0), now=NOW)
+    figures = reconcile_launch(ledger, launch_key("service", "spring", PERIOD, 0), now=NOW)
     assert (figures.verdicts["engaged"], figures.anomalies["duplicate"]) == (200, 0)
 
 
@@ -742,10 +743,10 @@ class Asked:
 
 sys.meta_path.insert(0, Asked())
 from sendoff.ledger import Ledger, post_backs
-from sendoff.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 
 post_backs._LARGE = 1
-figures = reconcile(Ledger(sys.argv[1]), sys.argv[2], now=datetime.fromisoformat(sys.argv[3]))
+figures = reconcile_launch(Ledger(sys.argv[1]), sys.argv[2], now=datetime.fromisoformat(sys.argv[3]))
 print(figures.verdicts["engaged"])
 """
 

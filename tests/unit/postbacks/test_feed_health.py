@@ -19,7 +19,7 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.feed_states import Source
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.feed_health import RECEIVER, Change, Finding, check_silence, look
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
 from ...scene import EMAIL, sent
@@ -76,7 +76,7 @@ def settle(ledger: Ledger, at: datetime, **more: Any) -> None:
     key = launch_key(
         more.get("connection", "service"), more.get("name", "spring"), Period(at - 24 * HOUR, at)
     )
-    reconcile(ledger, key, now=at + 2 * HOUR)
+    reconcile_launch(ledger, key, now=at + 2 * HOUR)
     ledger.launches.settle(key, at + 2 * HOUR)
 
 

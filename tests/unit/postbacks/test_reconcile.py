@@ -27,7 +27,7 @@ from sendoff.ledger.schema import returns
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.reconcile import is_settled, reconcile
+from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.report.text import as_text
 from sendoff.service.postbacks import PostBack
 
@@ -164,7 +164,7 @@ def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
         ledger,
         [event(key, "delivery", 1), event(key, "delivery", 2), event(key, "open", 2), event(key, "open", 5)],
     )
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.verdicts == {
         "engaged": 2,
         "delivered": 1,
@@ -195,24 +195,24 @@ def test_the_silent_are_judged_by_what_became_of_their_request(
     ledger: Ledger, outcome: Outcome, verdict: str
 ) -> None:
     launch(ledger, platforms={}, outcomes=[outcome])
-    assert reconcile(ledger, KEY).verdicts[verdict] == 10
+    assert reconcile_launch(ledger, KEY).verdicts[verdict] == 10
 
 
 def test_what_waits_is_not_sent(ledger: Ledger) -> None:
     launch(ledger, outcomes=[])
-    assert reconcile(ledger, KEY).verdicts["not_sent"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["not_sent"] == 10
 
 
 @pytest.mark.rule("6/no_deliveries", side="client")
 @pytest.mark.promise("honest/unknowable")
 def test_without_platforms_silence_on_push_is_unknowable(ledger: Ledger) -> None:
     launch(ledger, platforms={})
-    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["unknowable"] == 10
 
 
 def test_without_platforms_silence_on_email_is_missing(ledger: Ledger) -> None:
     launch(ledger, platforms={}, campaign=EMAIL)
-    assert reconcile(ledger, KEY).verdicts["missing"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["missing"] == 10
 
 
 def test_where_no_deliveries_are_asked_for_none_is_missing(ledger: Ledger) -> None:
@@ -220,13 +220,13 @@ def test_where_no_deliveries_are_asked_for_none_is_missing(ledger: Ledger) -> No
         update={"post_backs": EMAIL.post_backs.model_copy(update={"kinds": ("open",)})}
     )
     launch(ledger, platforms={}, campaign=campaign)
-    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["unknowable"] == 10
 
 
 def test_identifiers_that_no_post_back_names_are_unknowable(ledger: Ledger) -> None:
     (key,) = launch(ledger, campaign=EMAIL, members=strings(["a", "b"]), identified_by="external_id")
     store(ledger, [event(key, "delivery", 1)])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.verdicts["unknowable"] == 2
     assert figures.unknowable_because == {"not named": 2}
     assert figures.post_backs == {"delivery": 1, "open": 0}
@@ -236,7 +236,7 @@ def test_users_are_matched_by_the_user_id_of_a_post_back(ledger: Ledger) -> None
     (key,) = launch(ledger, campaign=EMAIL, members=strings(["ann", "bob"]), identified_by="user_id")
     body = b'{"time": 1, "device": {"id": 5}, "profile": {"user_id": "ann"}, "campaign": {"id": 17}}'
     store(ledger, [PostBack.received("open", key, NOW, body)])
-    assert reconcile(ledger, KEY).verdicts["engaged"] == 1
+    assert reconcile_launch(ledger, KEY).verdicts["engaged"] == 1
 
 
 def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
@@ -251,7 +251,7 @@ def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
             event(key, "delivery", 1),  # duplicate
         ],
     )
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
     assert figures.verdicts["delivered"] == 1
     assert figures.verdicts["engaged"] == 0
@@ -263,7 +263,7 @@ def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     ledger.launches.settle(KEY, NOW)
     store(ledger, [event(key, "open", 1, at=NOW + timedelta(seconds=1))])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies["late"] == 1
     assert figures.verdicts["engaged"] == 1
 
@@ -271,7 +271,7 @@ def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
 def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 1)])
-    reconcile(ledger, KEY)
+    reconcile_launch(ledger, KEY)
     (dispatch,) = ledger.dispatches.of_launch(KEY)
     assert dispatch.state == "accepted"
     assert verdict_of(ledger, 3) == "missing"
@@ -284,7 +284,7 @@ def test_evidence_that_was_folded_before_the_doubt_still_counts(ledger: Ledger) 
     store(ledger, [event(key, "open", 1)])
     fold(ledger)
     ledger.dispatches.record(claim, InDoubt("no answer"), NOW)
-    reconcile(ledger, KEY)
+    reconcile_launch(ledger, KEY)
     assert ledger.dispatches.states(KEY) == {"accepted": 1}
 
 
@@ -298,9 +298,9 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     if is_sent_again:
         assert ledger.dispatches.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
-    assert reconcile(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
+    assert reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
     ledger.dispatches.record(claim, Refused(400, "no"), NOW + 2 * LEASE)
-    figures = reconcile(ledger, KEY, now=NOW + 2 * LEASE)
+    figures = reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE)
     assert (figures.verdicts["not_sent"], figures.verdicts["in_doubt"]) == (10, 0)
 
 
@@ -319,14 +319,14 @@ def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger
 def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 99)])
-    reconcile(ledger, KEY)
+    reconcile_launch(ledger, KEY)
     assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
 
 
 def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event("f" * 32, "open", 1), event(key, "open", 2)])
-    assert reconcile(ledger, KEY).verdicts["engaged"] == 1
+    assert reconcile_launch(ledger, KEY).verdicts["engaged"] == 1
 
 
 @pytest.mark.promise("lost/folded")
@@ -335,7 +335,7 @@ def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
     store(ledger, [event(key, "open", 1)])
     assert fold(ledger) == 1
     assert fold(ledger) == 0
-    assert reconcile(ledger, KEY).post_backs["open"] == 1
+    assert reconcile_launch(ledger, KEY).post_backs["open"] == 1
 
 
 def test_the_timeline_counts_by_minute(ledger: Ledger) -> None:
@@ -344,13 +344,13 @@ def test_the_timeline_counts_by_minute(ledger: Ledger) -> None:
     store(
         ledger, [event(key, "delivery", 1), event(key, "open", 1, at=later), event(key, "open", 2, at=later)]
     )
-    assert list(reconcile(ledger, KEY).timeline) == [(NOW, 1, 0), (later, 0, 2)]
+    assert list(reconcile_launch(ledger, KEY).timeline) == [(NOW, 1, 0), (later, 0, 2)]
 
 
 def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event(key, "open", 1)])
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.figures(KEY).to_json() == figures.to_json()
 
 
@@ -360,8 +360,8 @@ def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     store(ledger, [event(key, "open", 1)])
     fold(ledger)
     assert ledger.verdicts.changed() == [KEY]
-    reconcile(ledger, KEY)
-    reconcile(ledger, KEY)  # a first report is made again
+    reconcile_launch(ledger, KEY)
+    reconcile_launch(ledger, KEY)  # a first report is made again
     assert ledger.verdicts.changed() == []
 
 
@@ -396,11 +396,11 @@ def test_an_outcome_after_the_first_report_is_news(
     held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert held is not None
     for _ in range(2):  # a first report is made again
-        reconcile(ledger, KEY, now=NOW)
+        reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.changed(NOW) == []
     end(ledger, held)
     assert ledger.verdicts.changed(NOW) == [KEY]
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.changed(NOW) == []
 
 
@@ -413,7 +413,7 @@ def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledge
     expire(ledger, KEY, later)
     assert ledger.dispatches.resolve(key, "resend", "ann", "again", later)
     for _ in range(2):
-        reconcile(ledger, KEY, now=later)
+        reconcile_launch(ledger, KEY, now=later)
     assert ledger.verdicts.changed(later) == []
     ledger.dispatches.record(held, Refused(400, "no"), later)
     assert ledger.verdicts.changed(later) == [KEY]
@@ -440,7 +440,7 @@ def test_a_dead_workers_dispatch_does_not_keep_a_launch_open(ledger: Ledger) -> 
     assert not is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
     end_leases(ledger)
     assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
-    assert reconcile(ledger, KEY).verdicts["in_doubt"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["in_doubt"] == 10
 
 
 def at_six(campaign: Campaign, zone: str) -> Campaign:
@@ -460,16 +460,16 @@ def test_before_the_service_sends_silence_says_nothing(ledger: Ledger, zone: str
     launch(ledger, platforms={}, campaign=at_six(EMAIL, zone))
     quiet, moment = timedelta(minutes=15), timedelta(seconds=1)
     assert not is_settled(ledger, KEY, quiet_for=quiet, now=sent_at + quiet - moment)
-    assert reconcile(ledger, KEY, now=sent_at - moment).verdicts["unknowable"] == 10
+    assert reconcile_launch(ledger, KEY, now=sent_at - moment).verdicts["unknowable"] == 10
     assert is_settled(ledger, KEY, quiet_for=quiet, now=sent_at + quiet)
-    assert reconcile(ledger, KEY, now=sent_at + quiet).verdicts["missing"] == 10
+    assert reconcile_launch(ledger, KEY, now=sent_at + quiet).verdicts["missing"] == 10
 
 
 def test_what_is_sent_again_and_again_is_never_missing_and_never_late(ledger: Ledger) -> None:
     launch(ledger, platforms={}, campaign=again_and_again(EMAIL))
     assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
     assert ledger.launches.get(KEY).settled_at is None
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.verdicts["unknowable"] == 10
     assert figures.is_sent_again
 
@@ -486,7 +486,7 @@ def test_what_comes_again_is_a_duplicate_only_where_it_is_sent_once(
 ) -> None:
     (key,) = launch(ledger, platforms={}, campaign=campaign)
     store(ledger, [event(key, "delivery", 1, second=day) for day in range(3)])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies["duplicate"] == duplicates
     assert figures.verdicts["delivered"] == 1
     assert figures.post_backs == {"delivery": 3, "open": 0}
@@ -508,7 +508,7 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
             PostBack.received("open", key, NOW, anonymous),  # unexpected: it names no device
         ],
     )
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.is_chosen_by_service
     assert (figures.rows, figures.audience) == (0, 3)
     assert figures.verdicts == dict.fromkeys(VERDICTS, 0) | {"engaged": 2, "delivered": 1}
@@ -524,7 +524,7 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
 @pytest.mark.parametrize("outcome", [Refused(400, "no"), NotProcessed("no connection"), InDoubt("reset")])
 def test_of_people_whom_the_service_chose_a_request_says_nothing(ledger: Ledger, outcome: Outcome) -> None:
     broadcast(ledger, outcomes=[outcome])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.audience == sum(figures.verdicts.values()) == 0
     assert figures.not_sent_because == {}
     assert sum(figures.dispatches.values()) == 1
@@ -533,7 +533,7 @@ def test_of_people_whom_the_service_chose_a_request_says_nothing(ledger: Ledger,
 def test_somebody_whom_the_service_chose_is_evidence(ledger: Ledger) -> None:
     key = broadcast(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 5)])
-    assert reconcile(ledger, KEY).dispatches == {"accepted": 1}
+    assert reconcile_launch(ledger, KEY).dispatches == {"accepted": 1}
 
 
 def test_a_launch_to_people_of_the_services_choice_is_never_complete(ledger: Ledger) -> None:
@@ -544,7 +544,7 @@ def test_a_launch_to_people_of_the_services_choice_is_never_complete(ledger: Led
     assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW)
     assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
     store(ledger, [event(key, "open", 2, at=NOW + 2 * minute)])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert (figures.anomalies["late"], figures.verdicts["engaged"]) == (1, 2)
 
 
@@ -555,7 +555,7 @@ def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> No
     outcomes = [Accepted(200, 17), Refused(400, "no")]
     (key, *_) = launch(ledger, segments=segments, left_out=left_out, outcomes=outcomes)
     store(ledger, [event(key, "open", 1)])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.verdicts["not_sent"] == 8
     assert figures.not_sent_because == {"held out": 4, "refused": 3, "not requested": 1}
     assert figures.unaccounted_identifiers == 0
@@ -566,7 +566,7 @@ def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> No
 def test_reasons_of_dropping_keep_their_order(ledger: Ledger) -> None:
     dropped = {"null": 1, "gave it back": 2, "cap": 3, "priority": 4, "size_limit": 5}
     launch(ledger, dropped=dropped)
-    reconcile(ledger, KEY)
+    reconcile_launch(ledger, KEY)
     figures = ledger.verdicts.figures(KEY)
     assert list(figures.dropped.items()) == list(dropped.items())
     assert figures.unaccounted_rows == 0
@@ -587,7 +587,7 @@ def test_a_launch_that_is_not_released_names_that_as_the_reason(
     launch(ledger, outcomes=[], state=state)
     if decision:
         ledger.decisions.decide(KEY, decision, "ann", None, now=NOW)
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.state == (decision or state)
     assert figures.not_sent_because == {reason: 10}
 
@@ -612,7 +612,7 @@ def test_verdicts_are_counted_by_variant(ledger: Ledger) -> None:
         outcomes=[Accepted(200, 17)] * 3,
     )
     store(ledger, [event(new, "open", 1), event(old, "delivery", 4), event(more, "open", 6)])
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     nobody = dict.fromkeys(VERDICTS, 0)
     assert figures.by_variant == {
         "new": nobody | {"engaged": 2, "missing": 2},
@@ -623,7 +623,7 @@ def test_verdicts_are_counted_by_variant(ledger: Ledger) -> None:
 
 def test_without_variants_nothing_is_counted_by_them(ledger: Ledger) -> None:
     launch(ledger)
-    figures = reconcile(ledger, KEY)
+    figures = reconcile_launch(ledger, KEY)
     assert figures.by_variant == {}
     assert not figures.is_sent_again
     assert not figures.is_chosen_by_service
@@ -646,7 +646,7 @@ def test_silence_is_judged_by_the_channels_of_every_variant(
         }
     )
     launch(ledger, platforms={}, campaign=campaign)
-    assert reconcile(ledger, KEY).verdicts[verdict] == 10
+    assert reconcile_launch(ledger, KEY).verdicts[verdict] == 10
 
 
 @pytest.mark.parametrize("campaign_id", [17, 18])
@@ -659,7 +659,7 @@ def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, c
         else event(key, "delivery", 1, campaign=18)
     )
     store(ledger, [strange])
-    assert reconcile(ledger, KEY).verdicts["unknowable"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["unknowable"] == 10
 
 
 @pytest.mark.parametrize("how", ["unreadable", "forged"])
@@ -672,7 +672,7 @@ def test_what_came_to_the_address_for_opens_hides_no_delivery(ledger: Ledger, ho
         else event(key, "open", 1, campaign=18)
     )
     store(ledger, [strange, event(key, "delivery", 2)])
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert (figures.verdicts["missing"], figures.verdicts["delivered"]) == (9, 1)
     assert figures.anomalies[how] == 1
     assert set(figures.anomalies) == set(ANOMALIES)
@@ -684,7 +684,7 @@ def test_a_post_back_of_before_whose_address_was_not_noted_may_hide_a_delivery(l
     fold(ledger)
     with ledger._database.write() as connection:
         connection.execute(sa.update(returns).values(anomalies={"unreadable": 1}))
-    assert reconcile(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
+    assert reconcile_launch(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
 
 
 @pytest.mark.parametrize("how", ["unreadable", "forged"])
@@ -697,7 +697,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         else event(key, "delivery", 1, campaign=18)
     )
     store(ledger, [strange, event(key, "delivery", 2)])
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.unknowable_because == {
         "post-back not understood": 2,  # 1 and 3, which are on Chrome
         "unreliable platform": 5,
@@ -745,7 +745,7 @@ def test_what_makes_a_whole_launch_unknowable_is_its_only_reason(
     ledger: Ledger, changes: dict[str, Any], reason: str
 ) -> None:
     launch(ledger, campaign=Campaign.model_validate(EMAIL.model_dump(exclude_unset=True) | changes))
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.unknowable_because == {reason: figures.verdicts["unknowable"]} == {reason: 10}
     assert ledger.launches.why(KEY, 5).verdict_because == reason
     assert WHY_UNKNOWABLE[reason] in " ".join(as_text(figures).split())
@@ -765,7 +765,7 @@ def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger)
         return store_fold(mine)
 
     returns.store_fold = overtake  # type: ignore[method-assign]
-    assert reconcile(ledger, KEY).verdicts["delivered"] == 10
+    assert reconcile_launch(ledger, KEY).verdicts["delivered"] == 10
     assert ledger.post_backs.unfolded() == []
 
 
@@ -832,7 +832,7 @@ def _figures_after(
         for part in parts:
             store(ledger, [event(keys[which], kind, device, campaign=to) for which, kind, device, to in part])
             fold(ledger, run=run)
-        return reconcile(ledger, KEY, now=NOW)
+        return reconcile_launch(ledger, KEY, now=NOW)
     finally:
         ledger.close()
 
@@ -841,18 +841,18 @@ def test_a_launch_is_changed_once_the_service_has_sent(ledger: Ledger) -> None:
     launch(ledger, platforms={}, campaign=at_six(EMAIL, "UTC"))
     six, moment = datetime(2026, 3, 2, 18, tzinfo=UTC), timedelta(seconds=1)
     for _ in range(2):
-        reconcile(ledger, KEY, now=six - 2 * moment)
+        reconcile_launch(ledger, KEY, now=six - 2 * moment)
     assert ledger.verdicts.changed(six - moment) == []
     assert ledger.verdicts.changed(six) == [KEY]
-    reconcile(ledger, KEY, now=six)
+    reconcile_launch(ledger, KEY, now=six)
     assert ledger.verdicts.changed(six) == []
 
 
 def test_the_first_report_of_a_launch_is_made_again(ledger: Ledger) -> None:
     launch(ledger)
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.changed(NOW) == [KEY]
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.changed(NOW) == []
 
 
@@ -897,11 +897,11 @@ def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
         return found
 
     setattr(part, read.__name__, read_late)
-    first = reconcile(ledger, KEY, now=NOW)
+    first = reconcile_launch(ledger, KEY, now=NOW)
     assert first.verdicts["in_doubt"] == 5
     assert first.dispatches == {"accepted": 1, "in_flight" if how == "in flight" else "in_doubt": 1}
     assert ledger.verdicts.changed(NOW) == [KEY]
-    second = reconcile(ledger, KEY, now=NOW)
+    second = reconcile_launch(ledger, KEY, now=NOW)
     assert second.state == ("stopped" if how == "the launch is stopped" else "released")
     assert second.dispatches == ledger.dispatches.states(KEY)
     assert ledger.verdicts.changed(NOW) == []
@@ -915,13 +915,13 @@ def test_of_two_processes_that_make_the_first_report_none_hides_what_happened(le
     def overtaken(launch_key: str) -> list[tuple[datetime, int, int]]:
         ledger.returns.timeline = timeline  # type: ignore[method-assign]
         happen()
-        reconcile(ledger, KEY, now=NOW)  # the other process, which began later
+        reconcile_launch(ledger, KEY, now=NOW)  # the other process, which began later
         return timeline(launch_key)
 
     ledger.returns.timeline = overtaken  # type: ignore[method-assign]
-    assert reconcile(ledger, KEY, now=NOW).dispatches == {"accepted": 1, "in_flight": 1}
+    assert reconcile_launch(ledger, KEY, now=NOW).dispatches == {"accepted": 1, "in_flight": 1}
     assert ledger.verdicts.changed(NOW) == [KEY]
-    assert reconcile(ledger, KEY, now=NOW).dispatches == {"accepted": 2}
+    assert reconcile_launch(ledger, KEY, now=NOW).dispatches == {"accepted": 2}
     assert ledger.verdicts.changed(NOW) == []
 
 
@@ -957,12 +957,12 @@ def test_launches_are_changed_where_their_report_would_differ_and_where_somethin
     try:
         outcomes = [Accepted(200, 17), InDoubt("no answer")]
         keys = launch(ledger, platforms={}, campaign=at_six(EMAIL, "UTC"), segment_size=4, outcomes=outcomes)
-        reconcile(ledger, KEY, now=now)
-        reconcile(ledger, KEY, now=now)  # a first report is made again
+        reconcile_launch(ledger, KEY, now=now)
+        reconcile_launch(ledger, KEY, now=now)  # a first report is made again
         happened = False
         for what, which, device in happenings:
             if what == "reconciled":
-                reconcile(ledger, KEY, now=now)
+                reconcile_launch(ledger, KEY, now=now)
                 happened = False
             elif what == "waited":
                 happened |= now < datetime(2026, 3, 2, 18, tzinfo=UTC) <= now + timedelta(hours=5)
@@ -1002,7 +1002,7 @@ def _would_be(ledger: Ledger, folder: Path, now: datetime) -> Figures:
     target.close()
     copy = Ledger(f"sqlite:///{folder / 'copy.db'}")
     try:
-        reconcile(copy, KEY, now=now)
+        reconcile_launch(copy, KEY, now=now)
         return replace(copy.verdicts.figures(KEY), as_of=NOW)
     finally:
         copy.close()

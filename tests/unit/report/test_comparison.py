@@ -24,7 +24,7 @@ from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.comparison import (
     FEW_VALUES,
     FEWEST,
@@ -374,7 +374,7 @@ def opened(ledger: Ledger, key: str, people: range) -> None:
 
 
 def engagement(ledger: Ledger) -> Comparison:
-    compared = of_engagement(ledger, reconcile(ledger, KEY, now=NOW))
+    compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=NOW))
     assert compared is not None
     return compared
 
@@ -417,7 +417,7 @@ def test_opens_that_nobody_can_know_of_are_not_counted_as_none(
     assert [side.note for side in compared.sides[:2]] == [f"not measurable: {why}"] * 2
     assert {side.estimate for side in compared.sides} == {None}
     assert compared.differences == ()
-    assert "open" in reconcile(ledger, KEY, now=NOW).untold
+    assert "open" in reconcile_launch(ledger, KEY, now=NOW).untold
 
 
 def test_those_in_doubt_are_not_counted_and_this_is_said(ledger: Ledger) -> None:
@@ -429,7 +429,7 @@ def test_those_in_doubt_are_not_counted_and_this_is_said(ledger: Ledger) -> None
 
 def test_a_launch_without_variants_has_no_sides_that_engaged(ledger: Ledger) -> None:
     launch(ledger, variants=False)
-    figures = reconcile(ledger, KEY, now=NOW)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
     assert of_engagement(ledger, figures) is None
     assert "comparisons" not in as_json(figures)
 
@@ -501,7 +501,7 @@ def test_without_variants_those_sent_to_are_held_against_the_holdout(ledger: Led
 
 def test_people_count_where_chance_put_them_sent_to_or_not(ledger: Ledger, shop: str) -> None:
     launch(ledger, outcomes=(Accepted(200, 17),))
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     compared = measure_outcome(ledger, KEY, shop, LISTED)
     assert [side.people for side in compared.sides] == [100, 100, 100]
     assert any("100 of red were not sent to" in each for each in compared.remarks)

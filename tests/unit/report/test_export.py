@@ -29,7 +29,7 @@ from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsEr
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, Refused
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.reconcile import reconcile
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.export import Verdicts, write_file
 from sendoff.report.export_table import write_table
 from sendoff.service.postbacks import PostBack
@@ -82,7 +82,7 @@ def launch(
     ledger.post_backs.store(
         receiver, [(number, _open(first, who)) for number, who in enumerate(opened, start=1)]
     )
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     return Verdicts.of(ledger, KEY)
 
 
@@ -151,7 +151,7 @@ def test_of_people_whom_the_service_chose_those_heard_of_are_given(ledger: Ledge
     ledger.dispatches.record(claim, Accepted(200, 17), NOW)
     receiver = ledger.post_backs.register_receiver("r", NOW)
     ledger.post_backs.store(receiver, [(1, _open(claim.dispatch_key, 5)), (2, _open(claim.dispatch_key, 9))])
-    reconcile(ledger, KEY, now=NOW)
+    reconcile_launch(ledger, KEY, now=NOW)
     rows = rows_of(Verdicts.of(ledger, KEY))
     assert [(row["device_id"], row["verdict"], row["segment"]) for row in rows] == [
         (5, "engaged", 1),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from sendoff.campaign.content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
-from sendoff.campaign.model import Campaign
+from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Channels, Email, Message, Translation, Webhook
 from sendoff.service.wire.names import FieldNames, Members, assembled
 
 _SHORT_ENTRIES = (

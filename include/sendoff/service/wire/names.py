@@ -1,7 +1,7 @@
 """Every name and value that the service's document does not show, and what Sendoff sends in its place.
 
-The page ``docs/reference/unknowns.md`` is this table; a test holds the two together. A connection corrects an entry by its
-extra ``field_names``: ``{"device_ids": "the_right_name"}``.
+The page ``docs/reference/unknowns.md`` is this table; a test holds the two together. A connection corrects an
+entry by its extra ``field_names``: ``{"device_ids": "the_right_name"}``.
 """
 
 from __future__ import annotations

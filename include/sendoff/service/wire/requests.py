@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from sendoff.audience.template_values import read_parameters
-from sendoff.campaign.model import Campaign, Template
-from sendoff.campaign.targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
+from sendoff.audience import read_parameters
+from sendoff.campaign import Broadcast, ByConditions, Campaign, Condition, Conditions, SavedSegments, Template
 from sendoff.errors import CampaignError
 from sendoff.service.wire.content import channel_flags, content
 from sendoff.service.wire.names import FieldNames, Members, assembled

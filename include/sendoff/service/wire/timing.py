@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from datetime import date
 
-from sendoff.campaign.field_types import NEVER, OWN_ZONE, WEEKDAYS
-from sendoff.campaign.model import Campaign
-from sendoff.campaign.schedule import EventTrigger, LocationTrigger, Now, Once, Recurring, Triggered
+from sendoff.campaign import (
+    NEVER,
+    OWN_ZONE,
+    WEEKDAYS,
+    Campaign,
+    EventTrigger,
+    LocationTrigger,
+    Now,
+    Once,
+    Recurring,
+    Triggered,
+)
 from sendoff.errors import CampaignError
 from sendoff.service.wire.names import FieldNames, Members
 

@@ -1,0 +1,45 @@
+from .control import (
+    awaits_approval,
+    doubts,
+    how_to_continue,
+    pause,
+    pause_all,
+    planned_again,
+    release,
+    release_all,
+    resolve,
+    resolve_seen,
+    resume,
+    resume_all,
+    role_awaited,
+    stop,
+    stop_all,
+)
+from .lookup import resolve_by_reading
+from .request import MOST_AT_ONCE, REQUESTS_AT_ONCE, Sender
+from .worker import check_all_made, check_refusals, work
+
+__all__ = [
+    "MOST_AT_ONCE",
+    "REQUESTS_AT_ONCE",
+    "Sender",
+    "awaits_approval",
+    "check_all_made",
+    "check_refusals",
+    "doubts",
+    "how_to_continue",
+    "pause",
+    "pause_all",
+    "planned_again",
+    "release",
+    "release_all",
+    "resolve",
+    "resolve_by_reading",
+    "resolve_seen",
+    "resume",
+    "resume_all",
+    "role_awaited",
+    "stop",
+    "stop_all",
+    "work",
+]
