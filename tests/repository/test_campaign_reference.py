@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tools.reference.campaigns import COMMAND, examples, marks, reference, with_part, written
 
 from sendoff.audience.build import GROUP_COLUMNS, IDENTIFIER_COLUMNS
 from sendoff.campaign import campaign_schema, load_campaign
 from sendoff.warehouse.query import Query
+from tools.reference.campaigns import COMMAND, examples, marks, reference, with_part, written
 
 FILE = Path(__file__).resolve().parents[2] / "docs/reference/campaigns.md"
 PAGE = FILE.read_text(encoding="utf-8")

@@ -14,9 +14,9 @@ from typing import Any
 import promql_parser as promql
 import pytest
 import yaml
-from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, written
 
 from sendoff.metrics import INSTRUMENTS, Instrument
+from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, written
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "reference/observability.md").read_text(encoding="utf-8")

@@ -145,6 +145,7 @@ def test_every_error_is_on_the_page_and_of_one_kind() -> None:
 
 def test_the_map_says_of_each_package_what_it_imports(made: tuple[ModuleType, dict[str, str]]) -> None:
     import grimp
+
     from tools.reference.code_map import ROOTS, boxes_of
 
     box = boxes_of(grimp.build_graph(*ROOTS, cache_dir=None))
