@@ -96,8 +96,8 @@ def send_and_read(service):
     host, port = service.base_url.removeprefix("http://").split(":")
     content = json.dumps({**BODY, "apptoken": service.app_token}).encode()
     with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
-        head = f"POST {CREATE} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(content)}\r\n\r\n"
-        connection.sendall(head.encode() + content)
+        head = f"POST {CREATE} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(content)}\r\n"
+        connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + content)
         return connection.recv(1_000)
 
 
