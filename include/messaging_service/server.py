@@ -69,7 +69,9 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
 
 def _start_children(settings: ServeSettings, listener: socket.socket) -> list[subprocess.Popen[bytes]]:
     """Start the deliveries processes, and those that answer beside this one."""
-    deliveries = [start_child("delivery.worker", worker.to_line(settings.worker)) for _ in range(settings.workers)]
+    deliveries = [
+        start_child("delivery.worker", worker.to_line(settings.worker)) for _ in range(settings.workers)
+    ]
     line = web_process.to_line(
         listener,
         settings.worker.database,

@@ -44,8 +44,11 @@ def test_the_page_is_up_to_date_and_no_row_is_empty() -> None:
 def test_each_rule_has_a_row_with_its_tests_or_a_reason(conformance: ModuleType) -> None:
     page = conformance.page(list(conformance.sections(RULES)), {**BOTH, **PAGE})
     assert "## 1.2 Tokens" in page
-    assert "| `1.2/expiry` | Tokens end | [test_a](../../tests/a.py) | [test_b](../tests/b.py) |" in page
-    assert "[test_c](../tests/c.py)<br>[test_d](../tests/c.py) | not applicable: no client sees it |" in page
+    assert "| `1.2/expiry` | Tokens end | [test_a](../../tests/a.py) | [test_b](../../tests/b.py) |" in page
+    assert (
+        "[test_c](../../tests/c.py)<br>[test_d](../../tests/c.py) | not applicable: no client sees it |"
+        in page
+    )
 
 
 def test_a_rule_without_a_test_is_complained_of(conformance: ModuleType) -> None:

@@ -832,7 +832,7 @@ def test_previews_beyond_those_that_are_made_are_refused_at_once_and_other_pages
         assert opened.wait(PATIENCE)
         return made(*args, **rest)
 
-    monkeypatch.setattr(sendoff.launch.preview, "preview_of", slow)
+    monkeypatch.setattr(sendoff.launch.preview, "preview_launch", slow)
 
     async def ask() -> tuple[list[httpx.Response], httpx.Response, list[httpx.Response]]:
         transport = httpx.ASGITransport(server.app)

@@ -33,6 +33,7 @@ from sendoff.service.client import Accepted, InDoubt
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
+from ..ports import reserved_port
 from ..waiting import PATIENCE, until
 
 KEY = "0123456789abcdef" * 2
@@ -178,15 +179,23 @@ def test_a_launch_that_the_ledger_does_not_hold_fails_the_task(ledger: Ledger) -
 
 
 def test_a_ledger_that_does_not_answer_is_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", f"sqlite:///{tmp_path}/missing-folder/ledger.db")
-
     async def wait() -> None:
         await asyncio.wait_for(_first_event(trigger()), 0.5)
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(wait())
+    with reserved_port() as port:  # which nothing listens on
+        monkeypatch.setenv("SENDOFF_LEDGER_URL", f"postgresql+psycopg://sendoff@127.0.0.1:{port}/sendoff")
+        with pytest.raises(TimeoutError):
+            asyncio.run(wait())
+
+
+def test_a_ledger_that_must_be_corrected_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", f"sqlite:///{tmp_path}/missing-folder/ledger.db")
+    event = asyncio.run(_first_event(trigger()))
+    assert "missing-folder" in event.payload["problem"]
 
 
 @pytest.mark.parametrize(
