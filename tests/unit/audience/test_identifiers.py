@@ -262,7 +262,7 @@ def test_a_slice_of_an_arrow_array_gives_only_its_own_rows() -> None:
 
 
 def test_more_text_than_waits_at_once_is_sorted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sendoff.audience.identifiers.strings._SORTED_AT_ONCE", 500)
+    monkeypatch.setattr("sendoff.audience.identifiers.string_sets._SORTED_AT_ONCE", 500)
     collector = Collector("string")
     values = [f"ext-{number * 7919 % 5_003:06}" for number in range(10_000)]
     for start in range(0, len(values), 97):
@@ -342,8 +342,8 @@ def test_a_stored_set_is_the_same_bytes_however_it_was_held(members: set[int]) -
 @given(st.lists(near_and_far, max_size=6))
 def test_a_gathering_may_turn_out_to_hold_far_numbers_or_near_ones(batches: list[set[int]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sendoff.audience.identifiers.integers._FIRST_LOOK", 30)
-        patched.setattr("sendoff.audience.identifiers.integers._WAITING", 300)
+        patched.setattr("sendoff.audience.identifiers.integer_sets._FIRST_LOOK", 30)
+        patched.setattr("sendoff.audience.identifiers.integer_sets._WAITING", 300)
         collector = Collector("integer")
         early, expected = collector.identifiers(), set[int]()
         for batch in batches:

@@ -15,9 +15,14 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from sendoff.audience.identifiers.collector import Collector, Gathering, Kind, gathering
-from sendoff.audience.identifiers.integers import IntegerGathering, IntegerIdentifiers, united, usable_numbers
+from sendoff.audience.identifiers.integer_sets import (
+    IntegerGathering,
+    IntegerIdentifiers,
+    united,
+    usable_numbers,
+)
+from sendoff.audience.identifiers.string_sets import StringIdentifiers, usable_texts
 from sendoff.audience.identifiers.string_sort import sorted_once
-from sendoff.audience.identifiers.strings import StringIdentifiers, usable_texts
 
 __all__ = [
     "Collector",

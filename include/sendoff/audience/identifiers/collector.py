@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from sendoff.audience.identifiers.integers import IntegerGathering, usable_numbers
-from sendoff.audience.identifiers.strings import StringGathering, usable_texts
+from sendoff.audience.identifiers.integer_sets import IntegerGathering, usable_numbers
+from sendoff.audience.identifiers.string_sets import StringGathering, usable_texts
 
 if TYPE_CHECKING:
     from sendoff.audience.identifiers import Identifiers
