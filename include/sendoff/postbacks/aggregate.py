@@ -1,8 +1,8 @@
 """Folding: new post-backs are added to what came back of their dispatches, each exactly once.
 
 A run of post-backs is read in batches, counted by a :class:`~sendoff.postbacks.batch_totals.Tally`, and stored
-in one transaction
-together with the mark of how far it went. Which receiver took a post-back, in which order and how often changes no set.
+in one transaction together with the mark of how far it went. Which receiver took a post-back, in which order and how
+often changes no set.
 
 A post-back is set aside, and folded later, while there is nothing to hold it against: its dispatch is not in this
 ledger, as after a backup was restored; or the service is being asked at this moment, and its reply will tell the
