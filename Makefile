@@ -4,10 +4,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PYTEST := $(BIN)/pytest -q -n auto
+TEST   := $(PYTEST) --dist worksteal -m "not proof"
+PROOF  := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # the tests use every core by themselves
-.PHONY: help setup demo test check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
+.PHONY: help setup demo test proof check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +28,18 @@ setup: $(READY) ## Make the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: lint types unit contract service airflow repository docs acceptance audit ## Everything that must pass
+test: lint types ## What must pass before a change lands: style, types, all tests but those of `make proof`, one demo
+	@echo "== tests/demo tests/unit tests/contract tests/service"
+	@$(TEST) tests/demo tests/unit tests/contract tests/service
+	@echo "== tests/airflow"
+	@$(TEST) tests/airflow
+
+proof: export HYPOTHESIS_PROFILE = proof
+proof: $(READY) ## All the rest: crash tests, cluster, browser, repository, pages, more property examples, audit
+	@echo "== the tests that are marked as proof, and every example of the property tests"
+	@$(PROOF) --ignore tests/repository/docs $(addprefix tests/,acceptance demo repository contract service unit)
+	@$(PROOF) tests/airflow
+	@$(MAKE) --no-print-directory docs audit
 
 check: lint types quick ## What a developer runs all day
 
@@ -35,27 +49,28 @@ lint: $(READY) ## Style, and the direction of imports
 types: $(READY) ## Types, strictly
 	@$(BIN)/mypy
 
-unit contract service airflow acceptance: $(READY)
+unit contract service airflow: $(READY)
 	@echo "== tests/$@"
-	@$(BIN)/pytest -q -n auto --dist loadfile $(wildcard tests/$@ $(if $(filter acceptance,$@),tests/demo))
+	@$(TEST) tests/$@
 
-repository: $(READY) ## Tests of the repository itself: pages, compose file, tools
-	@echo "== tests/repository"
-	@$(BIN)/pytest -q -n auto --dist loadfile --ignore tests/repository/docs tests/repository
+acceptance repository: $(READY)
+	@echo "== tests/$@"
+	@$(PROOF) --ignore tests/repository/docs tests/$@
 
 quick: $(READY) ## The tests of tests/unit that need no PostgreSQL
 	@echo "== tests/unit, without PostgreSQL"
-	@$(BIN)/pytest -q -n auto --dist loadfile -k "not postgres" tests/unit
+	@$(TEST) -k "not postgres" tests/unit
 
 unit:       ## Tests that need no other process
 contract:   ## Tests of Sendoff against the local service
 service:    ## Tests of the local service alone
 airflow:    ## Tests that need Airflow
-acceptance: ## Tests on real processes, and of the demo
+acceptance: ## Tests on real processes
+repository: ## Tests of the repository itself: pages, compose file, tools
 
 docs: $(READY) ## Try every command of the pages, and build the site of them (build/site)
 	@echo "== tests/repository/docs"
-	@$(BIN)/pytest -q -n auto tests/repository/docs
+	@$(PYTEST) tests/repository/docs
 	@$(BIN)/python -m zensical build --clean --strict
 
 reference: $(READY) ## Write docs/reference and the drawn pictures from the code
@@ -76,10 +91,10 @@ bench-%: $(READY)
 	@$(BIN)/python tools/benchmarks/bench_$*.py
 
 soak: $(READY) ## The receiver at full load for three minutes, and every answer held against the ledger
-	@$(BIN)/python tools/tools/benchmarks/soak_receiver.py
+	@$(BIN)/python tools/benchmarks/soak_receiver.py
 
 simulate: $(READY) ## Measure each step, and simulate a launch to a billion people (SIMULATE_OPTIONS="--devices 100000000")
-	@$(BIN)/python tools/tools/benchmarks/simulate.py $(SIMULATE_OPTIONS)
+	@$(BIN)/python tools/benchmarks/simulate.py $(SIMULATE_OPTIONS)
 
 clean: ## Remove what the targets above made
 	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist

@@ -5,20 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Edition, load_campaign
+from sendoff.campaign import Variation, load_campaign
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
-from sendoff.period import Period, launch_key
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+from .factories import KEY, make_launch, send
+
 CAMPAIGN = """
 title: Spring
 warehouse: shop
@@ -44,27 +40,18 @@ def write_campaign(folder: Path) -> Path:
 
 def launch(ledger: Ledger, campaign: Path, *, first: int = 1, held_out: int = 0) -> None:
     """Send to a hundred devices, blue to the first fifty of them, and hold out those that follow."""
-    people = integers(range(first, first + 100 + held_out))
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=load_campaign(campaign).campaign.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}),
+    held = {"holdout": integers(range(first + 100, first + 100 + held_out))} if held_out else {}
+    make_launch(
+        ledger,
+        range(first, first + 100 + held_out),
         segments=[
-            Segment(integers(range(first, first + 50)), Edition(variant="blue")),
-            Segment(integers(range(first + 50, first + 100)), Edition(variant="red")),
+            Segment(integers(range(first, first + 50)), Variation(variant="blue")),
+            Segment(integers(range(first + 50, first + 100)), Variation(variant="red")),
         ],
-        now=NOW,
-        sends_at=NOW,
-        left_out={"holdout": integers(range(first + 100, first + 100 + held_out))} if held_out else {},
+        campaign=load_campaign(campaign).campaign,
+        suppressed=held,
     )
-    for _ in range(2):
-        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
-        assert claim is not None
-        ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+    send(ledger, KEY, Accepted(200, 17), Accepted(200, 17))
 
 
 def open_shop(file: Path, buyers: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ import contextlib
 import io
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,9 +39,10 @@ where it is out of date, or where a rule has no test.
 _HEAD_OF_PROMISES = """\
 # Promises
 
-What Sendoff promises, where that is said in full, and the tests that hold it. Each test names its promise, as in
-`@pytest.mark.promise("twice/doubt")`, and the promises stand in `tests/promises.yaml`. `make conformance` writes this
-page; a test fails where it is out of date, or where a promise has no test. The claims about
+What Sendoff promises, where that is said in full, and the tests that hold it. `make test` runs the tests under
+*Test*, `make proof` those under *Proof*. Each test names its promise, as in `@pytest.mark.promise("twice/doubt")`, and
+the promises stand in `tests/promises.yaml`. `make conformance` writes this page; a test fails where it is out of date,
+or where a promise has no test. The claims about
 [security](../operations/security.md#claims-and-their-tests) and the [rules of the service](conformance.md)
 have tables of their own,
 and [Nothing twice, nothing lost](../operations/reliability.md) counts what happens when everything breaks.
@@ -90,10 +91,13 @@ class Collector:
 
     def __init__(self) -> None:
         self.proofs: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self.in_test: set[str] = set()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
             test = item.nodeid.split("[")[0]
+            if not item.get_closest_marker("proof"):
+                self.in_test.add(test)
             for marker in [*item.iter_markers("rule"), *item.iter_markers("promise")]:
                 for name in marker.args:
                     tests = self.proofs[name, marker.kwargs.get("side", "")]
@@ -101,14 +105,14 @@ class Collector:
                         tests.append(test)
 
 
-def collected(folder: Path) -> Proofs:
+def collected(folder: Path) -> Collector:
     """Collect the tests of a folder without running them; RuntimeError where pytest cannot."""
     collector, said = Collector(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", str(folder)], [collector])
     if status != pytest.ExitCode.OK:
         raise RuntimeError(f"the tests cannot be collected:\n{said.getvalue()[-2000:]}")
-    return collector.proofs
+    return collector
 
 
 def page(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> str:
@@ -121,14 +125,18 @@ def page(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> str:
     return "\n".join(lines)
 
 
-def page_of_promises(listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs) -> str:
-    """Write the page of promises."""
+def page_of_promises(
+    listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs, in_test: Collection[str]
+) -> str:
+    """Write the page of promises; ``in_test``: the tests that `make test` runs."""
     lines = [_HEAD_OF_PROMISES]
     for heading, found in listed:
-        lines += [f"## {heading}\n", "| | Promise | Tests |", "|---|---|---|"]
+        lines += [f"## {heading}\n", "| | Promise | Test | Proof |", "|---|---|---|---|"]
         for each in found:
-            tests = _links(sorted(proofs.get((each.id, ""), ())))
-            lines.append(f"| `{each.id}` | [{each.text}]({each.place}) | {tests} |")
+            tests = sorted(proofs.get((each.id, ""), ()))
+            test = _links(name for name in tests if name in in_test)
+            proof = _links(name for name in tests if name not in in_test)
+            lines.append(f"| `{each.id}` | [{each.text}]({each.place}) | {test} | {proof} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -172,9 +180,11 @@ def unkept(listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs) -> Itera
 def main(arguments: Sequence[str]) -> int:
     listed = list(sections((TESTS / "rules.yaml").read_text()))
     promised = list(promises((TESTS / "promises.yaml").read_text()))
-    proofs = collected(TESTS)
+    collector = collected(TESTS)
+    proofs = collector.proofs
+    pages = ((PAGE, page(listed, proofs)), (PROMISES, page_of_promises(promised, proofs, collector.in_test)))
     found = [*complaints(listed, proofs), *unkept(promised, proofs)]
-    for file, written in ((PAGE, page(listed, proofs)), (PROMISES, page_of_promises(promised, proofs))):
+    for file, written in pages:
         if "--check" not in arguments:
             file.write_text(written)
         elif not file.exists() or file.read_text() != written:

@@ -38,8 +38,8 @@ def postgres_server() -> str:
     named = os.environ.get(POSTGRES_VARIABLE)
     url = make_url(named or LOCAL_POSTGRES).set(drivername="postgresql+psycopg")
     try:
-        with _engine(url.render_as_string(hide_password=False)) as engine, engine.connect() as connection:
-            connection.execute(text("SELECT 1"))
+        with _engine(url.render_as_string(hide_password=False)) as engine, engine.connect() as db:
+            db.execute(text("SELECT 1"))
     except OperationalError:
         where = url.render_as_string(hide_password=True)
         if named:  # who names a server wants these tests to run
@@ -57,6 +57,13 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def new_postgres_database(postgres_server: str) -> Iterator[str]:
+    """The URL of a new, empty database, dropped after all tests of this process."""
+    with _new_database(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture
 def empty_postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a database that is this test's alone, dropped after it."""
@@ -67,12 +74,13 @@ def empty_postgres_url(postgres_server: str) -> Iterator[str]:
 @contextmanager
 def _new_database(server: str) -> Iterator[str]:
     name = f"sendoff_test_{uuid4().hex[:12]}"
-    with _engine(server) as engine, engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
+    with _engine(server) as engine, engine.connect() as db:
+        db.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
+        db.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))  # no test cuts the power
         try:
             yield make_url(server).set(database=name).render_as_string(hide_password=False)
         finally:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+            db.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -104,6 +112,16 @@ def free_port() -> Iterator[int]:
     """A port of the loopback address that is this test's alone: what it starts may listen there, or nobody does."""
     with reserved_port() as port:
         yield port
+
+
+PROOF_FOLDERS = [Path(__file__).with_name(name) for name in ("acceptance", "repository")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave the tests of some folders to `make proof`."""
+    if any(folder in item.path.parents for folder in PROOF_FOLDERS):
+        item.add_marker("proof")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

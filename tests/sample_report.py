@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sendoff.figures import Figures
+from sendoff.figures import LaunchStats
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
-WHOLE = Figures(
+WHOLE = LaunchStats(
     launch_key="0f" * 16,
     campaign="lapsed_buyers",
     period="2026-03-01T09:00:00+00:00",

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import func, insert, select
 
-from messaging_service.store import Store, clock_jumps
+from messaging_service.store import Store
+from messaging_service.tables import clock_jumps
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
@@ -36,18 +37,18 @@ class Clock:
         self._jumps: tuple[tuple[float, float], ...] = ()
 
     def time(self) -> float:
-        """Give the time in seconds since 1970."""
+        """Return the time in seconds since 1970."""
         if self._store is not None and time.monotonic() - self._read_at > _READ_AGAIN_AFTER:
             self.read_again()
         return time.time() + self.offset
 
     def now(self) -> datetime:
-        """Give the time as an aware datetime in UTC."""
+        """Return the time as an aware datetime in UTC."""
         return datetime.fromtimestamp(self.time(), UTC)
 
     @property
     def offset(self) -> float:
-        """Give how many seconds this clock is ahead of the machine's."""
+        """Return how many seconds this clock is ahead of the machine's."""
         return sum(seconds for _, seconds in self._jumps)
 
     def read_again(self) -> None:
@@ -60,7 +61,7 @@ class Clock:
         self._jumps, self._read_at = tuple((row.at, row.seconds) for row in rows), read_at
 
     def moment_of(self, due_at: float) -> float:
-        """Give when something due then happens: its own moment if an advance passed over it, else now."""
+        """Return when something due then happens: its own moment if an advance passed over it, else now."""
         now = self.time()
         return due_at if any(at < due_at <= at + seconds for at, seconds in self._jumps) else now
 
@@ -83,6 +84,6 @@ def seconds_of(duration: str) -> float:
 
 
 def described(clock: Clock) -> dict[str, Any]:
-    """Give the time and how far it is ahead of the machine's, as JSON."""
+    """Return the time and how far it is ahead of the machine's, as JSON."""
     clock.read_again()
     return {"now": clock.now().isoformat(), "ahead": clock.offset}

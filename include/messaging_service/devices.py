@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
-from messaging_service.store import Store, devices, upsert
+from messaging_service.store import Store, upsert
+from messaging_service.tables import devices
 
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge", "email", "sms")
 BROWSERS = ("chrome", "firefox", "opera", "safari", "edge")
@@ -103,25 +104,25 @@ class _Reader:
     def _row(self, line: list[str]) -> dict[str, Any]:
         if len(line) != len(self.header):
             raise ValueError(f"{len(line)} values under {len(self.header)} columns")
-        given = dict(zip(self.header, line, strict=True))
-        platform = given["platform"].strip().lower()
+        values = dict(zip(self.header, line, strict=True))
+        platform = values["platform"].strip().lower()
         if platform not in PLATFORMS:
             raise ValueError(f"platform is one of {', '.join(PLATFORMS)}")
-        if given["time_zone"] and given["time_zone"] not in self._zones:
+        if values["time_zone"] and values["time_zone"] not in self._zones:
             raise ValueError("time_zone is no IANA name")
-        device_id = _identifier(given["device_id"], "device_id")
+        device_id = _identifier(values["device_id"], "device_id")
         if device_id in self._seen:
             raise ValueError("its device_id stands in an earlier line")
         self._seen.add(device_id)
         return {
             "device_id": device_id,
             "platform": platform,
-            "profile_id": _identifier(given["profile_id"], "profile_id") if given["profile_id"] else None,
-            "user_id": given["user_id"] or None,
-            "language": given["language"] or None,
-            "time_zone": given["time_zone"] or None,
-            **{name: given.get(name) or None for name in OPTIONAL},
-            "attributes": {name: given[name] for name in self.attributes if given[name]},
+            "profile_id": _identifier(values["profile_id"], "profile_id") if values["profile_id"] else None,
+            "user_id": values["user_id"] or None,
+            "language": values["language"] or None,
+            "time_zone": values["time_zone"] or None,
+            **{name: values.get(name) or None for name in OPTIONAL},
+            "attributes": {name: values[name] for name in self.attributes if values[name]},
         }
 
 

@@ -41,7 +41,7 @@ def accepted(model: Mapping[str, Any]) -> Reply:
 
 def listed(data: Sequence[Mapping[str, Any]]) -> Reply:
     """Answer with the objects that were asked for."""
-    return Reply(200, {"success": True, "code": 200, "data": [dict(each) for each in data]})
+    return Reply(200, {"success": True, "code": 200, "data": [dict(item) for item in data]})
 
 
 def rejected(error: RejectedError) -> Reply:

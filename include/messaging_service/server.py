@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from messaging_service import web_process
 from messaging_service.delivery import worker
 from messaging_service.delivery.worker import WorkerSettings
-from messaging_service.names import Names
 from messaging_service.store import Store
 from messaging_service.subprocesses import start_child, stop_children
-from messaging_service.web_process import Server, configure
+from messaging_service.undocumented_names import Names
+from messaging_service.web_process import WebServer, configure
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     children = _start_children(settings, listener)
-    server = Server(config, lambda: bool(_ended(children)), lambda: ready(address))
+    server = WebServer(config, lambda: bool(_ended(children)), lambda: ready(address))
     failed: list[subprocess.Popen[bytes]] = []
     try:
         server.run(sockets=[listener])

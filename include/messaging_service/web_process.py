@@ -1,4 +1,4 @@
-"""The server of the HTTP interface: in the process of ``serve``, and in more processes on the same port.
+"""The web server of the HTTP interface: in the process of ``serve``, and in more processes on the same port.
 
 A further process reads its settings as one line of JSON on standard input, and inherits the listening socket.
 """
@@ -17,9 +17,9 @@ from messaging_service.api.external import Service
 from messaging_service.api.fault_responses import TRANSPORT
 from messaging_service.app import create_app
 from messaging_service.clock import Clock
-from messaging_service.names import Names
 from messaging_service.store import Store
 from messaging_service.subprocesses import settings_line, when_input_ends
+from messaging_service.undocumented_names import Names
 
 # A request that is not read yet when its connection is closed for idleness is lost: only the client may end that.
 _IDLE_SECONDS = 3_600
@@ -34,8 +34,8 @@ class Protocol(HttpToolsProtocol):
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 
 
-class Server(uvicorn.Server):
-    """Says when it listens, and stops when ``is_over`` says so."""
+class WebServer(uvicorn.Server):
+    """Calls ``ready`` when it listens, and stops when ``is_over`` is true."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, and call ``ready``."""
         await super().startup(sockets)
         if self.started:
             self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Tell whether to stop."""
+        """Check whether to stop."""
         return self._is_over() or await super().on_tick(counter)
 
 
@@ -102,7 +102,7 @@ def main() -> None:
         admin_for_all=settings["admin_for_all"],
         post_backs_anywhere=settings["post_backs_anywhere"],
     )
-    server = Server(config)
+    server = WebServer(config)
     # The process that started this one says when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     when_input_ends(lambda: setattr(server, "should_exit", True))

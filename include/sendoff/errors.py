@@ -17,11 +17,11 @@
     ├── RetryableError       nothing happened: try again later
     │   ├── UnreachableError     no connection was opened
     │   ├── WarehouseUnavailableError
-    │   ├── RateLimitedError     the service asked for patience
+    │   ├── RateLimitedError     the service limits the rate of requests
     │   ├── ServiceUnavailableError
     │   ├── NotYetError          nothing is wrong, it is only too early
-    │   │   └── NoSlotError          the connection's rate, shared by all workers, allows no request yet
-    │   ├── OvertakenError       another launch was frozen in the meantime
+    │   │   └── RateLimitedLocallyError          the connection's rate, shared by all workers, allows no request yet
+    │   ├── ConflictError       another launch was frozen in the meantime
     │   └── LedgerUnavailableError
     └── AmbiguousError       something may have happened: never repeat by yourself
 
@@ -91,7 +91,7 @@ class UnreachableError(RetryableError):
 
 
 class RateLimitedError(RetryableError):
-    """The service asked to be called less often.
+    """The service limits the rate of requests.
 
     ``retry_after`` is its wish in seconds, or None where it named none.
     """
@@ -120,15 +120,15 @@ class NotYetError(RetryableError):
         self.until = until
 
 
-class NoSlotError(NotYetError):
-    """The rate of the connection, or the service's wish for patience, allows no request before ``until``."""
+class RateLimitedLocallyError(NotYetError):
+    """The rate of the connection, or of the service, allows no request before ``until``."""
 
 
 class WarehouseUnavailableError(RetryableError):
     """Nothing answers where the warehouse should be."""
 
 
-class OvertakenError(RetryableError):
+class ConflictError(RetryableError):
     """Another launch was frozen while this one was planned, and may reach the same people; nothing is stored."""
 
 

@@ -7,11 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, Self
 
-VERDICTS = ("engaged", "delivered", "missing", "unknowable", "in_doubt", "not_sent")
-"""What can be said of one identifier of a launch, from the most to the least that is known."""
-
-HEARD_OF = ("engaged", "delivered")
-"""The verdicts of those whom a post-back named."""
+from sendoff.states import LaunchState, Verdict
 
 RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
 """Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
@@ -33,7 +29,7 @@ ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class LaunchStats:
     """Count one launch, from the rows of the query to one verdict for each identifier.
 
     These sums hold wherever the ledger is sound, and a report says aloud where one of the first two does not:
@@ -70,18 +66,23 @@ class Figures:
     post_backs: Mapping[str, int]  # post-backs by kind
     timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
     # What reports of before do not hold has a default.
-    state: str = "released"  # of the launch: held, released, paused, rejected or stopped
+    state: str = LaunchState.RELEASED  # of the launch: held, released, paused, rejected or stopped
     is_chosen_by_service: bool = False  # the people; then nobody is counted who was not heard of
-    is_sent_again: bool = False  # again and again, or whenever something happens
+    is_recurring: bool = False  # again and again, or whenever something happens
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
     unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
-    untold: Sequence[str] = ()  # kinds of post-backs of which nobody's can be known: delivery, open
+    unmeasured: Sequence[str] = ()  # kinds of post-backs of which nobody's can be known: delivery, open
 
     def __post_init__(self) -> None:
         for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
             if moment.tzinfo is None:
                 raise ValueError("a report's times carry a time zone")
+
+    @property
+    def known_verdicts(self) -> list[Verdict]:
+        """Return the verdicts that are counted: all, or those of recipients who answered if the service chose them."""
+        return [verdict for verdict in Verdict if verdict.is_observed or not self.is_chosen_by_service]
 
     @property
     def unaccounted_rows(self) -> int:
@@ -101,17 +102,19 @@ class Figures:
 
         At most is None where the service chose the people: it is not known.
         """
-        at_least = self.verdicts.get("engaged", 0) + self.verdicts.get("delivered", 0)
+        at_least = sum(self.verdicts.get(verdict, 0) for verdict in Verdict if verdict.is_observed)
         if self.is_chosen_by_service:
             return at_least, None
-        return at_least, at_least + self.verdicts.get("unknowable", 0) + self.verdicts.get("in_doubt", 0)
+        return at_least, at_least + sum(
+            self.verdicts.get(verdict, 0) for verdict in (Verdict.UNKNOWABLE, Verdict.IN_DOUBT)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Give the figures as JSON values; ``from_json`` undoes it."""
         values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         return values | {
             "timeline": [[minute.isoformat(), *counts] for minute, *counts in self.timeline],
-            "untold": list(self.untold),
+            "unmeasured": list(self.unmeasured),
         }
 
     @classmethod
@@ -129,7 +132,7 @@ class Figures:
             **known
             | {
                 "as_of": datetime.fromisoformat(known["as_of"]),
-                "untold": tuple(known.get("untold", ())),
+                "unmeasured": tuple(known.get("unmeasured", ())),
                 "timeline": tuple(
                     (datetime.fromisoformat(minute), deliveries, opens)
                     for minute, deliveries, opens in known["timeline"]

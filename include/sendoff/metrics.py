@@ -13,6 +13,8 @@ from typing import Literal
 
 from opentelemetry import metrics
 
+from sendoff.states import FeedHealth
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 
@@ -30,7 +32,7 @@ class Instrument:
 INSTRUMENTS: list[Instrument] = []
 """Every instrument of Sendoff, in the order of a launch's life."""
 
-SILENCE_STATES = ("as expected", "thin", "silent")
+_FEED_STATES = [state for state in FeedHealth if state.is_certain]
 
 _meter = metrics.get_meter("sendoff")
 
@@ -110,16 +112,16 @@ _commit_size = _histogram(
 _commit_seconds = _histogram(
     "sendoff.commit.duration", "s", "Time that one commit of the receiver took", _COMMIT_SECONDS
 )
-_folded = _counter("sendoff.folded", "{post_back}", "Post-backs that were folded")
+_aggregated = _counter("sendoff.post_backs.aggregated", "{post_back}", "Aggregated post-backs")
 _lag = _gauge(
-    "sendoff.fold.lag", "s", "Age of the oldest post-back that waits to be folded; 0 where none does"
+    "sendoff.aggregation.lag", "s", "Age of the oldest post-back that is not aggregated; 0 if there is none"
 )
 _report_age = _gauge("sendoff.report.age", "s", "Time since the newest report of any launch was made")
-_silences = _gauge(
-    "sendoff.silence",
-    "{source}",
-    "Sources of post-backs, by what was last certain of them",
-    state=", ".join(f"`{state}`" for state in SILENCE_STATES),
+_feeds = _gauge(
+    "sendoff.feeds",
+    "{feed}",
+    "Feeds of post-backs, by their last certain state",
+    state=", ".join(f"`{state}`" for state in _FEED_STATES),
 )
 
 
@@ -156,9 +158,9 @@ def refused_post_back(status: int) -> None:
     _refused_post_backs.add(1, {"status": str(status)})
 
 
-def folded(post_backs: int) -> None:
-    """Count post-backs that were folded."""
-    _folded.add(post_backs)
+def aggregated(post_backs: int) -> None:
+    """Count aggregated post-backs."""
+    _aggregated.add(post_backs)
 
 
 def launches(by_state: Mapping[str, int]) -> None:
@@ -179,8 +181,8 @@ def doubts(by_connection: Mapping[str, int]) -> None:
         _doubts.set(count, {"connection": connection})
 
 
-def fold_lag(seconds: float) -> None:
-    """Note how old the oldest post-back is that waits to be folded; 0 where none does."""
+def aggregation_lag(seconds: float) -> None:
+    """Note the age of the oldest post-back that is not aggregated; 0 if there is none."""
     _lag.set(seconds)
 
 
@@ -189,7 +191,7 @@ def report_age(seconds: float) -> None:
     _report_age.set(seconds)
 
 
-def silences(by_state: Mapping[str, int]) -> None:
-    """Note how many sources of post-backs are in each state; a state that is not named has none."""
-    for state in SILENCE_STATES:
-        _silences.set(by_state.get(state, 0), {"state": state})
+def feeds(by_state: Mapping[FeedHealth, int]) -> None:
+    """Note how many feeds of post-backs are in each state; a state that is not named has none."""
+    for state in _FEED_STATES:
+        _feeds.set(by_state.get(state, 0), {"state": state})

@@ -14,6 +14,15 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from sendoff.errors import SettingsError
 
+LIBPQ_TIMEOUTS = {
+    "connect_timeout": "10",  # seconds, for each address of the server's name
+    "tcp_user_timeout": "30000",  # milliseconds without a sign of what was sent having arrived
+    "keepalives_idle": "15",  # seconds of silence, then a question
+    "keepalives_interval": "5",  # every so often, and this often:
+    "keepalives_count": "3",
+}
+"""Options of libpq that detect a vanished server after half a minute; the system's own limits are hours."""
+
 _PREFIX = "SENDOFF_"
 
 

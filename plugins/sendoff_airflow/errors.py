@@ -11,22 +11,22 @@ from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff.errors import LateError, NotYetError, RetryableError, SendoffError
-from sendoff.service import LONGEST_PATIENCE
+from sendoff.service import MAX_RETRY_AFTER
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class TryAgainError(AirflowException):
-    """Nothing happened; Airflow's retries are the answer. ``retry_after`` is the service's wish in seconds."""
+class RetryTaskError(AirflowException):
+    """Nothing happened, and Airflow's retries may try again; ``retry_after``: the seconds that the service asks for."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class PatientRetry(RetryPolicy):
-    """Try again when the service asked to be called again; in all other cases as the task's retries say."""
+class RetryAfterPolicy(RetryPolicy):
+    """Retry a task when the service asks for it (``Retry-After``), and otherwise as the task's retries say."""
 
     def evaluate(
         self,
@@ -36,24 +36,24 @@ class PatientRetry(RetryPolicy):
         context: Context | None = None,  # noqa: ARG002
     ) -> RetryDecision:
         """Decide after a failure; how often is still for ``retries`` to say."""
-        if isinstance(exception, TryAgainError) and exception.retry_after is not None:
-            seconds = max(0.0, min(LONGEST_PATIENCE, exception.retry_after))
+        if isinstance(exception, RetryTaskError) and exception.retry_after is not None:
+            seconds = max(0.0, min(MAX_RETRY_AFTER, exception.retry_after))
             return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")
         return RetryDecision.default()
 
 
-PATIENCE: dict[str, Any] = {
+RETRY_DEFAULTS: dict[str, Any] = {
     "retries": 8,
     "retry_delay": timedelta(seconds=20),
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": timedelta(minutes=15),
-    "retry_policy": PatientRetry(),
+    "retry_policy": RetryAfterPolicy(),
 }
 """How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
 
 
 def as_airflow_error(error: SendoffError) -> AirflowException:
-    """Give what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
+    """Return what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
 
     What is too late is skipped. The result carries the message alone: neither cause nor context, whose texts are not
     ours to vouch for.
@@ -61,14 +61,14 @@ def as_airflow_error(error: SendoffError) -> AirflowException:
     if isinstance(error, LateError):
         return AirflowSkipException(str(error))
     if isinstance(error, NotYetError):
-        return TryAgainError(str(error), (error.until - datetime.now(UTC)).total_seconds())
+        return RetryTaskError(str(error), (error.until - datetime.now(UTC)).total_seconds())
     if isinstance(error, RetryableError):
-        return TryAgainError(str(error), getattr(error, "retry_after", None))
+        return RetryTaskError(str(error), getattr(error, "retry_after", None))
     return AirflowFailException(str(error))
 
 
-def explained(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap an ``execute`` or its like, so that errors and metrics of Sendoff reach Airflow in Airflow's terms."""
+def translate_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """Wrap an ``execute`` or a similar method, so that errors and metrics of Sendoff become Airflow's own."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 
 
 def period_of(context: Context, campaign: Campaign | None = None) -> Period:
-    """Give the period that a run is for: its data interval, or the day (UTC) before that of its logical date.
+    """Return the period that a run is for: its data interval, or the day (UTC) before that of its logical date.
 
     The day is for DAGs that no clock starts (``schedule=None``, assets): however often such a DAG is triggered on one
     day, it is one launch, for the last day that is over, as a daily schedule would have it. A run that a clock's DAG
@@ -27,8 +27,8 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     (UTC), so that the partition is the same whenever it runs. Every run of a ``campaign`` that the service repeats is
     for the campaign's whole life.
     """
-    if campaign and campaign.life:
-        return campaign.life
+    if campaign and campaign.fixed_period:
+        return campaign.fixed_period
     run, timetable = context["dag_run"], context["dag"].timetable
     start, end, partition = run.data_interval_start, run.data_interval_end, run.partition_key or None
     if start and end and start < end:

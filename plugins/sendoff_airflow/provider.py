@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-NAME = "airflow-provider-sendoff"
+from sendoff_airflow.hooks.forms import ledger_form, receiver_form, service_form
 
 
 def get_provider_info() -> dict[str, Any]:
     """Describe the provider in the form that Airflow reads from the entry point ``apache_airflow_provider``."""
     return {
-        "package-name": _distribution(),
+        "package-name": "airflow-provider-sendoff",
         "name": "Sendoff",
         "description": "Messaging campaigns as Airflow DAGs: sent once, reconciled honestly.",
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],
-        "connection-types": [_service(), _ledger(), _receiver()],
-        "hooks": [_modules("sendoff_airflow.hooks.service", "sendoff_airflow.hooks.stores")],
+        "connection-types": [service_form(), ledger_form(), receiver_form()],
+        "hooks": [_modules(*(f"sendoff_airflow.hooks.{name}" for name in ("service", "ledger", "receiver")))],
         "operators": [
             _modules(
                 "sendoff_airflow.operators",
@@ -31,168 +30,5 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _distribution() -> str:
-    # An environment that was installed before the distribution was renamed keeps the former name until it is
-    # installed again, and Airflow refuses a provider that names another distribution than its own.
-    try:
-        version(NAME)
-    except PackageNotFoundError:
-        return "sendoff"
-    return NAME
-
-
 def _modules(*names: str) -> dict[str, Any]:
     return {"integration-name": "Sendoff", "python-modules": list(names)}
-
-
-def _service() -> dict[str, Any]:
-    return {
-        "connection-type": "sendoff",
-        "hook-class-name": "sendoff_airflow.hooks.service.SendoffHook",
-        "hook-name": "Sendoff messaging service",
-        "ui-field-behaviour": {
-            "hidden-fields": ["schema", "port"],
-            "relabeling": {"host": "Base URL", "login": "Client ID", "password": "Client secret"},
-            "placeholders": {
-                "host": "https://api.example.com",
-                "login": "the name of a client ID of the service",
-                "password": "shown once when the client ID was created; empty for the JWT bearer grant",
-            },
-        },
-        "conn-fields": {**_grant_fields(), **_request_fields()},
-    }
-
-
-def _grant_fields() -> dict[str, Any]:
-    return {
-        "grant": {
-            "label": "Grant",
-            "description": "How a token is asked for: client_credentials needs the client secret, "
-            "jwt_bearer a private key.",
-            "schema": {
-                "type": ["string", "null"],
-                "enum": ["client_credentials", "jwt_bearer"],
-                "default": "client_credentials",
-            },
-        },
-        "private_key": {
-            "label": "Private key (PEM)",
-            "description": "For jwt_bearer: the whole PEM text, from -----BEGIN to END-----. The service holds the "
-            "public half. With its certificate below it, a warning comes 14 days before that ends.",
-            # A password field has one line and would lose the line ends of the PEM. Airflow hides the
-            # saved value all the same, because of the field's name.
-            "schema": {"type": ["string", "null"], "format": "multiline"},
-        },
-        "private_key_path": {
-            "label": "Private key file",
-            "description": "Instead of the PEM text: a file that every worker can read, such as a mounted secret.",
-            "schema": {"type": ["string", "null"]},
-        },
-        "private_key_passphrase": {
-            "label": "Passphrase of the private key",
-            "description": "Only where the key is encrypted.",
-            "schema": {"type": ["string", "null"], "format": "password"},
-        },
-        "algorithm": {
-            "label": "Algorithm",
-            "description": "For jwt_bearer. Empty: what fits the key.",
-            "schema": {
-                "type": ["string", "null"],
-                "enum": ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", None],
-            },
-        },
-        "audience": {
-            "label": "Audience",
-            "description": "For jwt_bearer: the aud claim of assertions. Empty: none, as in the service's document.",
-            "schema": {"type": ["string", "null"]},
-        },
-        "token_lifetime": {
-            "label": "Token lifetime (seconds)",
-            "description": "How long a token should be valid, up to 86400. Empty: the service decides.",
-            "schema": {"type": ["integer", "null"], "minimum": 1, "maximum": 86_400},
-        },
-    }
-
-
-def _request_fields() -> dict[str, Any]:
-    return {
-        "app_token": {
-            "label": "App token",
-            "description": "Names the application whose devices are reached; part of each request.",
-            "schema": {"type": ["string", "null"], "format": "password"},
-        },
-        "field_names": {
-            "label": "Field names",
-            "description": "Corrects names of request fields that the service's document does not state: a JSON "
-            "object from our name to the service's. docs/reference/unknowns.md lists them.",
-            "schema": {"type": ["object", "null"]},
-        },
-        "timeout": {
-            "label": "Time-out (seconds)",
-            "description": "How long to wait for the answer to one request. Empty: 60.",
-            "schema": {"type": ["number", "null"], "minimum": 1},
-        },
-        "requests_per_second": {
-            "label": "Requests per second",
-            "description": "The most that all workers of this connection make together, on every machine that shares "
-            "the ledger. Empty: as many as the service answers.",
-            "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
-        },
-        "requests_at_once": {
-            "label": "Requests at once",
-            "description": "How many requests each worker makes at a time, from 1 to 16. Empty: 4.",
-            "schema": {"type": ["integer", "null"], "minimum": 1, "maximum": 16},
-        },
-        "can_list": {
-            "label": "Lists its campaigns",
-            "description": "Whether the service lists its campaigns, which its document does not show. Then doubts are "
-            "resolved by reading that list.",
-            "schema": {"type": ["boolean", "null"], "default": False},
-        },
-        "allow_http": {
-            "label": "Allow http://",
-            "description": "Whether the base URL may begin with http:// although the service runs on another machine. "
-            "The client secret, the tokens and the identifiers of people then travel unencrypted.",
-            "schema": {"type": ["boolean", "null"], "default": False},
-        },
-        "verify": {
-            "label": "CA bundle",
-            "description": "A file with the certificates to trust instead of the usual ones.",
-            "schema": {"type": ["string", "null"]},
-        },
-        "proxy": {
-            "label": "Proxy",
-            "description": "The proxy to use, such as http://proxy.example.com:3128. Empty: HTTPS_PROXY and NO_PROXY "
-            "of the worker.",
-            "schema": {"type": ["string", "null"]},
-        },
-    }
-
-
-def _ledger() -> dict[str, Any]:
-    return {
-        "connection-type": "sendoff_ledger",
-        "hook-class-name": "sendoff_airflow.hooks.stores.LedgerHook",
-        "hook-name": "Sendoff ledger",
-        "ui-field-behaviour": {
-            "hidden-fields": ["host", "port", "login", "schema"],
-            "relabeling": {"password": "Database URL"},
-            "placeholders": {"password": "postgresql+psycopg://user:password@host/database"},
-        },
-    }
-
-
-def _receiver() -> dict[str, Any]:
-    return {
-        "connection-type": "sendoff_receiver",
-        "hook-class-name": "sendoff_airflow.hooks.stores.ReceiverHook",
-        "hook-name": "Sendoff post-back receiver",
-        "ui-field-behaviour": {
-            "hidden-fields": ["port", "login", "schema"],
-            "relabeling": {"host": "Public URL", "password": "Secrets"},
-            "placeholders": {
-                "host": "https://events.example.com",
-                "password": "32 characters or more; two, separated by a comma, while one replaces the other",
-            },
-        },
-    }

@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
 
-from sendoff_airflow.xcoms import told
+from sendoff_airflow.xcoms import xcoms_of
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
-    from sendoff.figures import Figures
+    from sendoff.figures import LaunchStats
 
 KEY = "note"
 """The XCom that holds the text."""
 
-_LONGEST = 1000  # characters; Airflow takes no more
+_MAX_LENGTH = 1000  # characters; Airflow takes no more
 _log = logging.getLogger(__name__)
 
 
-def note_of(figures: Figures) -> str:
-    """Say in a line what became of a launch: counts alone."""
-    from sendoff.figures import VERDICTS, counted
-    from sendoff.report import VERDICT_WORDS
+def note_of(figures: LaunchStats) -> str:
+    """Return the result of a launch in a line, as counts."""
+    from sendoff.figures import counted
+    from sendoff.states import LaunchState, Verdict
 
     parts = [
-        f"{figures.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}"
-        for verdict in VERDICTS
+        f"{figures.verdicts[verdict]:,} {verdict.label}"
+        for verdict in Verdict
         if figures.verdicts.get(verdict)
     ]
     people = counted(figures.audience, "person", "people") + (
         " heard of" if figures.is_chosen_by_service else ""
     )
-    state = "" if figures.state == "released" else f"The launch is {figures.state}. "
+    state = "" if figures.state == LaunchState.RELEASED else f"The launch is {figures.state}. "
     return state + (f"{people}: {', '.join(parts)}" if parts else people)
 
 
@@ -68,8 +68,8 @@ def _write(dag_run: DagRun) -> None:
     if session is None:
         return
     connection = session.connection()
-    found = told(connection, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
-    text = "\n".join(each.text for each in found)[:_LONGEST]
+    notes = xcoms_of(connection, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
+    text = "\n".join(note.text for note in notes)[:_MAX_LENGTH]
     is_noted = connection.execute(select(DagRunNote.dag_run_id).where(DagRunNote.dag_run_id == dag_run.id))
     if not text or is_noted.first():
         return
@@ -81,7 +81,7 @@ def _write(dag_run: DagRun) -> None:
 
 
 def _reporting(dag_run: DagRun) -> list[str]:
-    """Give the tasks of a run that report on a launch."""
+    """Return the tasks of a run that report on a launch."""
     dag: Any = getattr(dag_run, "dag", None)
     return [
         task.task_id

@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 
@@ -42,14 +42,14 @@ class PostBacksQuietSensor(BaseSensorOperator):
         self.ledger_conn_id = ledger_conn_id
         self.deferrable = deferrable
 
-    @explained
+    @translate_errors
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Ask the ledger once."""
         from sendoff.postbacks import is_settled
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            return is_settled(book, self.launch_key, quiet_for=self.quiet_for)
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            return is_settled(ledger, self.launch_key, quiet_for=self.quiet_for)
 
     def execute(self, context: Context) -> None:
         """Ask once, then wait in the triggerer; or wait here."""

@@ -31,7 +31,7 @@ class PostBacksQuietTrigger(BaseTrigger):
         self.ledger_conn_id = ledger_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give what is needed to make this trigger again in another process."""
+        """Return what is needed to make this trigger again in another process."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -46,11 +46,11 @@ class PostBacksQuietTrigger(BaseTrigger):
         """Ask the ledger in a thread, again and again; the task's time-out ends it if nothing else does."""
         event = {"launch_key": self.launch_key}
         try:
-            with closing(await asyncio.to_thread(self._open_ledger)) as book:
-                told: list[str] = []
-                while not await asyncio.to_thread(self._is_settled, book):
-                    if (steps := await asyncio.to_thread(self._next_steps, book)) != told:
-                        told = steps
+            with closing(await asyncio.to_thread(self._open_ledger)) as ledger:
+                logged: list[str] = []
+                while not await asyncio.to_thread(self._is_settled, ledger):
+                    if (steps := await asyncio.to_thread(self._next_steps, ledger)) != logged:
+                        logged = steps
                         for step in steps:
                             self.log.warning("%s", step)
                     await asyncio.sleep(self.poll_interval)
@@ -61,23 +61,23 @@ class PostBacksQuietTrigger(BaseTrigger):
     # These three run in a thread, imports included: all triggers share the one event loop.
 
     def _open_ledger(self) -> Ledger:
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        return ledger(self.ledger_conn_id)
+        return open_ledger(self.ledger_conn_id)
 
-    def _is_settled(self, book: Ledger) -> bool:
+    def _is_settled(self, ledger: Ledger) -> bool:
         from sendoff.postbacks import is_settled
 
         try:
-            return is_settled(book, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
+            return is_settled(ledger, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
         except RetryableError as error:
             self.log.warning("launch %s: %s; asking again", self.launch_key, error)
             return False
 
-    def _next_steps(self, book: Ledger) -> list[str]:
-        from sendoff.dispatch import how_to_continue, planned_again
+    def _next_steps(self, ledger: Ledger) -> list[str]:
+        from sendoff.dispatch import how_to_continue
 
         try:
-            return how_to_continue(planned_again(book, self.launch_key))
+            return how_to_continue(ledger.doubts.pending_resends(self.launch_key))
         except RetryableError:  # told of already
             return []

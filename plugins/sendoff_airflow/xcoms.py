@@ -1,4 +1,4 @@
-"""What tasks of a run told as XCom, for code that runs in Airflow's API server or scheduler and not in a task."""
+"""The XComs of a run, for code that runs in Airflow's API server or scheduler and not in a task."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 
-class Told(NamedTuple):
-    """A text that a task told; ``map_index`` is -1 where the task is not mapped."""
+class XCom(NamedTuple):
+    """A text that a task kept as an XCom; ``map_index`` is -1 if the task is not mapped."""
 
     task_id: str
     map_index: int
     text: str
 
 
-def told(
+def xcoms_of(
     session: Session | Connection,
     key: str,
     *,
     dag_id: str,
     run_id: str,
     task_ids: Collection[str] | None = None,
-) -> list[Told]:
-    """Give the texts that tasks of a run told under a key; of all its tasks, or of those in ``task_ids``."""
+) -> list[XCom]:
+    """Return the texts that tasks of a run kept under a key: all its tasks, or those in ``task_ids``."""
     from airflow.models.xcom import XComModel
 
     query = XComModel.get_many(
@@ -37,7 +37,7 @@ def told(
         query.with_only_columns(XComModel.task_id, XComModel.map_index, XComModel.value)
     ).all()
     return [
-        Told(task_id, index, value)
+        XCom(task_id, index, value)
         for task_id, index, stored in rows
         if isinstance(value := _value(stored), str)
     ]

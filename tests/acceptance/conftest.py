@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -21,17 +20,18 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
+from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import post_backs
-from sendoff.service.postbacks import Addresses
+from sendoff.service.postbacks import PostBackSigner
 
 from ..ports import is_free
 from .browser import browser  # noqa: F401  # a fixture of every module here
 
 SECRET = "planted-secret-" + "s" * 32
 KEY = "0123456789abcdef" * 2
-ADDRESSES = Addresses("https://events.example.com", [SECRET])
-RECEIVER = (sys.executable, str(Path(__file__).with_name("patient_receiver.py")), "receiver")
+ADDRESSES = PostBackSigner("https://events.example.com", [SECRET])
+RECEIVER = (sys.executable, str(Path(__file__).with_name("receiver_with_long_timeouts.py")), "receiver")
 AVAILABLE = re.compile(r"Receiver (\d+): the ledger is available")
 WAIT_SECONDS = 120
 
@@ -40,27 +40,25 @@ WAIT_SECONDS = 120
 class Receiver:
     """A running receiver, with what it wrote, and the ledger that it stores in."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     port: int
     url: str
-    output: Path
     secret = SECRET
     key = KEY
     path = ADDRESSES.sign("delivery", KEY).removeprefix(ADDRESSES.public_url)
 
     def log(self) -> str:
-        return self.output.read_text()
+        return self.process.log.read_text()
 
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
 
     def tell(self, how: signal.Signals) -> None:
         """Signal all of its processes, as a terminal or a container does."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, how)
+        self.process.send_signal(how)
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Signal all of its processes, wait until they are gone, and give the exit status."""
+        """Signal all of its processes, wait until they are gone, and return the exit status."""
         self.tell(how)
         return self.process.wait(WAIT_SECONDS)
 
@@ -180,8 +178,8 @@ def stored_in(url: str) -> list[tuple[int, int, int]]:
     columns = (post_backs.c.receiver, post_backs.c.number, post_backs.c.device_id)
     engine = sa.create_engine(url)
     try:
-        with engine.connect() as connection:
-            rows = connection.execute(sa.select(*columns).order_by(*columns[:2])).all()
+        with engine.connect() as db:
+            rows = db.execute(sa.select(*columns).order_by(*columns[:2])).all()
             return [(receiver, number, device) for receiver, number, device in rows]
     finally:
         engine.dispose()
@@ -206,9 +204,9 @@ def ledger_url(request: pytest.FixtureRequest) -> str:
         return str(request.getfixturevalue("sqlite_url"))
     url = request.getfixturevalue("postgres_url")
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
-        connection.execute(sa.text("CREATE SCHEMA public"))
+    with engine.begin() as db:
+        db.execute(sa.text("DROP SCHEMA public CASCADE"))
+        db.execute(sa.text("CREATE SCHEMA public"))
     engine.dispose()
     return migrated(url)
 
@@ -223,7 +221,7 @@ Receiving = Callable[..., AbstractContextManager[Receiver]]
 
 
 @pytest.fixture
-def receiving(free_port: int, tmp_path: Path) -> Receiving:
+def receiving(free_port: int, tmp_path: Path) -> Iterator[Receiving]:
     """Start receivers: ``with receiving(url, workers=2) as receiver``; what is left of them is killed."""
 
     @contextmanager
@@ -240,22 +238,20 @@ def receiving(free_port: int, tmp_path: Path) -> Receiving:
     ) -> Iterator[Receiver]:
         if wait:
             _until_free(port)
-        output = tmp_path / f"receiver-{time.monotonic_ns()}.log"
+        name = f"receiver-{time.monotonic_ns()}"
         settings = {
             "SENDOFF_LEDGER_URL": url,
             "SENDOFF_PUBLIC_URL": ADDRESSES.public_url,
             "SENDOFF_POST_BACK_SECRETS": secrets,
         }
         surroundings = {name: value for name, value in (os.environ | settings).items() if name != without}
-        with output.open("wb") as written:
-            process = subprocess.Popen(
-                [*command, "--port", str(port), "--workers", str(workers)],
-                env=surroundings | (environment or {}),
-                stdout=written,
-                stderr=written,
-                start_new_session=True,
-            )
-        receiver = Receiver(process, port, url, output)
+        process = supervisor.start(
+            name,
+            [*command, "--port", str(port), "--workers", str(workers)],
+            surroundings | (environment or {}),
+            stays=False,
+        )
+        receiver = Receiver(process, port, url)
         try:
             if wait:
                 receiver.until(lambda: len(set(AVAILABLE.findall(receiver.log()))) >= workers)
@@ -264,7 +260,8 @@ def receiving(free_port: int, tmp_path: Path) -> Receiving:
         finally:
             receiver.end(signal.SIGKILL)
 
-    return receiving
+    with Supervisor(tmp_path) as supervisor:
+        yield receiving
 
 
 def _until_free(port: int) -> None:

@@ -37,7 +37,9 @@ import sendoff.service.postbacks
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint
-from sendoff.postbacks.receiver import app_of, serve
+from sendoff.postbacks.group_commit import Limits
+from sendoff.postbacks.receiver import app_of
+from sendoff.postbacks.server import serve
 from sendoff.service.postbacks import PostBack
 from sendoff.settings import Settings, load_settings
 
@@ -63,7 +65,7 @@ class HastyEndpoint(PostBackEndpoint):
 
 def main(port: str, variant: str = "") -> None:
     sendoff.postbacks.receiver.create_app = partial(
-        sendoff.postbacks.receiver.create_app, answer_timeout=120
+        sendoff.postbacks.receiver.create_app, limits=Limits(answer_timeout=120)
     )  # a disk may stall
     if variant == "hasty":
         sendoff.postbacks.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]

@@ -22,10 +22,10 @@ import sqlalchemy as sa
 from sendoff.campaign import load_campaign
 from sendoff.demo.airflow import POLICY, AirflowApi
 from sendoff.demo.options import Options
-from sendoff.demo.processes import Child, Supervisor
-from sendoff.demo.progress import Screen
+from sendoff.demo.processes import Process, Supervisor
+from sendoff.demo.progress import Progress
 from sendoff.demo.service import Account
-from sendoff.demo.stack import House
+from sendoff.demo.stack import DemoStack
 from sendoff.demo.workspace import Workspace
 from sendoff.dispatch.control import doubts
 from sendoff.ledger import Ledger
@@ -59,14 +59,14 @@ QUICK = f"""{POLICY}
 PATIENCE = 300  # seconds for one step, on a machine that does other things as well
 
 
-class Stage(House):
+class Stage(DemoStack):
     """A house in which histories are played instead of a demo."""
 
     def __init__(
         self, options: Options, workspace: Workspace, supervisor: Supervisor, ledger: Ledger
     ) -> None:
         folder = load_campaign(options.dags / "campaigns" / NAME)
-        super().__init__(options, workspace, folder, supervisor, ledger, Screen())
+        super().__init__(options, workspace, folder, supervisor, ledger, Progress())
         self.ledger = ledger
 
     def open(self) -> AirflowApi:
@@ -76,7 +76,7 @@ class Stage(House):
         self._open_receiver()
         return self._open_airflow(migration, account)
 
-    def _open_airflow(self, migration: Child, account: Account) -> AirflowApi:
+    def _open_airflow(self, migration: Process, account: Account) -> AirflowApi:
         (self.airflow.home / "config/airflow_local_settings.py").write_text(QUICK)
         return super()._open_airflow(migration, account)
 
@@ -123,7 +123,7 @@ class Histories:
         return [each for each in self.tasks(run, "dispatch") if each["map_index"] >= 0]
 
     def states(self) -> Counter[str]:
-        return Counter(self.ledger.dispatches.states(self.key))
+        return Counter(self.ledger.dispatch_queries.states(self.key))
 
     @property
     def key(self) -> str:
@@ -168,15 +168,17 @@ class Histories:
     def end_leases(self) -> None:
         """Let the five minutes pass after which a worker that says nothing is dead.
 
-        ``launched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
+        ``check_dispatched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
         """
         for run in self.runs():
             self.until(
-                lambda run=run: [each["state"] for each in self.tasks(run, "launched")] == ["deferred"]
+                lambda run=run: (
+                    [each["state"] for each in self.tasks(run, "check_dispatched")] == ["deferred"]
+                )
             )
         self._lease(timedelta(0))
         for run in self.runs():
-            self.clear(run, "launched")
+            self.clear(run, "check_dispatched")
 
     def _lease(self, longer: timedelta) -> None:
         under_way = sa.update(dispatches).where(dispatches.c.state == "in_flight")
@@ -187,8 +189,8 @@ class Histories:
     def _database(self) -> Iterator[sa.Connection]:
         engine = sa.create_engine(self.stage._workspace.ledger_url)
         try:
-            with engine.begin() as link:
-                yield link
+            with engine.begin() as db:
+                yield db
         finally:
             engine.dispose()
 
@@ -268,7 +270,9 @@ def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: H
     histories.backfill()
     histories.until_success()
 
-    states = {each.dispatch_key: each.state for each in histories.ledger.dispatches.of_launch(histories.key)}
+    states = {
+        each.dispatch_key: each.state for each in histories.ledger.dispatch_queries.of_launch(histories.key)
+    }
     assert {key for key, state in states.items() if state != "accepted"} == in_doubt
     assert {state for key, state in states.items() if key in in_doubt} == {"in_doubt"}
     campaigns = histories.stage.service._get("/admin/campaigns?count=1000")["campaigns"]
@@ -276,7 +280,7 @@ def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: H
     assert set(made.values()) == {1}
     assert made.keys() <= states.keys()
     assert {key for key, state in states.items() if state == "accepted"} <= made.keys()
-    people = Counter(d for truth in histories.stage.service.truths() for d in truth["targeted"])
+    people = Counter(d for truth in histories.stage.service.records() for d in truth["targeted"])
     assert set(people.values()) == {1}
     audience = set(map(int, histories.ledger.launches.audience(histories.key)))
     assert people.keys() <= audience

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from sendoff.demo.processes import Supervisor, answers
 
 ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ["airflow", "aiohttp", "fastapi", "mypy", "pandas", "psycopg", "pytest"]
@@ -64,26 +65,13 @@ def test_the_demo_says_which_extras_it_needs(
 
 
 @pytest.fixture
-def receiver(installed: Path, environment: dict[str, str], free_port: int) -> Iterator[str]:
+def receiver(installed: Path, environment: dict[str, str], free_port: int, tmp_path: Path) -> Iterator[str]:
     _check([installed / "sendoff", "migrate"], environment)
-    process = subprocess.Popen([installed / "sendoff", "receiver", "--port", str(free_port)], env=environment)
-    try:
-        yield _answering(f"http://127.0.0.1:{free_port}", process)
-    finally:
-        process.terminate()
-        process.wait(120)
-
-
-def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"{address}/healthz", timeout=120).close()
-        except OSError:  # refused, or broken
-            time.sleep(0.1)
-        else:
-            return address
-    pytest.fail(f"the receiver does not answer (exit code {process.poll()})")
+    line = [str(installed / "sendoff"), "receiver", "--port", str(free_port)]
+    address = f"http://127.0.0.1:{free_port}"
+    with Supervisor(tmp_path) as supervisor:
+        supervisor.start("receiver", line, environment, ready=lambda: answers(f"{address}/healthz"))
+        yield address
 
 
 def _check(command: list[str | Path], environment: dict[str, str] | None = None) -> str:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def rows() -> dict[str, dict[str, Any]]:
-    """What one run of the short form counted, by the name of the history."""
+    """What one run of the short form counted, by the name of the scenario."""
     done = subprocess.run(
         [sys.executable, "-m", "tools.chaos", "--short", "--json", "--seconds", "3600"],
         cwd=ROOT,
@@ -78,8 +78,8 @@ from dataclasses import replace
 from tools.chaos import command
 
 if __name__ == "__main__":
-    wrong = next(each for each in command.HISTORIES if each.name == "doubt sent again")
-    command.HISTORIES = (replace(wrong, expected="none"),)
+    wrong = next(each for each in command.SCENARIOS if each.name == "doubt sent again")
+    command.SCENARIOS = (replace(wrong, expected="none"),)
     sys.argv = ["chaos", "--short"]
     sys.exit(command.main())
 """

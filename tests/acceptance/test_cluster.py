@@ -27,7 +27,7 @@ import sqlalchemy as sa
 
 from sendoff.demo.airflow import PASSWORD, USER, AirflowApi
 from sendoff.demo.service import LocalService
-from sendoff.demo.verification import compare, facts_of
+from sendoff.demo.verification import device_records, verify
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import attempts, dispatches
 from sendoff.postbacks.reconcile import reconcile_launch
@@ -108,10 +108,10 @@ class Room:
         """Give the warehouse its devices, and the service the same ones."""
         devices = list(zip(range(50_000_000, 50_000_000 + DEVICES), cycle(PLATFORMS), strict=False))
         engine = sa.create_engine(self.database("warehouse"))
-        with engine.begin() as link:
-            link.execute(sa.text("CREATE TABLE devices (device_id bigint PRIMARY KEY, platform text)"))
+        with engine.begin() as db:
+            db.execute(sa.text("CREATE TABLE devices (device_id bigint PRIMARY KEY, platform text)"))
             rows = [{"device": device, "platform": platform} for device, platform in devices]
-            link.execute(sa.text("INSERT INTO devices VALUES (:device, :platform)"), rows)
+            db.execute(sa.text("INSERT INTO devices VALUES (:device, :platform)"), rows)
         engine.dispose()
         file = folder / "devices.csv"
         with file.open("w", newline="") as written:
@@ -140,7 +140,7 @@ class Room:
         return launch.launch_key
 
     def states(self) -> Counter[str]:
-        return Counter(self.ledger.dispatches.states(self.key))
+        return Counter(self.ledger.dispatch_queries.states(self.key))
 
     def tasks(self) -> list[dict[str, Any]]:
         return [
@@ -153,7 +153,9 @@ class Room:
         return found
 
     def _launched_waits(self) -> bool:
-        return [each["state"] for each in self._instances() if each["task_id"] == "launched"] == ["deferred"]
+        return [each["state"] for each in self._instances() if each["task_id"] == "check_dispatched"] == [
+            "deferred"
+        ]
 
     def senders(self) -> set[str]:
         """The machines on which tasks are sending."""
@@ -189,11 +191,16 @@ class Room:
     def end_leases(self, keys: set[str]) -> None:
         """Let the five minutes pass after which a worker that says nothing is dead.
 
-        ``launched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
+        ``check_dispatched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
         """
         self.until(self._launched_waits)
         self._lease(keys, timedelta(0))
-        wanted = {"dry_run": False, "only_failed": False, "dag_run_id": self.run, "task_ids": ["launched"]}
+        wanted = {
+            "dry_run": False,
+            "only_failed": False,
+            "dag_run_id": self.run,
+            "task_ids": ["check_dispatched"],
+        }
         self.api._call("POST", f"/api/v2/dags/{NAME}/clearTaskInstances", wanted)
 
     def _lease(self, keys: set[str], longer: timedelta) -> None:
@@ -204,8 +211,8 @@ class Room:
     def _ask(self, statement: Any) -> list[str]:
         engine = sa.create_engine(self.database("ledger"))
         try:
-            with engine.begin() as link:
-                return list(link.scalars(statement))
+            with engine.begin() as db:
+                return list(db.scalars(statement))
         finally:
             engine.dispose()
 
@@ -280,11 +287,11 @@ def test_worker_scheduler_and_receiver_die_and_nobody_gets_a_message_twice(
     assert figures.audience == DEVICES
     campaigns = room.service._get("/admin/campaigns?count=1000")["campaigns"]
     assert len(campaigns) == DEVICES // SEGMENT
-    truths = room.service.truths()
+    truths = room.service.records()
     assert set(Counter(device for truth in truths for device in truth["targeted"]).values()) == {1}
-    comparison = compare(room.ledger, room.key, facts_of(truths))
+    comparison = verify(room.ledger, room.key, device_records(truths))
     assert comparison.holds, str(comparison)
-    kept = {each.dispatch_key: each.state for each in room.ledger.dispatches.of_launch(room.key)}
+    kept = {each.dispatch_key: each.state for each in room.ledger.dispatch_queries.of_launch(room.key)}
     assert {state for key, state in kept.items() if key not in in_flight} == {"accepted"}
     assert {kept[key] for key in in_flight} <= {"accepted", "in_doubt"}
 

@@ -139,14 +139,10 @@ def warehouse(machine: Machine) -> sa.URL:
     """A table of the reader's; here it is in the database of the ledger, which has tables of other names."""
     url = sa.make_url(machine.ledger_url)
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(
-            sa.text("CREATE TABLE devices (device_id bigint, platform text, bought_at timestamptz)")
-        )
+    with engine.begin() as db:
+        db.execute(sa.text("CREATE TABLE devices (device_id bigint, platform text, bought_at timestamptz)"))
         rows = [{"device": device} for device in DEVICES]
-        connection.execute(
-            sa.text("INSERT INTO devices VALUES (:device, 'chrome', '2026-01-01 00:00+00')"), rows
-        )
+        db.execute(sa.text("INSERT INTO devices VALUES (:device, 'chrome', '2026-01-01 00:00+00')"), rows)
     engine.dispose()
     return url
 

@@ -29,7 +29,7 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.ledger import Ledger
-from sendoff.service.postbacks import Addresses
+from sendoff.service.postbacks import PostBackSigner
 
 from ..ports import reserve_ports
 from ..waiting import PATIENCE
@@ -38,14 +38,14 @@ Receiving = Callable[..., AbstractContextManager[Any]]
 Stored = Callable[[str], list[tuple[int, int, int]]]
 
 HERE = Path(__file__).parent
-LOUD = (sys.executable, str(HERE / "loud_receiver.py"), "receiver")
+LOUD = (sys.executable, str(HERE / "receiver_with_traceback.py"), "receiver")
 URL = "https://events.example.com"
 OLD, NEW = "planted-secret-" + "o" * 32, "planted-secret-" + "n" * 32
 KEY = "0123456789abcdef" * 2
 
 
 def path_under(secret: str, kind: str = "delivery", key: str = KEY) -> str:
-    return Addresses(URL, [secret]).sign(kind, key).removeprefix(URL)
+    return PostBackSigner(URL, [secret]).sign(kind, key).removeprefix(URL)
 
 
 @dataclass(frozen=True)
@@ -291,10 +291,8 @@ def assert_nothing_told(receiver: Any) -> None:
 
 def bodies_in(url: str) -> list[tuple[bytes, bool]]:
     engine = sa.create_engine(url)
-    with closing_engine(engine), engine.connect() as connection:
-        rows = connection.execute(
-            sa.text("SELECT body, readable FROM post_backs ORDER BY receiver, number")
-        ).all()
+    with closing_engine(engine), engine.connect() as db:
+        rows = db.execute(sa.text("SELECT body, readable FROM post_backs ORDER BY receiver, number")).all()
         return [(bytes(body), bool(readable)) for body, readable in rows]
 
 
@@ -439,11 +437,11 @@ class Cluster:
         """Begin or cease to take writes of sessions that are new, and end those that are there."""
         change = "RESET default_transaction_read_only" if be else "SET default_transaction_read_only = on"
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
-        with closing_engine(engine), engine.connect() as connection:
-            connection.execute(sa.text("SET default_transaction_read_only = off"))
-            connection.execute(sa.text(f"ALTER DATABASE postgres {change}"))
+        with closing_engine(engine), engine.connect() as db:
+            db.execute(sa.text("SET default_transaction_read_only = off"))
+            db.execute(sa.text(f"ALTER DATABASE postgres {change}"))
             if not be:
-                connection.execute(sa.text(END_THE_OTHERS))
+                db.execute(sa.text(END_THE_OTHERS))
 
     def signal(self, number: signal.Signals) -> None:
         """Signal every process of the server: first the one that starts the others, so that none is missed."""
@@ -572,8 +570,8 @@ def slow(url: str) -> Iterator[None]:
 
     def be_slow() -> None:
         while not stop.is_set():
-            with engine.begin() as connection:
-                connection.execute(sa.text("LOCK TABLE post_backs IN EXCLUSIVE MODE"))
+            with engine.begin() as db:
+                db.execute(sa.text("LOCK TABLE post_backs IN EXCLUSIVE MODE"))
                 stop.wait(0.2)
 
     slowing = threading.Thread(target=be_slow)
@@ -702,13 +700,13 @@ LONG = b', "x": "%b"}' % secrets.token_hex(8_000).encode()  # PostgreSQL compres
 def moved(url: str, disk: Path) -> Iterator[None]:
     """Keep the post-backs of a ledger in PostgreSQL on another disk."""
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with closing_engine(engine), engine.connect() as connection:
+    with closing_engine(engine), engine.connect() as db:
         shutil.chown(disk, "postgres")
-        connection.execute(sa.text(f"CREATE TABLESPACE small LOCATION '{disk}'"))
-        parts = connection.scalars(sa.text("SELECT relid::text FROM pg_partition_tree('post_backs')")).all()
+        db.execute(sa.text(f"CREATE TABLESPACE small LOCATION '{disk}'"))
+        parts = db.scalars(sa.text("SELECT relid::text FROM pg_partition_tree('post_backs')")).all()
         for part in parts:
-            connection.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE small"))
+            db.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE small"))
         yield
         for part in parts:
-            connection.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE pg_default"))
-        connection.execute(sa.text("DROP TABLESPACE small"))
+            db.execute(sa.text(f"ALTER TABLE {part} SET TABLESPACE pg_default"))
+        db.execute(sa.text("DROP TABLESPACE small"))

@@ -1,5 +1,6 @@
 """The receiver as ``sendoff receiver`` runs it: real processes, real HTTP, killed at any moment."""
 
+import os
 import random
 import signal
 import socket
@@ -87,10 +88,10 @@ def test_workers_that_stop_before_their_parent_hears_of_it_have_not_failed(
 ) -> None:
     with receiving(sqlite_url, workers=2) as receiver:
         workers = receiver.workers()
-        receiver.process.send_signal(signal.SIGSTOP)  # as on a machine that has no time for it
+        os.kill(receiver.process.pid, signal.SIGSTOP)  # as on a machine that has no time for it
         receiver.tell(signal.SIGTERM)
         receiver.until(lambda: all(worker.status() == psutil.STATUS_ZOMBIE for worker in workers))
-        receiver.process.send_signal(signal.SIGCONT)
+        os.kill(receiver.process.pid, signal.SIGCONT)
         assert receiver.process.wait(120) == 0
 
 
@@ -140,7 +141,7 @@ def test_workers_end_when_their_parent_is_killed(sqlite_url: str, receiving: Rec
     with receiving(sqlite_url, workers=2) as receiver:
         workers = receiver.workers()
         assert len(workers) == 2
-        receiver.process.kill()
+        os.kill(receiver.process.pid, signal.SIGKILL)
         _, left = psutil.wait_procs(workers, timeout=120)
         assert left == []
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,13 +22,15 @@ import requests
 
 from sendoff.ledger import Ledger
 
-from ..ports import reserved_port
-from ..waiting import PATIENCE, answers, until
+from ..local_receiver import local_receiver
+from ..local_service import run_command, start_service
+from ..waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import DAG
+    from fastapi.testclient import TestClient
 
 # Airflow reads its settings while it is imported, and pytest imports test modules right after this file.
 HOME = Path(tempfile.mkdtemp(prefix="sendoff-airflow-"))
@@ -40,7 +41,7 @@ DATABASE_VARIABLE = "SENDOFF_TEST_AIRFLOW_DATABASE"
 DATABASE = os.environ.get(DATABASE_VARIABLE) or f"sqlite:///{HOME / 'airflow.db'}?timeout=120"
 
 for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOFF_"))]:
-    if name != "SENDOFF_TEST_POSTGRES_URL":
+    if not name.startswith("SENDOFF_TEST_"):
         del os.environ[name]
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
@@ -97,12 +98,22 @@ def run_dag(airflow_database: None) -> Callable[..., DagRun]:
         bag = DagBag(dag_folder=EMPTY, collect_dags=False)
         bag.bag_dag(dag)
         sync_bag_to_db(bag, "dags-folder", None)
-        return dag.test(**how)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "sleep", _sleep)
+            return dag.test(**how)
 
     return run
 
 
-BIN = Path(sys.executable).parent
+_real_sleep = time.sleep
+
+
+def _sleep(seconds: float) -> None:
+    """Sleep; for a tenth of the second that DAG.test() sleeps whenever nothing but what is outside of it goes on."""
+    is_airflow = sys._getframe(1).f_globals["__name__"] == "airflow.sdk.definitions.dag"
+    _real_sleep(0.1 if is_airflow else seconds)
+
+
 PLATFORMS = ("android", "ios", "chrome", "firefox", "safari")
 DEVICES = [7_340_000_000 + n for n in range(1, 501)]  # long enough that no count looks like one
 SEGMENT_SIZE = 60  # nine segments, the last of them smaller
@@ -144,7 +155,6 @@ class House:
 
     folder: Path
     service: str
-    receiver: subprocess.Popen[bytes]
     ledger_url: str
     secrets: list[str] = field(repr=False)
 
@@ -196,7 +206,7 @@ class House:
 
     def states(self, key: str) -> dict[str, int]:
         with self.ledger() as ledger:
-            return ledger.dispatches.states(key)
+            return ledger.dispatch_queries.states(key)
 
     def launch_key(self, run: DagRun) -> str:
         return self.xcoms(run)["audience", "launch_key", -1]
@@ -226,66 +236,37 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with closing(Ledger(ledger_url)) as ledger:
         ledger.migrate()
     _make_warehouse(folder)
-    app = _service_command("apps", "add", "--name", "shop", "--database", database)
-    client = _service_command("client-ids", "add", "--name", "us", "--type", "secret", "--database", database)
-    _service_command("devices", "import", str(folder / "devices.csv"), "--database", database)
+    at = ("--database", database)
+    app = run_command("apps", "add", "--name", "shop", *at)
+    client = run_command("client-ids", "add", "--name", "us", "--type", "secret", *at)
+    run_command("devices", "import", str(folder / "devices.csv"), *at)
     quick = ("--delay-from", "0", "--delay-to", "0.3", "--first-pause", "0.1", "--longest-pause", "1")
     quick += ("--attempts", "100")  # nothing is lost because the receiver could not answer for a while
-    serve = subprocess.Popen(
-        [BIN / "messaging-service", "serve", "--port", "0", "--database", database, *quick],
-        stdout=subprocess.PIPE,
-    )
-    with pytest.MonkeyPatch.context() as patch, reserved_port() as port:
-        receive, public_url = _start_receiver(ledger_url, port)
-        try:
-            assert serve.stdout is not None
-            service = json.loads(serve.stdout.readline())["listening"]
-            known = {"login": client["client_id"], "password": client["client_secret"]}
-            extra = {"app_token": app["apptoken"]}
-            patch.setenv("SENDOFF_LEDGER_URL", ledger_url)
-            _connection(
-                patch,
-                "sendoff_receiver",
-                conn_type="sendoff_receiver",
-                host=public_url,
-                password=POST_BACK_SECRET,
-            )
-            _connection(patch, "shop", conn_type="sqlite", host=str(folder / "shop.db"))
-            _connection(patch, "service", conn_type="sendoff", host=service, **known, extra=extra)
-            _connection(
-                patch,
-                "misspelt",
-                conn_type="sendoff",
-                host=service,
-                **known,
-                extra={**extra, "field_names": {"device_ids": "devices"}},
-            )
-            _connection(
-                patch, "wrong_secret", conn_type="sendoff", host=service, **{**known, "password": "wrong"}
-            )
-            _connection(patch, "nobody", conn_type="sendoff", host="http://127.0.0.1:9", **known, extra=extra)
-            secrets = [client["client_secret"], app["apptoken"], POST_BACK_SECRET]
-            yield House(folder, service, receive, ledger_url, secrets)
-        finally:
-            for process in (serve, receive):
-                process.terminate()
-            for process in (serve, receive):
-                process.wait(PATIENCE)
-            assert serve.stdout is not None
-            serve.stdout.close()
-
-
-def _start_receiver(ledger_url: str, port: int) -> tuple[subprocess.Popen[bytes], str]:
-    public_url = f"http://127.0.0.1:{port}"
-    settings = {
-        "SENDOFF_LEDGER_URL": ledger_url,
-        "SENDOFF_PUBLIC_URL": public_url,
-        "SENDOFF_POST_BACK_SECRETS": POST_BACK_SECRET,
-    }
-    process = subprocess.Popen([BIN / "sendoff", "receiver", "--port", str(port)], env=os.environ | settings)
-    until(lambda: process.poll() is not None or answers(f"{public_url}/readyz"))
-    assert process.poll() is None, "the receiver ended"
-    return process, public_url
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(start_service(database, {**app, **client}, *quick)) as service,
+        local_receiver(ledger_url, POST_BACK_SECRET) as public_url,
+    ):
+        known = {"login": client["client_id"], "password": client["client_secret"]}
+        sendoff = {"conn_type": "sendoff", "host": service.base_url, **known}
+        extra = {"app_token": app["apptoken"]}
+        patch.setenv("SENDOFF_LEDGER_URL", ledger_url)
+        connections: dict[str, dict[str, Any]] = {
+            "sendoff_receiver": {
+                "conn_type": "sendoff_receiver",
+                "host": public_url,
+                "password": POST_BACK_SECRET,
+            },
+            "shop": {"conn_type": "sqlite", "host": str(folder / "shop.db")},
+            "service": {**sendoff, "extra": extra},
+            "misspelt": {**sendoff, "extra": {**extra, "field_names": {"device_ids": "devices"}}},
+            "wrong_secret": {**sendoff, "password": "wrong"},
+            "nobody": {**sendoff, "host": "http://127.0.0.1:9", "extra": extra},
+        }
+        for conn_id, fields in connections.items():
+            patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
+        secrets = [client["client_secret"], app["apptoken"], POST_BACK_SECRET]
+        yield House(folder, service.base_url, ledger_url, secrets)
 
 
 def _make_warehouse(folder: Path) -> None:
@@ -299,27 +280,13 @@ def _make_warehouse(folder: Path) -> None:
     (folder / "devices.csv").write_text("\n".join(lines) + "\n")
 
 
-def _service_command(*arguments: str) -> dict[str, Any]:
-    line = [BIN / "messaging-service", *arguments]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def _connection(patch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
-    patch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))
-
-
 class People:
     """Those who answer in Airflow's REST API, as its page of required actions does."""
 
-    def __init__(self, task: str = "approve", place: int = -1) -> None:
-        from airflow.api_fastapi.app import create_app
-        from fastapi.testclient import TestClient
-
+    def __init__(self, client: TestClient, task: str = "approve", place: int = -1) -> None:
         self.task = task
         self.place = place  # of a mapped task
-        self._client = TestClient(create_app())
+        self._client = client
         self._threads: list[threading.Thread] = []
         self._problems: list[BaseException] = []
         self.statuses: list[int] = []
@@ -376,11 +343,20 @@ class People:
             raise problem
 
 
+@pytest.fixture(scope="module")
+def rest_api(airflow_database: None) -> TestClient:
+    """Airflow's REST API; making it takes a second of processor time."""
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    return TestClient(create_app())
+
+
 @pytest.fixture
-def people(airflow_database: None) -> Iterator[People]:
-    found = People()
-    yield found
-    found.close()
+def people(rest_api: TestClient) -> Iterator[People]:
+    people = People(rest_api)
+    yield people
+    people.close()
 
 
 def _instance(dag: str, task: str) -> TaskInstance | None:

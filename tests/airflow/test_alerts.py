@@ -16,11 +16,12 @@ import pytest
 from airflow.triggers.callback import CallbackTrigger
 
 from sendoff.audience.build import build_audience
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import load_campaign
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff_airflow.dags import campaign_dag
+
+from ..factories import make_launch
 
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -31,9 +32,9 @@ CAMPAIGN = "title: x\nmessage: {text: x}\nchannels: {android_push: }\nalert_afte
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    with closing(Ledger(url)) as book:
-        book.migrate()
-        yield book
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        yield ledger
 
 
 @pytest.fixture
@@ -60,16 +61,16 @@ def test_the_log_says_how_far_the_launch_is(
     ledger: Ledger, callback: CallbackTrigger, caplog: pytest.LogCaptureFixture
 ) -> None:
     audience = build_audience([pa.record_batch({"device_id": pa.array([7_340_000_001, 7_340_000_002])})])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="quiet_one",
-        period=Period(START, START + timedelta(days=1)),
-        resend=0,
-        definition="{}",
+    make_launch(
+        ledger,
+        audience.identifiers,
+        size=1,
         audience=audience,
-        segments=[Segment(part) for part in audience.identifiers.slices(1)],
-        now=START,
+        name="quiet_one",
+        period=Period(START, START + timedelta(days=1)),
+        launch_key=KEY,
+        created_at=START,
+        sends_at=None,
         state="held",
     )
     assert run(callback)[-1]["state"] == "success"

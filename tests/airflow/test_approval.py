@@ -13,6 +13,7 @@ from airflow.models.taskinstance import TaskInstance
 
 from airflow import settings
 from sendoff.dispatch.control import release
+from sendoff.ledger import Decision
 from sendoff.period import Period, launch_key
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
@@ -28,7 +29,7 @@ def _decisions(house: Any, key: str) -> list[tuple[str, str]]:
     with house.ledger() as ledger:
         return [
             (each.kind, each.who)
-            for each in ledger.decisions.of_launch(key)
+            for each in ledger.audit_log.of_launch(key)
             if each.kind in ("approved", "rejected")
         ]
 
@@ -72,8 +73,8 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
         "preview": ["success"],
         "approve": ["success"],
         "dispatch": ["skipped", "skipped"],
-        "launched": ["skipped"],
-        "quiet": ["skipped"],
+        "check_dispatched": ["skipped"],
+        "wait_for_post_backs": ["skipped"],
         "report": ["success"],
     }
     key = house.launch_key(run)
@@ -125,7 +126,7 @@ def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
     def hold() -> None:
         with house.ledger() as ledger:
             release(ledger, key, "carol", "at the command line", without_approval=True)
-            assert ledger.decisions.decide(key, "held", "sendoff", "3 were refused", now=house.day)
+            assert ledger.audit_log.decide(Decision(key, "held", "sendoff", "3 were refused", house.day))
 
     people.will(name, ("ann", answer), first=hold)
     run = run_dag(dag, logical_date=house.day)

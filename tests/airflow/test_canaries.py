@@ -29,12 +29,13 @@ from airflow.models.dagrun import DagRun
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from sendoff.campaign import load_campaign
+from sendoff.demo.processes import Process, Supervisor, answers
 from sendoff.ledger import Ledger
-from sendoff.service.postbacks import Addresses
+from sendoff.service.postbacks import PostBackSigner
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hooks.service import SendoffHook
 
-from ..waiting import PATIENCE, answers, until
+from ..waiting import PATIENCE
 
 BIN = Path(sys.executable).parent
 KEY_FILE = Path(__file__).parents[1] / "keys/ec-256.pem"
@@ -107,8 +108,7 @@ class Planted:
 
     folder: Path
     ledger_url: str
-    receiver: subprocess.Popen[bytes]
-    receiver_output: Path
+    receiver: Process
     public_url: str
     template: int
     canaries: dict[str, list[str]] = field(repr=False)
@@ -179,9 +179,8 @@ def planted(
         "unreadable body": [UNREADABLE],
     }
     template = _make_template(house.service, by_secret)
-    output = tmp_path / "receiver.log"
-    with _receiver(ledger_url, public_url, free_port, output) as receiver:
-        yield Planted(tmp_path, ledger_url, receiver, output, public_url, template, canaries)
+    with _receiver(ledger_url, public_url, free_port, tmp_path) as receiver:
+        yield Planted(tmp_path, ledger_url, receiver, public_url, template, canaries)
 
 
 @pytest.mark.promise("private/secrets")
@@ -220,8 +219,7 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     assert run_dag(lost, logical_date=house.day).state == "failed"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", planted.ledger_url)
     house.wait_until_quiet()
-    planted.receiver.terminate()
-    planted.receiver.wait(PATIENCE)  # it says what it did
+    planted.receiver.end()  # it says what it did
 
     printed = "".join(capfd.readouterr())
     for said in ("refuses the client ID", "no connection to 127.0.0.1:9", "the warehouse said", "refused 2"):
@@ -232,7 +230,7 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     }
     assert planted_in(printed.encode(), canaries) == set()
     assert not re.search(r"eyJ[\w-]{20,}\.", printed)  # an assertion
-    received = planted.receiver_output.read_bytes()
+    received = planted.receiver.log.read_bytes()
     assert b"since its start: stored=" in received
     assert planted_in(received, canaries) == set()
     _assert_airflow_holds_nothing(canaries)
@@ -268,8 +266,8 @@ def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str
     assert found == {
         ("launches.definition", "words"),
         ("launches.definition", "parameters"),  # the values that are the same for everybody
-        ("segments.parameters", "parameters"),  # each person's own values, with which they are sent to
-        ("segments.parameters", "device IDs"),
+        ("segments.template_values", "parameters"),  # each person's own values, with which they are sent to
+        ("segments.template_values", "device IDs"),
         ("post_backs.device_id", "device IDs"),
         ("post_backs.profile_id", "device IDs"),  # here a profile has the number of its device
         ("post_backs.user_id", "user IDs"),
@@ -278,8 +276,8 @@ def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str
         ("post_backs.body", "user IDs"),
         ("post_backs.body", "unreadable body"),
     }
-    with closing(sqlite3.connect(ledger)) as connection:
-        dump = "\n".join(connection.iterdump()).encode()
+    with closing(sqlite3.connect(ledger)) as db:
+        dump = "\n".join(db.iterdump()).encode()
     assert planted_in(dump, canaries) == {name for _, name in found}
 
 
@@ -293,10 +291,10 @@ def _assert_jinja_was_not_rendered(house: Any) -> None:
 
 def _places(database: Path) -> Iterator[tuple[str, bytes]]:
     """Each column of each table of a SQLite database, with all that it holds."""
-    with closing(sqlite3.connect(database)) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    with closing(sqlite3.connect(database)) as db:
+        tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (table,) in tables:
-            rows = connection.execute(f'SELECT * FROM "{table}"')
+            rows = db.execute(f'SELECT * FROM "{table}"')
             names = [column[0] for column in rows.description]
             columns = list(zip(*rows.fetchall(), strict=True)) or [()] * len(names)
             for name, values in zip(names, columns, strict=True):
@@ -308,19 +306,19 @@ def _as_bytes(value: object) -> bytes:
 
 
 def _signatures(planted: Planted) -> list[str]:
-    addresses = Addresses(planted.public_url, [POST_BACK_SECRET])
+    signer = PostBackSigner(planted.public_url, [POST_BACK_SECRET])
     with closing(Ledger(planted.ledger_url)) as ledger:
         keys = [
             dispatch.dispatch_key
             for launch in ledger.launches.search("", limit=100)
-            for dispatch in ledger.dispatches.of_launch(launch.launch_key)
+            for dispatch in ledger.dispatch_queries.of_launch(launch.launch_key)
         ]
     assert keys
-    return [addresses.sign(kind, key).rpartition("/")[2] for key in keys for kind in ("delivery", "open")]
+    return [signer.sign(kind, key).rpartition("/")[2] for key in keys for kind in ("delivery", "open")]
 
 
 def _post_unreadable(planted: Planted) -> None:
-    address = Addresses(planted.public_url, [POST_BACK_SECRET]).sign("open", "0123456789abcdef" * 2)
+    address = PostBackSigner(planted.public_url, [POST_BACK_SECRET]).sign("open", "0123456789abcdef" * 2)
     assert requests.post(address, data=UNREADABLE, timeout=PATIENCE).ok
     forged = f"{address[:-4]}0000"
     assert requests.post(forged, data=UNREADABLE, timeout=PATIENCE).status_code == 404
@@ -360,26 +358,17 @@ def _command(*words: str) -> Callable[..., dict[str, Any]]:
 
 
 @contextmanager
-def _receiver(ledger_url: str, public_url: str, port: int, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _receiver(ledger_url: str, public_url: str, port: int, folder: Path) -> Iterator[Process]:
     settings = {
         "SENDOFF_LEDGER_URL": ledger_url,
         "SENDOFF_PUBLIC_URL": public_url,
         "SENDOFF_POST_BACK_SECRETS": POST_BACK_SECRET,
     }
-    with output.open("wb") as written:
-        process = subprocess.Popen(
-            [BIN / "sendoff", "receiver", "--port", str(port)],
-            env=os.environ | settings,
-            stdout=written,
-            stderr=written,
+    line = [str(BIN / "sendoff"), "receiver", "--port", str(port)]
+    with Supervisor(folder) as supervisor:
+        yield supervisor.start(
+            "receiver", line, os.environ | settings, ready=lambda: answers(f"{public_url}/readyz")
         )
-    try:
-        until(lambda: process.poll() is not None or answers(f"{public_url}/readyz"))
-        assert process.poll() is None, output.read_text()
-        yield process
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
 
 
 def _make_warehouse(file: Path, mails: Mapping[int, str]) -> None:
@@ -390,10 +379,10 @@ def _make_warehouse(file: Path, mails: Mapping[int, str]) -> None:
 
 def _make_postgres_warehouse(url: str, mails: Mapping[int, str]) -> None:
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE people (device_id bigint, mail text)"))
+    with engine.begin() as db:
+        db.execute(sa.text("CREATE TABLE people (device_id bigint, mail text)"))
         rows = [{"device": device, "mail": mail} for device, mail in mails.items()]
-        connection.execute(sa.text("INSERT INTO people VALUES (:device, :mail)"), rows)
+        db.execute(sa.text("INSERT INTO people VALUES (:device, :mail)"), rows)
     engine.dispose()
 
 

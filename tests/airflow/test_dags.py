@@ -25,7 +25,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
-from sendoff_airflow.dags import OWN_DAGS, campaign_dag, campaign_dags, check_campaigns
+from sendoff_airflow.dags import HOUSEKEEPING_DAGS, campaign_dag, campaign_dags, check_campaigns
 
 DAGS = Path(__file__).parents[2] / "dags"
 CAMPAIGNS = sorted(path.parent.name for path in DAGS.glob("campaigns/*/campaign.yaml"))
@@ -52,7 +52,7 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     bag = read(DAGS)
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert sorted(bag.dags) == sorted([*CAMPAIGNS, "doubts", "maintenance", "reconcile"])
+    assert sorted(bag.dags) == sorted([*CAMPAIGNS, *HOUSEKEEPING_DAGS])
     stored = [DagSerialization.to_dict(dag) for dag in bag.dags.values()]  # as the DAG processor stores them
     tasks = [task["__var"] for dag in stored for task in dag["dag"]["tasks"]]
     for task in tasks:
@@ -105,7 +105,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_broken_campaign_is_an_import_error_and_hides_no_other(folder: Path) -> None:
     bag = read(folder)
-    assert sorted(bag.dags) == ["doubts", "first", "maintenance", "reconcile", "third"]
+    assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert f"{folder}/campaigns/second/campaign.yaml:5: " in text
@@ -132,7 +132,7 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
         ('schedule: "0 25 * * *"', r"first/campaign\.yaml:5: schedule: found hour 25; allowed: 0 to 23"),
         (
             'schedule: "0 9 * * mon#2,fri"',
-            r"first/campaign\.yaml: found a campaign that is no DAG .*day-of-week",
+            r"first/campaign\.yaml:5: schedule: found weekday 'mon#2,fri'; allowed: 0 to 7",
         ),
         (
             'schedule: "0 9 31 2 L3"',
@@ -151,7 +151,7 @@ def test_one_campaigns_mistake_stops_no_other(
     shutil.rmtree(folder / "campaigns/second")
     (folder / "campaigns/first/campaign.yaml").write_text(f"{SOUND}{line}\n")
     bag = read(folder)
-    assert sorted(bag.dags) == ["doubts", "maintenance", "reconcile", "third"]
+    assert sorted(bag.dags) == [*HOUSEKEEPING_DAGS, "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert re.search(problem, text)
@@ -208,18 +208,19 @@ def test_code_beside_a_campaign_is_never_run(folder: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(evil)
     bag = read(folder)
-    assert sorted(bag.dags) == ["doubts", "first", "maintenance", "reconcile", "third"]
+    assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
     assert [place for place in places if place.with_name("trace").exists()] == []
 
 
-@pytest.mark.parametrize("name", [*OWN_DAGS, "mine"])
+@pytest.mark.parametrize("name", [*HOUSEKEEPING_DAGS, "mine"])
 def test_a_campaign_does_not_take_the_name_of_another_dag(folder: Path, name: str) -> None:
     shutil.rmtree(folder / "campaigns/second")
     (folder / "campaigns/first").rename(folder / "campaigns" / name)
-    choices: dict[str, Any] = {"reserved": [*OWN_DAGS, "mine"]} if name == "mine" else {}
+    choices: dict[str, Any] = {"reserved": [*HOUSEKEEPING_DAGS, "mine"]} if name == "mine" else {}
     assert sorted(campaign_dags(folder / "campaigns", **choices)) == ["third"]
     with pytest.raises(
-        CampaignError, match=rf"campaigns/{name}: found the name of another DAG; allowed: none of d"
+        CampaignError,
+        match=rf"campaigns/{name}: found the name of another DAG; allowed: none of .*sendoff_doubts",
     ):
         check_campaigns(folder / "campaigns", **choices)
 
@@ -227,7 +228,7 @@ def test_a_campaign_does_not_take_the_name_of_another_dag(folder: Path, name: st
 def test_the_names_that_no_campaign_may_have_are_those_of_the_dag_files(folder: Path) -> None:
     shutil.rmtree(folder / "campaigns")
     (folder / "campaigns").mkdir()
-    assert sorted(read(folder).dags) == sorted(OWN_DAGS)
+    assert sorted(read(folder).dags) == sorted(HOUSEKEEPING_DAGS)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ report: {quiet_for: {length: 20, unit: minutes}, at_latest: {length: 2, unit: da
     assert dispatch.partial_kwargs["sendoff_conn_id"] == "eu"
     assert dispatch.partial_kwargs["pool"] == "slow_and_steady"
     assert dispatch.expand_input.value == {"worker": [1, 2, 3]}
-    quiet: Any = dag.get_task("quiet")
+    quiet: Any = dag.get_task("wait_for_post_backs")
     assert quiet.quiet_for == timedelta(minutes=20)
     assert quiet.timeout == 2 * 86_400
     assert "SELECT device_id FROM devices" in (dag.doc_md or "")
@@ -378,7 +379,7 @@ approval: {needed: above, above: 100}
     text = campaign_dags(folder / "campaigns")["first"].doc_md
     assert text is not None
     for part in (
-        "# A \\*campaign\\* \\| of \\<b\\>ours\\</b\\>",
+        "# A \\*campaign\\* \\| of &lt;b&gt;ours&lt;/b&gt;",
         "| Channels | android\\_push |",
         "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
         "| The service sends | at once, as soon as the service has accepted a request |",
@@ -400,7 +401,7 @@ def test_a_run_that_takes_too_long_is_told_of(folder: Path) -> None:
     assert not dags["third"].deadline
     log, chat = dags["first"].deadline
     assert log.interval == chat.interval == timedelta(hours=2)
-    assert log.callback.path == "sendoff_airflow.dags.alerts.tell_of_silence"
+    assert log.callback.path == "sendoff_airflow.dags.alerts.log_overdue_run"
     assert chat.callback == mine
     DagSerialization.to_dict(dags["first"])
 
@@ -435,8 +436,8 @@ def test_a_campaign_can_be_made_a_dag_by_hand(folder: Path) -> None:
         "preview",
         "approve",
         "dispatch",
-        "quiet",
-        "launched",
+        "wait_for_post_backs",
+        "check_dispatched",
     ]
 
 
@@ -547,7 +548,7 @@ def test_a_task_reads_its_own_campaign_alone(
     assert str(folder / "sales.py") not in opened
     assert campaign_dags(folder / "campaigns", connections={"another"}) == {}
     assert "connection: found" in caplog.text  # what a campaign may not do, its tasks may not either
-    monkeypatch.setenv(TASK_OF, "reconcile")
+    monkeypatch.setenv(TASK_OF, "sendoff_reconcile")
     assert campaign_dags(folder / "campaigns") == {}
     monkeypatch.delenv(TASK_OF)
     assert len(campaign_dags(folder / "campaigns")) == 201  # not "second", which is broken, nor "first"

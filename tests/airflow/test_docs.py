@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from sendoff_airflow.hooks.ledger import LedgerHook
+from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
 from sendoff_airflow.hooks.service_fields import ServiceFields
-from sendoff_airflow.hooks.stores import LedgerHook, ReceiverHook
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/airflow.md").read_text()
 CONNECTIONS = {
@@ -24,7 +25,7 @@ def test_the_example_dag_loads(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     bag = DagBag(tmp_path)
     assert bag.import_errors == {}
-    assert bag.dags["my_campaign"].task_ids == ["audience", "send", "quiet", "report"]
+    assert bag.dags["my_campaign"].task_ids == ["audience", "send", "wait_for_post_backs", "report"]
 
 
 def test_the_example_connections_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from sendoff.launch.plan import prepare_launch
 from sendoff.period import Period
 from sendoff.service.client import InDoubt
 from sendoff_airflow.dags import doubts_dag
-from sendoff_airflow.hooks.stores import warehouse
+from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
 
 from ..waiting import PATIENCE
@@ -38,7 +38,7 @@ NOBODYS = "no answer"
 
 @pytest.fixture
 def people(airflow_database: None, people: Any) -> Any:
-    people.task, people.place = "ask", 0
+    people.task, people.place = "resolve_doubts", 0
     return people
 
 
@@ -55,7 +55,7 @@ def nothing_in_doubt(house: Any) -> Iterator[None]:
     """Leave no doubt to the next test, whose DAG would ask about it."""
     yield
     with house.ledger() as ledger:
-        for each in ledger.dispatches.doubts():
+        for each in ledger.doubts.open():
             resolve(ledger, each.dispatch_key, "write_off", "the test", "it is over")
 
 
@@ -68,7 +68,7 @@ def in_doubt(house: Any, name: str, query: str | None = None) -> str:
     day = Period(house.day - timedelta(days=1), house.day)
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / name)
-        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse_source).launch_key
         now = datetime.now(UTC)
         claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
         ledger.dispatches.record(claim, InDoubt(NOBODYS), now)
@@ -78,7 +78,7 @@ def in_doubt(house: Any, name: str, query: str | None = None) -> str:
 
 def decisions(house: Any, key: str) -> list[tuple[str, str, str]]:
     with house.ledger() as ledger:
-        found = ledger.decisions.of_launch(key)
+        found = ledger.audit_log.of_launch(key)
         return [(each.kind, each.who, each.why) for each in found if each.kind.endswith("_dispatch")]
 
 
@@ -103,7 +103,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     assert people.statuses == [403, 200]
     assert run.state == "success"
     answer = {"launch_key": key, "resolved": 1, "in_doubt": 0, "who": "ann"}
-    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
     why = f"the answer to run {run.run_id} of the DAG doubts_lost"
     assert decisions(house, key) == [("resend_dispatch", "ann", why)]
     assert house.states(key) == {"planned": 1}
@@ -133,8 +133,8 @@ def test_what_is_written_off_is_not_asked_about_again(
     assert [each[:2] for each in decisions(house, key)] == [("write_off_dispatch", "bob")]
 
     run = run_dag(dag, logical_date=house.day + timedelta(days=1))
-    assert house.tasks(run) == {"launches": ["success"], "ask": ["skipped"]}
-    assert house.xcoms(run)["launches", "return_value", -1] == []
+    assert house.tasks(run) == {"find_launches_in_doubt": ["success"], "resolve_doubts": ["skipped"]}
+    assert house.xcoms(run)["find_launches_in_doubt", "return_value", -1] == []
 
 
 def test_silence_leaves_it_in_doubt(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:
@@ -142,7 +142,7 @@ def test_silence_leaves_it_in_doubt(house: Any, run_dag: Callable[..., DagRun], 
     people.let_time_pass("doubts_silent")
     run = run_dag(doubts_dag(dag_id="doubts_silent", within=timedelta(seconds=1)), logical_date=house.day)
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": None}
-    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
     assert house.states(key) == {"in_doubt": 1}
     assert decisions(house, key) == []
 
@@ -154,7 +154,7 @@ def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
 
     def send_and_lose_again() -> None:
         with house.ledger() as ledger:
-            [doubt] = ledger.dispatches.doubts(key)
+            [doubt] = ledger.doubts.open(key)
             resolve(ledger, doubt.dispatch_key, "resend", "carol", "at the command line")
             now = datetime.now(UTC)
             claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
@@ -163,7 +163,7 @@ def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
     people.will("doubts_twice", ("ann", SEND_AGAIN), first=send_and_lose_again)
     run = run_dag(doubts_dag(dag_id="doubts_twice"), logical_date=house.day)
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": "ann"}
-    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
     assert [each[:2] for each in decisions(house, key)] == [("resend_dispatch", "carol")]
 
 
@@ -182,7 +182,7 @@ def test_an_answer_is_for_no_other_request_also_where_a_workers_clock_is_behind(
     people.will("doubts_behind", ("ann", SEND_AGAIN), first=lose_another)
     run = run_dag(doubts_dag(dag_id="doubts_behind"), logical_date=house.day)
     answer = {"launch_key": key, "resolved": 1, "in_doubt": 1, "who": "ann"}
-    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
     assert house.states(key) == {"planned": 1, "in_doubt": 1}
 
 
@@ -214,16 +214,16 @@ def test_what_the_service_lists_is_asked_of_nobody(
     assert house.states(key) == {"in_doubt": 1}
 
     run = run_dag(doubts_dag(dag_id="doubts_listed"), logical_date=house.day)
-    assert house.tasks(run) == {"launches": ["success"], "ask": ["success"]}
+    assert house.tasks(run) == {"find_launches_in_doubt": ["success"], "resolve_doubts": ["success"]}
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 0, "who": None}
-    assert house.xcoms(run)["ask", "return_value", 0] == answer
+    assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
     assert house.states(key) == {"accepted": 1}
     assert len(house.truths("listed")) == 1
 
 
 def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRun]) -> None:
     run = run_dag(house.campaign("clear", query=house.few), logical_date=house.day)
-    operator = ResolveDoubtsOperator(task_id="ask", launch_key=house.launch_key(run))
+    operator = ResolveDoubtsOperator(task_id="resolve_doubts", launch_key=house.launch_key(run))
     context: Any = {"ti": SimpleNamespace()}
     assert operator.execute(context)["in_doubt"] == 0
 
@@ -237,7 +237,7 @@ def test_the_command_that_doubts_and_report_print_continues_the_launch(
         run = run_dag(campaign, logical_date=house.day.replace(hour=0), run_conf={"send_late": True})
     key = house.launch_key(run)
     with house.ledger() as ledger:
-        [doubt] = ledger.dispatches.doubts(key)
+        [doubt] = ledger.doubts.open(key)
     sendoff = ["--ledger", house.ledger_url]
     commands = []
     for arguments in (

@@ -17,8 +17,8 @@ from sendoff.campaign import load_campaign
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff_airflow.errors import TryAgainError
-from sendoff_airflow.hooks.stores import warehouse
+from sendoff_airflow.errors import RetryTaskError
+from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CreateCampaignOperator
 
 from ..waiting import until
@@ -49,7 +49,7 @@ def signal_another_thread() -> None:
 def told_to_end(house: Any, launch_key: str, signal_it: Callable[[], None]) -> None:
     """Signal once a request is under way."""
     with closing(Ledger(house.ledger_url)) as ledger:
-        until(lambda: ledger.dispatches.states(launch_key).get("in_flight"))
+        until(lambda: ledger.dispatch_queries.states(launch_key).get("in_flight"))
     signal_it()
 
 
@@ -62,7 +62,7 @@ def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing
     period = Period(house.day.replace(hour=0), house.day)
     with closing(Ledger(house.ledger_url)) as ledger:
         folder = load_campaign(house.folder / name)
-        key = prepare_launch(ledger, folder, period=period, warehouses=warehouse, who="ann").launch_key
+        key = prepare_launch(ledger, folder, period=period, warehouses=warehouse_source).launch_key
     task = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
     who: Any = {"ti": SimpleNamespace(dag_id=name, run_id="one", task_id="dispatch", try_number=1)}
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
@@ -70,7 +70,7 @@ def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing
     try:
         with slow(house):
             teller.start()
-            with pytest.raises(TryAgainError, match="was told to end before everything was sent"):
+            with pytest.raises(RetryTaskError, match="was told to end before everything was sent"):
                 task.execute(who)
     finally:
         teller.join()

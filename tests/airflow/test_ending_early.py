@@ -13,8 +13,8 @@ import requests
 from sendoff.campaign import load_campaign
 from sendoff.launch.plan import prepare_launch
 from sendoff.period import Period
-from sendoff_airflow.errors import TryAgainError
-from sendoff_airflow.hooks.stores import warehouse
+from sendoff_airflow.errors import RetryTaskError
+from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CreateCampaignOperator
 
 from ..waiting import PATIENCE, until
@@ -29,7 +29,7 @@ def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / "ended_early")
         period = Period(house.day.replace(hour=0), house.day)
-        key = prepare_launch(ledger, folder, period=period, warehouses=warehouse, who="ann").launch_key
+        key = prepare_launch(ledger, folder, period=period, warehouses=warehouse_source).launch_key
     task = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
     start = threading.Thread.start
 
@@ -46,7 +46,7 @@ def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
     who: Any = {"ti": SimpleNamespace(dag_id="ended_early", run_id="one", task_id="dispatch", try_number=1)}
     try:
-        with pytest.raises(TryAgainError, match="was told to end before everything was sent"):
+        with pytest.raises(RetryTaskError, match="was told to end before everything was sent"):
             task.execute(who)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -17,8 +17,7 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 
 from sendoff.campaign import Campaign, load_campaign
-from sendoff.service.postbacks import PostBackAddresses
-from sendoff.service.wire import create_body
+from sendoff.service.wire import PostBackAddresses, create_body
 from sendoff_airflow import example_dags
 from sendoff_airflow.hooks.service import SendoffHook
 

@@ -14,10 +14,10 @@ from airflow.sdk import DAG, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff import errors
-from sendoff_airflow.errors import PatientRetry, TryAgainError, explained
+from sendoff_airflow.errors import RetryAfterPolicy, RetryTaskError, translate_errors
 
 
-@explained
+@translate_errors
 def fail(error: Exception) -> None:
     try:
         raise ValueError("device 4711")
@@ -35,11 +35,11 @@ def fail(error: Exception) -> None:
         (errors.AmbiguousError("x"), AirflowFailException),
         (errors.GateError("x"), AirflowFailException),
         (errors.LateError("x"), AirflowSkipException),
-        (errors.UnreachableError("x"), TryAgainError),
-        (errors.WarehouseUnavailableError("x"), TryAgainError),
-        (errors.LedgerUnavailableError("x"), TryAgainError),
-        (errors.RateLimitedError("x", 7.0), TryAgainError),
-        (errors.ServiceUnavailableError("x", 7.0), TryAgainError),
+        (errors.UnreachableError("x"), RetryTaskError),
+        (errors.WarehouseUnavailableError("x"), RetryTaskError),
+        (errors.LedgerUnavailableError("x"), RetryTaskError),
+        (errors.RateLimitedError("x", 7.0), RetryTaskError),
+        (errors.ServiceUnavailableError("x", 7.0), RetryTaskError),
     ],
 )
 def test_only_what_may_be_tried_again_is_tried_again(error: Exception, kind: type[Exception]) -> None:
@@ -47,18 +47,18 @@ def test_only_what_may_be_tried_again_is_tried_again(error: Exception, kind: typ
         fail(error)
     assert type(raised.value) is kind
     assert str(raised.value) == "x"
-    assert not isinstance(TryAgainError("x"), AirflowFailException)
+    assert not isinstance(RetryTaskError("x"), AirflowFailException)
 
 
 @pytest.mark.parametrize("kind", [errors.RateLimitedError, errors.ServiceUnavailableError])
 def test_the_wish_of_the_service_to_wait_is_kept(kind: type[errors.RateLimitedError]) -> None:
-    with pytest.raises(TryAgainError) as raised:
+    with pytest.raises(RetryTaskError) as raised:
         fail(kind("x", 7.0))
     assert raised.value.retry_after == 7.0
 
 
 def test_what_is_too_early_is_tried_again_when_it_is_time() -> None:
-    with pytest.raises(TryAgainError) as raised:
+    with pytest.raises(RetryTaskError) as raised:
         fail(errors.NotYetError("x", datetime.now(UTC) + timedelta(hours=1)))
     assert raised.value.retry_after == pytest.approx(3600, abs=60)
 
@@ -67,7 +67,7 @@ def test_what_is_too_early_is_tried_again_when_it_is_time() -> None:
     ("wish", "seconds"), [(7.0, 7.0), (0.0, 0.0), (-1.0, 0.0), (1e11, 86_400.0), (math.inf, 86_400.0)]
 )
 def test_a_task_is_put_off_for_a_day_at_most(wish: float, seconds: float) -> None:
-    decision = PatientRetry().evaluate(TryAgainError("x", wish), 1, 1)
+    decision = RetryAfterPolicy().evaluate(RetryTaskError("x", wish), 1, 1)
     assert decision.retry_delay == timedelta(seconds=seconds)
 
 
@@ -78,7 +78,7 @@ class Busy(BaseOperator):
         super().__init__(**kwargs)
         self.mark = mark
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> None:
         if not self.mark.exists():
             self.mark.touch()
@@ -92,7 +92,7 @@ def test_airflow_tries_again_when_the_service_said_so(tmp_path: Path, run_dag: C
             mark=tmp_path / "mark",
             retries=1,
             retry_delay=timedelta(days=1),
-            retry_policy=PatientRetry(),
+            retry_policy=RetryAfterPolicy(),
         )
     assert run_dag(dag).state == "success"
 

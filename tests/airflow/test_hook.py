@@ -19,8 +19,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import SettingsError
 from sendoff.service.client import Accepted, InDoubt
-from sendoff.service.postbacks import Addresses
-from sendoff_airflow.errors import TryAgainError
+from sendoff.service.postbacks import PostBackSigner
+from sendoff_airflow.errors import RetryTaskError
 from sendoff_airflow.hooks.service import SendoffHook, rate_of
 
 from ..waiting import PATIENCE, until
@@ -233,7 +233,7 @@ def test_a_401_to_a_new_token_too_fails_after_two_requests_and_names_the_service
     assert len(server.sent_to("/api/oauth/token")) == 2
 
 
-@pytest.mark.parametrize(("status", "kind"), [(503, TryAgainError), (401, AirflowFailException)])
+@pytest.mark.parametrize(("status", "kind"), [(503, RetryTaskError), (401, AirflowFailException)])
 def test_a_401_without_a_new_token_is_judged_by_what_the_token_endpoint_said(
     server: Server, connect: Callable[..., SendoffHook], status: int, kind: type[Exception]
 ) -> None:
@@ -261,7 +261,7 @@ def test_an_error_shows_the_message_of_the_service_redacted(
     server: Server, connect: Callable[..., SendoffHook], status: int, body: dict[str, Any], message: str
 ) -> None:
     server.answer("/failing", status, json.dumps({"success": False, **body}).encode())
-    with pytest.raises((AirflowFailException, TryAgainError)) as raised:
+    with pytest.raises((AirflowFailException, RetryTaskError)) as raised:
         connect().run("failing", json={})
     assert str(raised.value) == f"POST {server.url}/failing: HTTP {status}: {message}"
 
@@ -280,7 +280,7 @@ def test_a_redirect_is_not_followed(server: Server, connect: Callable[..., Sendo
         (400, {}, AirflowFailException),
         (403, {}, AirflowFailException),
         (500, {}, AirflowFailException),  # perhaps it was done: not for Airflow to repeat
-        (429, {"Retry_After": "7"}, TryAgainError),
+        (429, {"Retry_After": "7"}, RetryTaskError),
     ],
 )
 def test_the_body_of_an_error_is_in_no_log_and_no_exception(
@@ -298,7 +298,7 @@ def test_the_body_of_an_error_is_in_no_log_and_no_exception(
     texts = [str(raised.value), repr(raised.value.__cause__), repr(raised.value.__context__), caplog.text]
     assert not any(secret in text for text in texts for secret in ("4711", "Ann", TOKEN, SECRET))
     assert f"HTTP {status}" in texts[0]
-    if kind is TryAgainError:
+    if kind is RetryTaskError:
         assert raised.value.retry_after == 7
 
 
@@ -310,7 +310,7 @@ def test_a_wish_to_wait_is_read_as_the_client_reads_it(
     server: Server, connect: Callable[..., SendoffHook], header: str, seconds: float | None
 ) -> None:
     server.answer("/busy", 429, Retry_After=header)
-    with pytest.raises(TryAgainError) as raised:
+    with pytest.raises(RetryTaskError) as raised:
         connect().run("busy", data="{}")
     assert raised.value.retry_after == seconds
 
@@ -494,8 +494,10 @@ def test_numbers_may_come_as_text(connect: Callable[..., SendoffHook]) -> None:
 def test_the_rate_and_whether_campaigns_are_listed_reach_the_sender(
     connect: Callable[..., SendoffHook], extra: dict[str, Any], rate: float | None, can_list: bool
 ) -> None:
-    sender = connect(extra=extra).sender(Addresses("http://127.0.0.1", ["0123456789abcdef" * 2]))
-    assert (sender.rate, sender.can_list, rate_of("service")) == (rate, can_list, rate)
+    connection = connect(extra=extra).service_connection(
+        PostBackSigner("http://127.0.0.1", ["0123456789abcdef" * 2])
+    )
+    assert (connection.rate, connection.can_list, rate_of("service")) == (rate, can_list, rate)
 
 
 def test_a_connection_that_is_not_there_has_no_rate() -> None:
@@ -559,7 +561,7 @@ def test_http_needs_the_permission_of_the_connection(
     for use in (
         refused.client,
         refused.tokens,
-        lambda: refused.sender(Addresses("https://e.example", ["x" * 32])),
+        lambda: refused.service_connection(PostBackSigner("https://e.example", ["x" * 32])),
     ):
         with pytest.raises(SettingsError, match="write https://, or set allow_http"):
             use()

@@ -21,8 +21,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow import settings
 from sendoff.period import Period, launch_key
 from sendoff_airflow.dags import reconcile_dag
+from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
-from sendoff_airflow.hooks.stores import ReceiverHook
 from sendoff_airflow.operators import BuildAudienceOperator
 
 from ..waiting import PATIENCE
@@ -50,7 +50,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     }
     tallies = [found["dispatch", "return_value", worker] for worker in range(2)]
     assert sum(tally["accepted"] for tally in tallies) == house.segments
-    assert found["launched", "return_value", -1] == {"accepted": house.segments}
+    assert found["check_dispatched", "return_value", -1] == {"accepted": house.segments}
 
     assert found["preview", "return_value", -1]["people"] == len(house.devices)
     assert found["preview", "return_value", -1]["requests"] == house.segments
@@ -121,8 +121,8 @@ def test_a_refusal_fails_the_run_and_is_reported(
         "preview": ["success"],
         "approve": ["success"],
         "dispatch": ["failed", "failed"],
-        "launched": ["upstream_failed"],
-        "quiet": ["upstream_failed"],
+        "check_dispatched": ["upstream_failed"],
+        "wait_for_post_backs": ["upstream_failed"],
         "report": ["success"],
     }
     printed = capfd.readouterr().out
@@ -227,7 +227,7 @@ def test_a_launch_whose_post_backs_came_late_is_reconciled_again(
     [truth] = house.truths("late")
     assert truth["post_backs"]["open"]
     with house.ledger() as ledger:
-        [dispatch] = ledger.dispatches.of_launch(key)
+        [dispatch] = ledger.dispatch_queries.of_launch(key)
     address = ReceiverHook().get_conn().sign("open", dispatch.dispatch_key)
     assert requests.post(address, data=b"one more, after the report", timeout=PATIENCE).status_code < 300
     run = run_dag(reconcile_dag("0 0 * * *"), logical_date=house.day)

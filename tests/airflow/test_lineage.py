@@ -78,6 +78,7 @@ def _names(event: dict[str, Any], side: str) -> list[tuple[str, str]]:
     return [(each["namespace"], each["name"]) for each in event[side]]
 
 
+@pytest.mark.proof
 def test_the_lineage_leads_from_the_tables_to_the_report(
     house: Any, airflow_database: None, tmp_path: Path
 ) -> None:
@@ -91,7 +92,7 @@ def test_the_lineage_leads_from_the_tables_to_the_report(
     assert counted["rowCount"] == len(house.devices)
     assert audience["job"]["facets"]["sql"]["query"].strip() == QUERY.strip()
 
-    for task in ("dispatch", "launched"):
+    for task in ("dispatch", "check_dispatched"):
         sent = _complete(events, task)
         assert _names(sent, "inputs") == [("sendoff://ledger", "lineage/audience")]
         assert _names(sent, "outputs") == [("sendoff://ledger", "lineage/launch")]

@@ -59,7 +59,7 @@ def test_the_example_of_the_documentation_tells_the_team_of_each_report(
     exec(compile(example, "example", "exec"), known)
 
     dag = known["told"]
-    dag.get_task("quiet").quiet_for = timedelta(seconds=1)
+    dag.get_task("wait_for_post_backs").quiet_for = timedelta(seconds=1)
     run = run_dag(dag, logical_date=house.day)
     assert run.state == "success"
     key = house.launch_key(run)

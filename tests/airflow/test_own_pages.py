@@ -15,26 +15,23 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.utils.sqlalchemy import prohibit_commit
+from fastapi.testclient import TestClient
 
 from airflow import settings
-from sendoff.figures import VERDICTS
+from sendoff.states import Verdict
 from sendoff_airflow.views.links import CampaignLink, LaunchLink
 
-TASKS = ("audience", "preview", "approve", "launched", "quiet", "report")
+TASKS = ("audience", "preview", "approve", "check_dispatched", "wait_for_post_backs", "report")
 
 
 @pytest.fixture
-def links(airflow_database: None) -> Callable[..., dict[str, str | None]]:
+def links(rest_api: TestClient) -> Callable[..., dict[str, str | None]]:
     """Asks Airflow's REST API for the links of a task instance, as its page does."""
-    from airflow.api_fastapi.app import create_app
-    from fastapi.testclient import TestClient
-
-    client = TestClient(create_app())
-    token = client.post("/auth/token", json={"username": "ann", "password": "ann"}).json()["access_token"]
+    token = rest_api.post("/auth/token", json={"username": "ann", "password": "ann"}).json()["access_token"]
 
     def ask(run: DagRun, task: str, place: int = -1) -> dict[str, str | None]:
         path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/{task}/links"
-        answer = client.get(path, params={"map_index": place}, headers={"Authorization": f"Bearer {token}"})
+        answer = rest_api.get(path, params={"map_index": place}, headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == 200, answer.text
         return answer.json()["extra_links"]
 
@@ -57,7 +54,7 @@ def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has
         assert links(run, "dispatch", place) == expected
 
     verdicts = house.xcoms(run)["report", "return_value", -1]["verdicts"]
-    parts = [f"{verdicts[name]} {name.replace('_', ' ')}" for name in VERDICTS if verdicts[name]]
+    parts = [f"{verdicts[name]} {name.replace('_', ' ')}" for name in Verdict if verdicts[name]]
     _end_again(run)
     assert _note(run) == f"60 people: {', '.join(parts)}"
 
@@ -77,17 +74,14 @@ def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
 
 
 def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_beside_it(
-    house: Any, run_dag: Callable[..., DagRun], people: Any
+    house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: TestClient
 ) -> None:
-    from airflow.api_fastapi.app import create_app
-    from fastapi.testclient import TestClient
-
     dag = house.campaign("asked", house.few, more="approval: {needed: always}\n")
     answers: list[Any] = []
 
     def press() -> None:
         """Release on the page of the launch, and press the button of the answer: as the browser does, by cookie."""
-        client = TestClient(create_app())
+        client = rest_api
         token = client.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
         ours = {"Cookie": f"_token={token}", "X-Sendoff-Request": "1"}
         with house.ledger() as ledger:
@@ -116,7 +110,7 @@ def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_bes
         assert told.chosen_options == ["Approve"]
         assert told.responded_by["id"] == "bob"
     with house.ledger() as ledger:
-        decided = [(each.kind, each.who) for each in ledger.decisions.of_launch(house.launch_key(run))]
+        decided = [(each.kind, each.who) for each in ledger.audit_log.of_launch(house.launch_key(run))]
     assert ("released", "bob") in decided
     assert house.states(house.launch_key(run)) == {"accepted": 1}
 

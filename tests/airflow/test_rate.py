@@ -41,5 +41,5 @@ def test_the_preview_says_how_long_it_takes_and_the_ledger_has_kept_the_rate(
     assert f"at {RATE:g} a second" in body
 
     with house.ledger() as ledger:
-        assert ledger.rates.next_at(unhurried) is not None
-        assert ledger.rates.next_at("service") is None
+        assert ledger.rate_limits.next_at(unhurried) is not None
+        assert ledger.rate_limits.next_at("service") is None

@@ -17,7 +17,8 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
-from ..blue_and_red import KEY, NOW, launch, open_shop, write_campaign
+from ..blue_and_red import launch, open_shop, write_campaign
+from ..factories import KEY, NOW
 
 FIRST = 7_340_000_001
 
@@ -32,10 +33,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(
         "AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "shop.db")})
     )
-    with closing(Ledger(url)) as book:
-        book.migrate()
-        launch(book, folder, first=FIRST)
-        reconcile_launch(book, KEY)
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        launch(ledger, folder, first=FIRST)
+        reconcile_launch(ledger, KEY)
     return tmp_path
 
 

@@ -20,7 +20,7 @@ from airflow import settings
 from sendoff.campaign import load_campaign
 from sendoff.launch.plan import prepare_launch
 from sendoff.period import Period
-from sendoff_airflow.hooks.stores import warehouse
+from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CreateCampaignOperator, ExecuteCampaignOperator
 
 SKIPPED = {
@@ -28,8 +28,8 @@ SKIPPED = {
     "preview": ["skipped"],
     "approve": ["skipped"],
     "dispatch": ["skipped", "skipped"],
-    "launched": ["skipped"],
-    "quiet": ["skipped"],
+    "check_dispatched": ["skipped"],
+    "wait_for_post_backs": ["skipped"],
     "report": ["skipped"],
 }
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="dispatch", try_number=1)}
@@ -51,7 +51,7 @@ def test_a_dry_run_counts_and_freezes_nothing(
     assert house.truths("looked_at") == []
     counts = house.xcoms(run)["audience", "preview", -1]
     assert counts["people"] == 200
-    assert counts["left_out"]["size_limit"] == 300
+    assert counts["suppressed"]["size_limit"] == 300
     gates = {gate["name"]: gate["is_open"] for gate in counts["gates"]}
     assert gates == {"least": True, "channels": True, "most": False}
     printed = capfd.readouterr().out
@@ -63,7 +63,7 @@ def test_a_size_limit_leaves_out_the_others(house: Any, run_dag: Callable[..., D
     run = run_dag(house.campaign("limited"), logical_date=house.day, run_conf={"size_limit": 70})
     assert run.state == "success"
     assert sum(len(truth["targeted"]) for truth in house.truths("limited")) == 70
-    assert house.xcoms(run)["preview", "return_value", -1]["left_out"]["size_limit"] == 430
+    assert house.xcoms(run)["preview", "return_value", -1]["suppressed"]["size_limit"] == 430
 
 
 @pytest.mark.promise("hands/gates")
@@ -127,19 +127,19 @@ def test_a_resend_needs_a_reason_and_the_ledger_keeps_it(
     run = run_dag(dag, logical_date=house.day + timedelta(hours=1), run_conf=given)
     assert run.state == "success"
     with house.ledger() as ledger:
-        found = ledger.decisions.of_launch(house.launch_key(run))
+        found = ledger.audit_log.of_launch(house.launch_key(run))
     assert (given["reason"], "dag_test") in [(each.why, each.who) for each in found]
 
 
 def test_the_waves_of_a_launch_follow_each_other_in_one_run(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
-    spread = "gates: {spread: {shares: [1, 10], wait: {length: 1, unit: seconds}}}\n"
+    spread = "gates: {rollout: {shares: [1, 10], wait: {length: 1, unit: seconds}}}\n"
     run = run_dag(house.campaign("spread", more=spread), logical_date=house.day)
     assert run.state == "success"
     assert sum(len(truth["targeted"]) for truth in house.truths("spread")) == len(house.devices)
     with house.ledger() as ledger:
-        waves = {wave for _, wave, _ in ledger.dispatches.parts(house.launch_key(run))}
+        waves = {segment.wave for segment in ledger.dispatch_queries.segment_sizes(house.launch_key(run))}
     assert waves == {1, 2, 3}
     assert {
         instance.try_number for instance in run.get_task_instances() if instance.task_id == "dispatch"
@@ -148,15 +148,15 @@ def test_the_waves_of_a_launch_follow_each_other_in_one_run(
 
 def test_a_task_waits_in_the_triggerer_between_two_waves(house: Any) -> None:
     house.campaign(
-        "spread_slowly", more="gates: {spread: {shares: [1, 10], wait: {length: 1, unit: hours}}}\n"
+        "spread_slowly", more="gates: {rollout: {shares: [1, 10], wait: {length: 1, unit: hours}}}\n"
     )
     key = frozen(house, "spread_slowly")
     operator = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
     with house.ledger() as ledger:
-        made_at = ledger.dispatches.newest_outcome(key)
-        states = {(part.wave, part.state) for part in ledger.dispatches.progress(key)}
+        made_at = ledger.dispatch_queries.newest_outcome(key)
+        states = {(part.wave, part.state) for part in ledger.dispatch_queries.progress(key)}
     assert states == {(1, "accepted"), (2, "planned"), (3, "planned")}
     trigger: Any = deferred.value.trigger
     assert trigger.moment == made_at + timedelta(hours=1)
@@ -188,7 +188,7 @@ def frozen(house: Any, name: str) -> str:
     day = Period(house.day - timedelta(days=1), house.day)
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / name)
-        return prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        return prepare_launch(ledger, folder, period=day, warehouses=warehouse_source).launch_key
 
 
 def held_against_window(house: Any, name: str) -> tuple[str, int]:

@@ -19,8 +19,8 @@ from sendoff.dispatch.control import doubts
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger.schema import dispatches as dispatches_of_ledger
 from sendoff.period import Period
-from sendoff_airflow.hooks.stores import warehouse
-from sendoff_airflow.operators import LaunchedOperator
+from sendoff_airflow.hooks.warehouse import warehouse_source
+from sendoff_airflow.operators import CheckDispatchedOperator
 
 from ..leases import end_leases
 
@@ -33,7 +33,7 @@ def dispatches(house: Any, name: str) -> list[tuple[str, str, int]]:
     """The dispatches of a campaign's one launch: each with its state and the number of its attempts."""
     with house.ledger() as ledger:
         [launch] = ledger.launches.search(campaign=name)
-        made = ledger.dispatches.of_launch(launch.launch_key)
+        made = ledger.dispatch_queries.of_launch(launch.launch_key)
         return [(each.dispatch_key, each.state, each.attempt) for each in made]
 
 
@@ -72,7 +72,7 @@ def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / "left_behind")
         day = Period(start - 24 * HOUR, start)
-        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse_source).launch_key
         long_ago = datetime.now(UTC) - HOUR
         dead = ledger.dispatches.claim(key, worker="dead", now=long_ago, lease=timedelta(minutes=5))
         end_leases(ledger)
@@ -94,20 +94,20 @@ def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / "killed")
         day = Period(start - 24 * HOUR, start)
-        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse).launch_key
+        key = prepare_launch(ledger, folder, period=day, warehouses=warehouse_source).launch_key
         ledger.dispatches.claim(key, worker="dead", now=datetime.now(UTC), lease=timedelta(minutes=5))
-        task = LaunchedOperator(task_id="launched", launch_key=key)
+        task = CheckDispatchedOperator(task_id="check_dispatched", launch_key=key)
         with pytest.raises(TaskDeferred) as deferred:
             task.execute({})
         wait = deferred.value.trigger.moment - datetime.now(UTC)
         assert timedelta(minutes=3) < wait <= timedelta(minutes=5, seconds=1)
         # What is left of a lease that is nearly over is waited for by the run itself.
         nearly = datetime.now(UTC) + timedelta(seconds=20)
-        with ledger._database.write() as link:
+        with ledger._database.write() as db:
             in_flight = sa.update(dispatches_of_ledger).where(dispatches_of_ledger.c.state == "in_flight")
-            link.execute(in_flight.values(lease_until=nearly))
+            db.execute(in_flight.values(lease_until=nearly))
     run = run_dag(dag, logical_date=start)
     assert run.state == "success"
-    assert house.tasks(run)["launched"] == ["success"]
+    assert house.tasks(run)["check_dispatched"] == ["success"]
     made = {"accepted": house.segments - 1, "in_doubt": 1}
-    assert house.xcoms(run)["launched", "return_value", -1] == made
+    assert house.xcoms(run)["check_dispatched", "return_value", -1] == made

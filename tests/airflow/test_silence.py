@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from airflow.models.dagrun import DagRun
 
-from sendoff.audience.identifiers import integers
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff_airflow.dags import reconcile_dag
 
-from ..scene import sent
+from ..factories import make_accepted
 
 KEY = "0123456789abcdef" * 2
 DAY = datetime(2026, 3, 2, tzinfo=UTC)
@@ -28,11 +27,11 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
     at = datetime.now(UTC) - timedelta(hours=2)
-    with closing(Ledger(url)) as book:
-        book.migrate()
-        book.post_backs.register_receiver("r", at)
-        sent(book, KEY, integers(range(1, 101)), period=Period(DAY, DAY + DAYS), at=at)
-        return book
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        ledger.post_backs.register_receiver("r", at)
+        make_accepted(ledger, range(1, 101), launch_key=KEY, period=Period(DAY, DAY + DAYS), at=at)
+        return ledger
 
 
 def test_a_silence_fails_one_run_without_being_tried_again(
@@ -40,7 +39,7 @@ def test_a_silence_fails_one_run_without_being_tried_again(
 ) -> None:
     run = run_dag(reconcile_dag("0 0 * * *"), logical_date=DAY)
     tasks = {each.task_id: (each.state, each.try_number) for each in run.get_task_instances()}
-    assert tasks == {"reconcile": ("success", 1), "silence": ("failed", 1)}
+    assert tasks == {"reconcile": ("success", 1), "check_feeds": ("failed", 1)}
     assert run.state == "failed"
     assert (
         "deliveries of service: cannot tell -> silent: delivery by 0 of 100 people" in capfd.readouterr().out

@@ -81,15 +81,15 @@ def run_task(tmp_path: Path) -> Task:
         home = tmp_path / "airflow"
         (home / "dags").mkdir(parents=True)
         (home / "dags/measured.py").write_text(DAG)
-        ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
-        with closing(Ledger(ledger)) as book:
-            book.migrate()
+        url = f"sqlite:///{tmp_path / 'ledger.db'}"
+        with closing(Ledger(url)) as ledger:
+            ledger.migrate()
         own = {
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}?timeout=120",
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
-            "SENDOFF_LEDGER_URL": ledger,
+            "SENDOFF_LEDGER_URL": url,
         }
         ended = subprocess.run(
             [sys.executable, "-c", WORKER],
@@ -106,6 +106,7 @@ def run_task(tmp_path: Path) -> Task:
     return run
 
 
+@pytest.mark.proof
 def test_opentelemetry_gets_what_a_task_measured_when_it_ends(run_task: Task, collector: Any) -> None:
     run_task(
         AIRFLOW__METRICS__OTEL_ON="True",
@@ -113,7 +114,8 @@ def test_opentelemetry_gets_what_a_task_measured_when_it_ends(run_task: Task, co
         OTEL_METRIC_EXPORT_INTERVAL="3600000",  # what arrives, arrives because the task ended
         **collector.environment,
     )
-    assert {"sendoff.launches", "sendoff.fold.lag", "sendoff.folded", "sendoff.silence"} <= collector.names()
+    names = {"sendoff.launches", "sendoff.aggregation.lag", "sendoff.post_backs.aggregated", "sendoff.feeds"}
+    assert names <= collector.names()
     assert "airflow.ti.start" in collector.names()
     assert {resource["service.name"] for resource in collector.resources()} == {"airflow"}
 
@@ -137,7 +139,7 @@ def test_statsd_gets_what_a_task_measured_as_it_comes(run_task: Task, style: str
         )
         told = _received(agent)
     assert any(re.search(expected, line) for line in told), told
-    assert any(line.startswith("airflow.sendoff.silence") for line in told)
+    assert any(line.startswith("airflow.sendoff.feeds") for line in told)
 
 
 def _received(agent: socket.socket) -> list[str]:

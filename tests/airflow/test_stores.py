@@ -20,7 +20,10 @@ from sendoff.errors import QueryError, SettingsError, WarehouseUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.warehouse import Cursors, read
 from sendoff.warehouse.snowflake import driver_options
-from sendoff_airflow.hooks.stores import LedgerHook, ReceiverHook, addresses, database_url, ledger, warehouse
+from sendoff_airflow.hooks.connections import database_url
+from sendoff_airflow.hooks.ledger import LedgerHook, open_ledger
+from sendoff_airflow.hooks.receiver import ReceiverHook, post_back_signer
+from sendoff_airflow.hooks.warehouse import warehouse_source
 
 SECRET = "s" * 32
 URL = "postgresql+psycopg://ann:open-sesame@db.example.com/sendoff"
@@ -31,9 +34,9 @@ def test_the_ledger_is_the_url_in_its_connection(monkeypatch: pytest.MonkeyPatch
     _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger", password=url)
     monkeypatch.setenv("SENDOFF_LEDGER_URL", "sqlite:////elsewhere.db")
     assert LedgerHook().url() == url
-    with closing(ledger()) as book:
-        book.migrate()
-        book.ping()
+    with closing(open_ledger()) as ledger:
+        ledger.migrate()
+        ledger.ping()
 
 
 def test_the_ledger_is_the_setting_where_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,13 +46,13 @@ def test_the_ledger_is_the_setting_where_there_is_no_connection(monkeypatch: pyt
 
 def test_there_is_no_ledger_by_default() -> None:
     with pytest.raises(SettingsError, match="add the connection sendoff_ledger, or set SENDOFF_LEDGER_URL"):
-        ledger()
+        open_ledger()
 
 
 def test_a_ledger_connection_without_a_url_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger")
     with pytest.raises(SettingsError, match=r"sendoff_ledger: the database URL \(password field\) is empty"):
-        ledger()
+        open_ledger()
 
 
 def test_a_wrong_ledger_url_is_not_repeated_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +73,8 @@ def test_the_test_button_tells_a_ledger_without_tables_from_a_sound_one(
         False,
         "the ledger has no tables, or old ones; run: sendoff migrate",
     )
-    with closing(Ledger(url)) as book:
-        book.migrate()
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
     assert LedgerHook().test_connection() == (True, "The ledger can be read and written.")
 
 
@@ -86,7 +89,7 @@ def test_addresses_are_signed_with_the_first_secret_of_the_connection(
         password=f"{'n' * 32}, {SECRET}",
     )
     monkeypatch.setenv("SENDOFF_PUBLIC_URL", "https://elsewhere.example.com")
-    signed = addresses()
+    signed = post_back_signer()
     assert signed.public_url == "https://events.example.com"
     assert list(signed.secrets) == ["n" * 32, SECRET]
     working, message = ReceiverHook().test_connection()
@@ -99,7 +102,7 @@ def test_addresses_come_from_the_settings_where_there_is_no_connection(
 ) -> None:
     monkeypatch.setenv("SENDOFF_PUBLIC_URL", "https://events.example.com")
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", SECRET)
-    assert addresses().public_url == "https://events.example.com"
+    assert post_back_signer().public_url == "https://events.example.com"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_a_database_connection_becomes_a_url(uri: str, url: str) -> None:
 
 def test_a_sqlite_connection_may_have_its_path_in_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "w", conn_type="sqlite", host="/data/shop.db")
-    assert warehouse("w") == "sqlite:////data/shop.db"
+    assert warehouse_source("w") == "sqlite:////data/shop.db"
 
 
 @pytest.mark.parametrize(
@@ -169,19 +172,19 @@ def test_an_unusable_warehouse_is_named(
     if fields is not None:
         _connection(monkeypatch, "w", **fields)
     with pytest.raises(SettingsError) as raised:
-        warehouse("w")
+        warehouse_source("w")
     assert problem in str(raised.value)
 
 
 def test_a_duckdb_connection_is_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "w", conn_type="duckdb", host="/data/shop.duckdb")
-    assert warehouse("w") == "duckdb:////data/shop.duckdb"
+    assert warehouse_source("w") == "duckdb:////data/shop.duckdb"
 
 
 def test_a_duckdb_connection_that_says_more_is_for_its_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "w", conn_type="duckdb", host="x.duckdb", extra='{"extensions": ["httpfs"]}')
     with pytest.raises(SettingsError, match="type duckdb cannot be queried"):  # whose provider is not here
-        warehouse("w")
+        warehouse_source("w")
 
 
 def test_a_snowflake_connection_becomes_the_options_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +194,7 @@ def test_a_snowflake_connection_becomes_the_options_of_its_driver(monkeypatch: p
     extra = {"account": "org-shop", "database": "sales", "warehouse": "small", "role": "reader", "region": ""}
     fields = {"login": "ann", "password": "p%40/ss", "schema": "public", "extra": json.dumps(extra)}
     _connection(monkeypatch, "w", conn_type="snowflake", **fields)
-    found = warehouse("w")
+    found = warehouse_source("w")
     assert isinstance(found, str)
     options = driver_options(make_url(found))
     assert (options["username"], options["password"]) == ("ann", "p%40/ss")
@@ -221,7 +224,7 @@ def test_a_snowflake_connection_that_says_more_is_for_its_hook(
 ) -> None:
     _connection(monkeypatch, "w", conn_type="snowflake", login="ann", extra=json.dumps(extra))
     with pytest.raises(SettingsError, match="type snowflake cannot be queried") as raised:
-        warehouse("w")
+        warehouse_source("w")
     assert "open-sesame" not in str(raised.value)
 
 
@@ -246,9 +249,9 @@ class DialectHook(ShopHook):
 
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
-        connection.executemany("INSERT INTO devices VALUES (?, ?)", [(n, "ios") for n in range(1, 1_001)])
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+        db.executemany("INSERT INTO devices VALUES (?, ?)", [(n, "ios") for n in range(1, 1_001)])
     return str(tmp_path / "shop.db")
 
 
@@ -258,7 +261,7 @@ def test_whatever_has_a_hook_of_sql_is_a_warehouse(
 ) -> None:
     _connection(monkeypatch, "w", conn_type="shop", host=shop, password="open-sesame")
     monkeypatch.setattr(Connection, "get_hook", lambda self: hook(shop_conn_id=self.conn_id))
-    found = warehouse("w")
+    found = warehouse_source("w")
     assert isinstance(found, kind)
     assert "open-sesame" not in repr(found)
     sql = "SELECT device_id, platform FROM devices WHERE device_id <= :most AND '%' <> :most -- :none?"
@@ -283,7 +286,7 @@ def test_a_wrong_query_through_a_hook_is_told(
 ) -> None:
     _connection(monkeypatch, "w", conn_type="shop", host=shop)
     monkeypatch.setattr(Connection, "get_hook", lambda self: ShopHook(shop_conn_id=self.conn_id))
-    with pytest.raises(QueryError, match=message), read(warehouse("w"), sql) as batches:
+    with pytest.raises(QueryError, match=message), read(warehouse_source("w"), sql) as batches:
         build_audience(batches)
 
 
@@ -299,7 +302,7 @@ def test_a_hook_that_cannot_connect_is_told_without_its_password(
     monkeypatch.setattr(Connection, "get_hook", lambda self: Down(shop_conn_id=self.conn_id))
     with (
         pytest.raises(WarehouseUnavailableError, match="cannot connect with …") as raised,
-        read(warehouse("w"), "SELECT 1 AS device_id"),
+        read(warehouse_source("w"), "SELECT 1 AS device_id"),
     ):
         pass
     assert "open-sesame" not in "".join(traceback.format_exception(raised.value))
@@ -313,7 +316,7 @@ def test_a_hook_whose_mark_is_unknown_is_told(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(Connection, "get_hook", lambda self: Numbered(shop_conn_id=self.conn_id))
     with (
         pytest.raises(QueryError, match="marks the place of a value by :1"),
-        read(warehouse("w"), "SELECT 1"),
+        read(warehouse_source("w"), "SELECT 1"),
     ):
         pass
 
@@ -323,13 +326,13 @@ def test_a_ledger_connection_of_another_kind_is_refused(monkeypatch: pytest.Monk
     with pytest.raises(
         SettingsError, match="type http is none of postgres, postgresql, sendoff_ledger, sqlite"
     ):
-        ledger()
+        open_ledger()
 
 
 def test_extras_that_are_no_json_object_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "w", conn_type="postgres", host="x", extra='["open-sesame"]')
     with pytest.raises(SettingsError, match=r"connection w: the extra fields are not a JSON object$"):
-        warehouse("w")
+        warehouse_source("w")
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ from ..waiting import PATIENCE
 HERE = Path(__file__).parent
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
 def test_every_page_and_every_button_works_with_airflows_database_on_postgresql(
     empty_postgres_url: str, driver: str

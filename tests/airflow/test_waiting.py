@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
@@ -25,14 +24,14 @@ from airflow.sdk.exceptions import (
 )
 from airflow.triggers.base import TriggerEvent
 
-from sendoff.audience.build import build_audience
-from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.service.client import Accepted, InDoubt
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
+from .. import factories
+from ..factories import PUSH, make_launch
 from ..ports import reserved_port
 from ..waiting import PATIENCE, until
 
@@ -45,33 +44,21 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     """A ledger with one launch of one segment, which is planned."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    audience = build_audience([pa.record_batch({"device_id": pa.array([1, 2, 3])})])
-    with closing(Ledger(url)) as book:
-        book.migrate()
-        book.launches.freeze(
-            KEY,
-            connection="service",
-            campaign="waiting",
-            period=Period(START, START + timedelta(days=1)),
-            resend=0,
-            definition=json.dumps({"title": "x", "message": {"text": "x"}, "channels": {"android_push": {}}}),
-            audience=audience,
-            segments=[Segment(audience.identifiers)],
-            now=START,
-            sends_at=START,
-        )
-        yield book
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        period = Period(START, START + timedelta(days=1))
+        at = {"launch_key": KEY, "created_at": START, "sends_at": START}
+        make_launch(ledger, [1, 2, 3], name="waiting", campaign=PUSH, period=period, **at)
+        yield ledger
 
 
 def send(ledger: Ledger) -> None:
-    claim = ledger.dispatches.claim(KEY, worker="w", now=START, lease=timedelta(minutes=1))
-    assert claim is not None
-    ledger.dispatches.record(claim, Accepted(200, 7), START)
+    factories.send(ledger, KEY, Accepted(200, 7), at=START)
 
 
 def sensor(**choices: Any) -> PostBacksQuietSensor:
     with DAG("waiting", schedule=None):
-        return PostBacksQuietSensor(task_id="quiet", launch_key=KEY, **choices)
+        return PostBacksQuietSensor(task_id="wait_for_post_backs", launch_key=KEY, **choices)
 
 
 def test_a_quiet_launch_is_not_waited_for(ledger: Ledger) -> None:
@@ -124,7 +111,7 @@ def test_the_trigger_tells_how_to_continue_a_launch_with_a_request_planned_again
     claim = ledger.dispatches.claim(KEY, worker="w", now=START, lease=timedelta(minutes=1))
     assert claim is not None
     ledger.dispatches.record(claim, InDoubt("no answer"), START)
-    assert ledger.dispatches.resolve(claim.dispatch_key, "resend", "ann", "asked", START)
+    assert ledger.doubts.resolve(claim.dispatch_key, "resend", "ann", "asked", START)
 
     async def wait() -> TriggerEvent:
         firing = asyncio.create_task(_first_event(trigger()))
@@ -217,7 +204,7 @@ def test_an_event_that_is_not_ours_fails_the_task(event: Any) -> None:
 def test_a_task_waits_in_a_worker_where_it_is_told_to(ledger: Ledger, run_dag: Callable[..., DagRun]) -> None:
     send(ledger)
     with DAG("waiting", schedule=None) as dag:
-        PostBacksQuietSensor(task_id="quiet", launch_key=KEY, deferrable=False, timeout=10)
+        PostBacksQuietSensor(task_id="wait_for_post_backs", launch_key=KEY, deferrable=False, timeout=10)
     assert run_dag(dag).state == "success"
 
 
@@ -227,7 +214,7 @@ def trigger() -> PostBacksQuietTrigger:
 
 def _waiting_for(key: str) -> PostBacksQuietSensor:
     with DAG("waiting", schedule=None):
-        return PostBacksQuietSensor(task_id="quiet", launch_key=key)
+        return PostBacksQuietSensor(task_id="wait_for_post_backs", launch_key=key)
 
 
 def _remade(trigger: PostBacksQuietTrigger) -> PostBacksQuietTrigger:

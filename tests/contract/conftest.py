@@ -1,96 +1,20 @@
-"""The real messaging service on a free loopback port, and a real endpoint for its post-backs."""
+"""The local messaging service, and a real endpoint for its post-backs."""
 
 from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
 import pytest
-import requests
-from typer.testing import CliRunner
 
-from messaging_service.cli.main import main
-
-from ..waiting import PATIENCE
-
-COMMAND = Path(sys.executable).with_name("messaging-service")
-PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
-QUICK = ("--delay-from", "0", "--delay-to", "0.05", "--first-pause", "0.05")
-
-
-@dataclass
-class LocalService:
-    """A running service with one app, one secret client ID and 700 devices, ids 1 to 700, 100 on each platform.
-
-    Device n has the platform PLATFORMS[n % 7], the profile n + 10000, the user cust-n (two devices each from 601
-    on), and, where n is even, an email address.
-    """
-
-    base_url: str
-    database: str
-    app_token: str = field(repr=False)
-    client_id: str
-    client_secret: str = field(repr=False)
-    process: subprocess.Popen[str]
-    _kept_token: str | None = field(default=None, repr=False)
-
-    def command(self, *arguments: str, expect: int = 0) -> dict[str, Any]:
-        return run_command(*arguments, "--database", self.database, expect=expect)
-
-    def token(self, **more: Any) -> str:
-        form = {"client_id": self.client_id, "client_secret": self.client_secret, **more}
-        answer = self.post("/api/oauth/token", data={"grant_type": "client_credentials", **form})
-        assert answer.status_code == 200, answer.text
-        return answer.json()["access_token"]
-
-    def post(self, path: str, **how: Any) -> requests.Response:
-        return requests.post(self.base_url + path, timeout=PATIENCE, **how)
-
-    def create(self, **fields: Any) -> requests.Response:
-        body = {"title": "a test", "push_text": "hello", **fields}
-        return self.post("/api/external/create/campaign", json=body, headers=self.bearer())
-
-    def execute(self, **fields: Any) -> requests.Response:
-        return self.post("/api/external/execute/campaign", json=fields, headers=self.bearer())
-
-    def bearer(self) -> dict[str, str]:
-        if self._kept_token is None:
-            self._kept_token = self.token()
-        return {"Authorization": f"Bearer {self._kept_token}"}
-
-    def admin(self, path: str) -> dict[str, Any]:
-        answer = requests.get(f"{self.base_url}/admin/{path}", timeout=PATIENCE)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def wait_until_quiet(self) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE
-        while not (progress := self.admin("progress"))["quiet"]:
-            assert time.monotonic() < deadline, f"not quiet after {PATIENCE:g} s: {progress}"
-            time.sleep(0.05)
-        return progress
-
-    def stop(self) -> int:
-        """Stop it if it still runs, and give the status it ended with."""
-        self.process.terminate()
-        try:
-            return self.process.wait(PATIENCE)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
+from ..local_service import QUICK, LocalService, fill, run_command, start_service
 
 
 class _Server(ThreadingHTTPServer):
@@ -174,61 +98,6 @@ class Listener:
         self._server.server_close()
 
 
-def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
-    """Run a command of the service, and give the JSON it printed.
-
-    It runs in this process, which saves the time of starting one; ``serve`` takes over signals and logs, so it has a
-    process of its own.
-    """
-    if arguments[0] == "serve":
-        return run_process(*arguments, expect=expect)
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == expect, done.output
-    return json.loads(done.stdout if expect == 0 else done.stderr)
-
-
-def run_process(*arguments: str, expect: int = 0) -> dict[str, Any]:
-    """Run a command of the service in a process of its own, and give the JSON it printed."""
-    done = subprocess.run(
-        [COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.returncode == expect, done.stderr
-    return json.loads(done.stdout if expect == 0 else done.stderr)
-
-
-def write_devices(path: Path, count: int = 700) -> Path:
-    lines = ["device_id,platform,profile_id,user_id,language,time_zone,external_id,email,tier"]
-    for n in range(1, count + 1):
-        user = n if n <= 600 else 600 + (n + 1 - 600) // 2
-        email = f"person{n}@example.org" if n % 2 == 0 else ""
-        tier = "gold" if n % 3 else ""
-        person = f"{n},{PLATFORMS[n % 7]},{n + 10_000},cust-{user},en,Europe/Dublin"
-        lines.append(f"{person},ext-{n},{email},{tier}")
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def start_service(database: str, known: Mapping[str, str], *options: str) -> LocalService:
-    """Start a service on a database; ``known`` holds what the commands that filled it printed."""
-    process = subprocess.Popen(
-        [COMMAND, "serve", "--port", "0", "--database", database, *options], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    address = json.loads(process.stdout.readline())["listening"]
-    return LocalService(
-        address, database, known["apptoken"], known["client_id"], known["client_secret"], process
-    )
-
-
-def fill(database: str, folder: Path) -> Mapping[str, str]:
-    """Add an app, a client ID and the devices to a database, and give what the commands printed."""
-    at = ("--database", database)
-    app = run_command("apps", "add", "--name", "shop", *at)
-    client = run_command("client-ids", "add", "--name", "tests", "--type", "secret", *at)
-    run_command("devices", "import", str(write_devices(folder / "devices.csv")), *at)
-    return {**app, **client}
-
-
 @pytest.fixture(scope="session")
 def service_database(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
     """A database with an app, a client ID and the devices, to be copied, and what the commands printed."""
@@ -257,12 +126,13 @@ def service_start(
     file, known = service_database
     started: list[LocalService] = []
 
-    def start(*options: str, name: str = "one") -> LocalService:
+    def start(*options: str, name: str = "one", process: bool = False) -> LocalService:
         folder = tmp_path / name
         if not folder.exists():
             folder.mkdir()
             copyfile(file, folder / "service.db")
-        started.append(start_service(f"sqlite:///{folder}/service.db", known, *QUICK, *options))
+        database = f"sqlite:///{folder}/service.db"
+        started.append(start_service(database, known, *QUICK, *options, process=process))
         return started[-1]
 
     yield start

@@ -13,13 +13,13 @@ import pytest
 import requests
 
 from sendoff.audience.identifiers import Identifiers, integers, strings
-from sendoff.campaign import Campaign, Edition
+from sendoff.campaign import Campaign, Variation
 from sendoff.campaign.yaml_document import read_document
 from sendoff.outcome import Accepted, Outcome, Refused
 from sendoff.service.client import Client
-from sendoff.service.postbacks import PostBackAddresses
-from sendoff.service.tokens import ClientSecret, TokenSource
-from sendoff.service.wire import FieldNames, Targeting, create_body, execute_body
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.tokens import TokenSource
+from sendoff.service.wire import FieldNames, PostBackAddresses, Targeting, create_body, execute_body
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "dags/campaigns").glob("*/campaign.yaml"))
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -85,9 +85,9 @@ def targeted(service: Any, outcome: Outcome) -> list[int]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_the_campaigns_of_the_tree_are_understood(service_process: Any, client: Client, file: Path) -> None:
     made = Campaign.model_validate(read_document(file).tree)
-    for language in made.languages_apart() or (None,):
-        edition = made.edition(Edition(language), datetime(2026, 3, 2, tzinfo=UTC))
-        outcome = created(client, edition, Targeting("device_id", integers(range(1, 30))))
+    for language in made.separate_languages() or (None,):
+        variation = made.variation(Variation(language), datetime(2026, 3, 2, tzinfo=UTC))
+        outcome = created(client, variation, Targeting("device_id", integers(range(1, 30))))
         assert record(service_process, outcome)["title"] == made.title
 
 

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sendoff.errors import CredentialsError, SettingsError
 from sendoff.outcome import Accepted, NotProcessed, Refused
 from sendoff.service.client import Client
+from sendoff.service.credentials import ClientSecret, Credentials, JwtBearer
 from sendoff.service.private_key import read_private_key
-from sendoff.service.tokens import ClientSecret, Credentials, JwtBearer, TokenSource
+from sendoff.service.tokens import TokenSource
 
 from .algorithms import KEYS, SHORTEST
 
@@ -145,7 +146,7 @@ def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
     end(service, credentials.client_id, certificate_pem("ec-256", datetime.now(UTC) - timedelta(days=1)))
     outcome = client.create_campaign(BODY)  # the token is refused, and so is the login for another
     assert isinstance(outcome, NotProcessed)
-    assert outcome.permanent
+    assert outcome.is_permanent
     assert "certificate, has expired" in outcome.reason
 
 

@@ -21,14 +21,18 @@ import requests
 import sqlalchemy as sa
 from requests.adapters import HTTPAdapter
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
+from sendoff.dispatch.checks import check_all_sent, check_refusals
 from sendoff.dispatch.control import pause, reject, release, stop
-from sendoff.dispatch.policy import Clearance
-from sendoff.dispatch.request import Sender
-from sendoff.dispatch.worker import LEASE, Tally, _Crew, check_all_made, check_refusals, work
+from sendoff.dispatch.policy import SendPolicy
+from sendoff.dispatch.request import ServiceConnection
+from sendoff.dispatch.worker import (
+    LEASE,
+    SendResult,
+    _WorkerPool,
+    send_launch,
+)
 from sendoff.errors import (
     GateError,
     LedgerUnavailableError,
@@ -38,30 +42,21 @@ from sendoff.errors import (
     RetryableError,
     SettingsError,
 )
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import attempts
 from sendoff.outcome import InDoubt, NotProcessed, Outcome
-from sendoff.period import Period, launch_key
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import FieldNames
 
+from ..factories import KEY, NOW, make_audience, make_campaign, make_launch
 from ..leases import end_leases, expire
 from ..waiting import PATIENCE
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
-ADDRESSES = Addresses("http://127.0.0.1:9", ["x" * 32])
-PUSH = Campaign.model_validate(
-    {
-        "title": "Spring",
-        "message": {"title": "Hello", "text": "It is spring"},
-        "channels": {"android_push": {}},
-        "post_backs": {"kinds": []},
-    }
-)
+ADDRESSES = PostBackSigner("http://127.0.0.1:9", ["x" * 32])
+PUSH = make_campaign(post_backs={"kinds": []})
 
 
 @pytest.fixture
@@ -81,69 +76,70 @@ def freeze(
     identified_by: str = "device_id",
     state: str = "released",
 ) -> None:
-    identifiers = integers(range(1, count + 1))
-    audience = Audience(identified_by, identifiers, count, {}, {}, identifiers.fingerprint())
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=audience,
-        segments=(Segment(segment) for segment in identifiers.slices(size)),
-        now=NOW,
-        state=state,
-        sends_at=NOW,
-    )
+    people = integers(range(1, count + 1))
+    audience = make_audience(people, identified_by=identified_by)
+    make_launch(ledger, people, size=size, audience=audience, campaign=campaign, state=state)
 
 
-def sender_to(base_url: str, client_id: str, client_secret: str) -> Sender:
+def sender_to(base_url: str, client_id: str, client_secret: str) -> ServiceConnection:
     session = requests.Session()
     tokens = TokenSource(ClientSecret(client_id, client_secret), base_url, session)
-    return Sender(Client(base_url, session, tokens), ADDRESSES, requests_at_once=1)
+    return ServiceConnection(Client(base_url, session, tokens), ADDRESSES, requests_at_once=1)
 
 
 @pytest.fixture
-def sender(service_process: Any) -> Sender:
+def connection(service_process: Any) -> ServiceConnection:
     return sender_to(service_process.base_url, service_process.client_id, service_process.client_secret)
 
 
 def targeted(service: Any, ledger: Ledger) -> list[int]:
     """Everybody whom the service was told to send to by this launch's campaigns, once for each telling."""
-    ids = [dispatch.campaign_id for dispatch in ledger.dispatches.of_launch(KEY) if dispatch.campaign_id]
+    ids = [
+        dispatch.campaign_id for dispatch in ledger.dispatch_queries.of_launch(KEY) if dispatch.campaign_id
+    ]
     service.wait_until_quiet()
     return sorted(device for each in ids for device in service.admin(f"campaigns/{each}/truth")["targeted"])
 
 
 @pytest.mark.promise("twice/once")
-def test_every_segment_is_sent_once(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+def test_every_segment_is_sent_once(
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger)
-    assert work(ledger, KEY, sender) == Tally(accepted=3)
+    assert send_launch(ledger, KEY, connection) == SendResult(accepted=3)
     assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
 
 
-def test_working_again_sends_nothing(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+def test_working_again_sends_nothing(
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger)
-    work(ledger, KEY, sender)
+    send_launch(ledger, KEY, connection)
     before = service_process.admin("campaigns")["total"]
-    assert work(ledger, KEY, sender) == Tally()
+    assert send_launch(ledger, KEY, connection) == SendResult()
     assert service_process.admin("campaigns")["total"] == before
 
 
 @pytest.mark.promise("twice/intent")
-def test_workers_at_once_share_the_segments(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+def test_workers_at_once_share_the_segments(
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=40, size=2)
     with ThreadPoolExecutor(4) as pool:
-        tallies = [future.result() for future in [pool.submit(work, ledger, KEY, sender) for _ in range(4)]]
-    assert sum(tally.accepted for tally in tallies) == 20
+        results = [
+            future.result()
+            for future in [pool.submit(send_launch, ledger, KEY, connection) for _ in range(4)]
+        ]
+    assert sum(result.accepted for result in results) == 20
     assert targeted(service_process, ledger) == list(range(1, 41))
 
 
-def test_the_title_carries_the_dispatch_key(service_process: Any, ledger: Ledger, sender: Sender) -> None:
+def test_the_title_carries_the_dispatch_key(
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=2)
-    work(ledger, KEY, sender)
-    (dispatch,) = ledger.dispatches.of_launch(KEY)
+    send_launch(ledger, KEY, connection)
+    (dispatch,) = ledger.dispatch_queries.of_launch(KEY)
     campaigns = service_process.admin("campaigns")["campaigns"]
     assert f"Spring [{dispatch.dispatch_key}]" in [campaign["title"] for campaign in campaigns]
 
@@ -152,7 +148,7 @@ def test_a_refusal_stops_nothing_and_is_told(service_process: Any, ledger: Ledge
     names = FieldNames({"device_ids": "targets_of_another_service"})
     made = sender_to(service_process.base_url, service_process.client_id, service_process.client_secret)
     freeze(ledger)
-    assert work(ledger, KEY, replace(made, names=names)) == Tally(refused=3)
+    assert send_launch(ledger, KEY, replace(made, names=names)) == SendResult(refused=3)
     with pytest.raises(RefusedError, match="refused 3 dispatches"):
         check_refusals(ledger, KEY)
 
@@ -206,57 +202,61 @@ def test_a_lost_response_is_in_doubt_and_is_never_sent_again(ledger: Ledger) -> 
     try:
         freeze(ledger, count=2)
         made = sender_to(service.base_url, "client", "secret")
-        assert work(ledger, KEY, made) == Tally(in_doubt=1)
-        assert work(ledger, KEY, made) == Tally()
+        assert send_launch(ledger, KEY, made) == SendResult(in_doubt=1)
+        assert send_launch(ledger, KEY, made) == SendResult()
         assert service.requests == 1
-        assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+        assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
     finally:
         service.close()
 
 
 @pytest.mark.promise("twice/doubt")
-def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, sender: Sender) -> None:
+def test_a_worker_that_died_in_flight_leaves_a_doubt(ledger: Ledger, connection: ServiceConnection) -> None:
     freeze(ledger, count=2)
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
     end_leases(ledger)
-    assert work(ledger, KEY, sender, now=lambda: NOW) == Tally()
-    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+    assert send_launch(ledger, KEY, connection, now=lambda: NOW) == SendResult()
+    assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
 
 
 def test_what_the_last_worker_left_is_sent_again_where_the_campaign_says_so(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": "resend"}))
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
     wrong = NOW + timedelta(hours=1)  # the clock of the worker that is left
     with pytest.raises(NotYetError, match="last requests are in flight") as caught:
-        work(ledger, KEY, sender, now=lambda: wrong)
+        send_launch(ledger, KEY, connection, now=lambda: wrong)
     assert LEASE - timedelta(minutes=2) < caught.value.until - wrong <= LEASE + timedelta(seconds=1)
     end_leases(ledger)
-    assert work(ledger, KEY, sender, now=lambda: wrong) == Tally(accepted=1)
+    assert send_launch(ledger, KEY, connection, now=lambda: wrong) == SendResult(accepted=1)
     assert targeted(service_process, ledger) == [1, 2]
 
 
 @pytest.mark.parametrize(("on_doubt", "is_stopped"), [("hold", False), ("resend", True)])
 def test_nobody_waits_for_the_last_worker_where_nothing_would_be_sent_again(
-    ledger: Ledger, sender: Sender, on_doubt: str, is_stopped: bool
+    ledger: Ledger, connection: ServiceConnection, on_doubt: str, is_stopped: bool
 ) -> None:
     freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": on_doubt}))
     ledger.dispatches.claim(KEY, worker="other", now=NOW, lease=LEASE)
     if is_stopped:
         stop(ledger, KEY, "ann", "wrong picture", now=NOW)
-    assert work(ledger, KEY, sender, now=lambda: NOW) == Tally()
+    assert send_launch(ledger, KEY, connection, now=lambda: NOW) == SendResult()
 
 
-def test_a_request_that_cannot_be_written_leaves_everything_planned(ledger: Ledger, sender: Sender) -> None:
+def test_a_request_that_cannot_be_written_leaves_everything_planned(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     template = {"title": "Spring", "template": {"id": 5, "channels": ["email"]}}
     freeze(ledger, campaign=Campaign.model_validate(template), identified_by="device_uuid")
     with pytest.raises(PermanentError, match="was not processed and stays planned"):
-        work(ledger, KEY, sender)
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+        send_launch(ledger, KEY, connection)
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
 
 
-def test_an_outcome_is_recorded_however_long_the_ledger_is_away(ledger: Ledger, sender: Sender) -> None:
+def test_an_outcome_is_recorded_however_long_the_ledger_is_away(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=2)
     slept: list[float] = []
 
@@ -270,8 +270,8 @@ def test_an_outcome_is_recorded_however_long_the_ledger_is_away(ledger: Ledger, 
 
     record = ledger.dispatches.record_and_claim
     ledger.dispatches.record_and_claim = away  # type: ignore[method-assign]
-    assert work(ledger, KEY, sender, sleep=back_after_three) == Tally(accepted=1)
-    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+    assert send_launch(ledger, KEY, connection, sleep=back_after_three) == SendResult(accepted=1)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
 
 
 def test_what_a_dead_worker_holds_is_not_yet_made(ledger: Ledger) -> None:
@@ -279,11 +279,11 @@ def test_what_a_dead_worker_holds_is_not_yet_made(ledger: Ledger) -> None:
     ledger.dispatches.claim(KEY, worker="dead", now=datetime.now(UTC), lease=LEASE)
     now = datetime.now(UTC)
     with pytest.raises(NotYetError, match="dispatches in flight: 1") as caught:
-        check_all_made(ledger, KEY)
+        check_all_sent(ledger, KEY)
     assert LEASE - timedelta(minutes=2) < caught.value.until - now < LEASE + timedelta(minutes=2)
     end_leases(ledger)
-    check_all_made(ledger, KEY)
-    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+    check_all_sent(ledger, KEY)
+    assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
 
 
 def nobody_waits(seconds: float) -> None:
@@ -314,39 +314,43 @@ class Patient:
 
     def create_campaign(self, body: bytes) -> Outcome:
         if self._waits:
-            return NotProcessed("patience", retry_after=self._waits.pop(0), asks_patience=True)
+            return NotProcessed("patience", retry_after=self._waits.pop(0), is_rate_limited=True)
         return self._client.create_campaign(body)
 
 
-def test_a_wish_for_patience_is_granted(ledger: Ledger, sender: Sender) -> None:
+def test_a_wish_for_patience_is_granted(ledger: Ledger, connection: ServiceConnection) -> None:
     freeze(ledger, count=2)
     clock = Clock()
-    patient = replace(sender, client=Patient(sender.client, 2.0, 3.0))  # type: ignore[arg-type]
-    assert work(ledger, KEY, patient, now=clock.now, sleep=clock.sleep) == Tally(accepted=1)
+    patient = replace(connection, client=Patient(connection.client, 2.0, 3.0))  # type: ignore[arg-type]
+    assert send_launch(ledger, KEY, patient, now=clock.now, sleep=clock.sleep) == SendResult(accepted=1)
     assert clock.slept == [2.0, 3.0]
 
 
-def test_a_wish_for_patience_holds_for_every_worker(ledger: Ledger, sender: Sender) -> None:
+def test_a_wish_for_patience_holds_for_every_worker(ledger: Ledger, connection: ServiceConnection) -> None:
     freeze(ledger, count=2)
-    told = replace(sender, client=Patient(sender.client, 3600.0))  # type: ignore[arg-type]
+    told = replace(connection, client=Patient(connection.client, 3600.0))  # type: ignore[arg-type]
     with pytest.raises(NotYetError):
-        work(ledger, KEY, told, now=lambda: NOW)
+        send_launch(ledger, KEY, told, now=lambda: NOW)
     with pytest.raises(NotYetError) as caught:
-        work(ledger, KEY, sender, now=lambda: NOW + timedelta(minutes=58), sleep=nobody_waits)
+        send_launch(ledger, KEY, connection, now=lambda: NOW + timedelta(minutes=58), sleep=nobody_waits)
     assert caught.value.until == NOW + timedelta(hours=1)
-    assert work(ledger, KEY, sender, now=lambda: NOW + timedelta(hours=1)) == Tally(accepted=1)
+    assert send_launch(ledger, KEY, connection, now=lambda: NOW + timedelta(hours=1)) == SendResult(
+        accepted=1
+    )
 
 
-def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(ledger: Ledger, sender: Sender) -> None:
+def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=2)
     slept: list[float] = []
-    hasty = replace(sender, client=Patient(sender.client, *[0.0] * 1000))  # type: ignore[arg-type]
+    hasty = replace(connection, client=Patient(connection.client, *[0.0] * 1000))  # type: ignore[arg-type]
     with pytest.raises(NotYetError) as caught:
-        work(ledger, KEY, hasty, sleep=slept.append, now=lambda: NOW)
+        send_launch(ledger, KEY, hasty, sleep=slept.append, now=lambda: NOW)
     assert caught.value.until == NOW + timedelta(seconds=1)
     assert set(slept) == {1.0}
     assert len(slept) < 100
-    assert ledger.dispatches.states(KEY) == {"planned": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 class Sleepy(Ledger):
@@ -368,7 +372,7 @@ class Sleepy(Ledger):
 
 @pytest.mark.parametrize("somebody_looks", [True, False])
 def test_a_worker_that_slept_after_its_claim_makes_no_request_of_it_and_claims_again(
-    service_process: Any, ledger: Ledger, sender: Sender, somebody_looks: bool
+    service_process: Any, ledger: Ledger, connection: ServiceConnection, somebody_looks: bool
 ) -> None:
     freeze(ledger, count=2)
     clock = Clock()
@@ -379,15 +383,15 @@ def test_a_worker_that_slept_after_its_claim_makes_no_request_of_it_and_claims_a
             assert expire(ledger, KEY, clock.now()) == 1
 
     slow = Sleepy(ledger._database.name, meanwhile)
-    assert work(slow, KEY, sender, now=clock.now, sleep=clock.sleep) == Tally(accepted=1)
+    assert send_launch(slow, KEY, connection, now=clock.now, sleep=clock.sleep) == SendResult(accepted=1)
     slow.close()
     assert targeted(service_process, ledger) == [1, 2]
-    assert ledger.dispatches.of_launch(KEY)[0].attempt == 2
-    assert ledger.dispatches.reasons(KEY, "not_processed") == ["the claim is too old"]
+    assert ledger.dispatch_queries.of_launch(KEY)[0].attempt == 2
+    assert ledger.dispatch_queries.reasons(KEY, "not_processed") == ["the claim is too old"]
 
 
 def test_a_worker_that_slept_while_its_launch_was_stopped_sends_nothing(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=2)
     clock = Clock()
@@ -398,14 +402,14 @@ def test_a_worker_that_slept_while_its_launch_was_stopped_sends_nothing(
         stop(ledger, KEY, "ann", "wrong picture", now=clock.now())
 
     slow = Sleepy(ledger._database.name, meanwhile)
-    assert work(slow, KEY, sender, now=clock.now, sleep=clock.sleep) == Tally()
+    assert send_launch(slow, KEY, connection, now=clock.now, sleep=clock.sleep) == SendResult()
     slow.close()
     assert service_process.admin("campaigns")["total"] == before
-    assert ledger.dispatches.states(KEY) == {"planned": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 def test_a_worker_that_slept_too_long_for_its_place_in_the_rate_makes_no_request_of_it(
-    ledger: Ledger, sender: Sender
+    ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=4)
     clock = Clock()
@@ -413,36 +417,38 @@ def test_a_worker_that_slept_too_long_for_its_place_in_the_rate_makes_no_request
     def oversleep(seconds: float) -> None:
         clock.sleep(seconds if clock.slept else LEASE.total_seconds())
 
-    fast = replace(sender, rate=10.0)
-    assert work(ledger, KEY, fast, now=clock.now, sleep=oversleep) == Tally(accepted=2)
-    assert sorted(each.attempt for each in ledger.dispatches.of_launch(KEY)) == [1, 2]
+    fast = replace(connection, rate=10.0)
+    assert send_launch(ledger, KEY, fast, now=clock.now, sleep=oversleep) == SendResult(accepted=2)
+    assert sorted(each.attempt for each in ledger.dispatch_queries.of_launch(KEY)) == [1, 2]
 
 
 @pytest.mark.parametrize("state", ["rejected", "stopped"])
 def test_what_is_rejected_or_stopped_is_not_sent_and_counts_as_made(
-    ledger: Ledger, sender: Sender, state: str
+    ledger: Ledger, connection: ServiceConnection, state: str
 ) -> None:
     freeze(ledger, state="held")
-    assert ledger.decisions.decide(KEY, state, "ann", "wrong picture", now=NOW)
-    assert work(ledger, KEY, sender) == Tally()
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
-    check_all_made(ledger, KEY)
+    assert ledger.audit_log.decide(Decision(KEY, state, "ann", "wrong picture", NOW))
+    assert send_launch(ledger, KEY, connection) == SendResult()
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
+    check_all_sent(ledger, KEY)
 
 
 def test_what_is_held_is_sent_once_somebody_releases_it(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, state="held")
     with pytest.raises(GateError, match="is held: somebody must agree first"):
-        work(ledger, KEY, sender)
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+        send_launch(ledger, KEY, connection)
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
     release(ledger, KEY, "ann", "looks right")
-    assert work(ledger, KEY, sender) == Tally(accepted=3)
+    assert send_launch(ledger, KEY, connection) == SendResult(accepted=3)
     assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.promise("hands/stop")
-def test_what_somebody_stops_in_between_is_sent_no_further(ledger: Ledger, sender: Sender) -> None:
+def test_what_somebody_stops_in_between_is_sent_no_further(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger)
 
     class Stopping(Patient):
@@ -450,9 +456,9 @@ def test_what_somebody_stops_in_between_is_sent_no_further(ledger: Ledger, sende
             stop(ledger, KEY, "ann", "wrong picture")
             return super().create_campaign(body)
 
-    stopping = replace(sender, client=Stopping(sender.client))  # type: ignore[arg-type]
-    assert work(ledger, KEY, stopping) == Tally(accepted=1)
-    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 2}
+    stopping = replace(connection, client=Stopping(connection.client))  # type: ignore[arg-type]
+    assert send_launch(ledger, KEY, stopping) == SendResult(accepted=1)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 2}
 
 
 @pytest.mark.parametrize("act", [release, reject])
@@ -460,7 +466,7 @@ def test_only_what_is_held_is_released_or_rejected(ledger: Ledger, act: Callable
     freeze(ledger)
     with pytest.raises(GateError, match="is released, so it cannot be"):
         act(ledger, KEY, "ann", "to be sure")
-    assert ledger.decisions.of_launch(KEY) == []
+    assert ledger.audit_log.of_launch(KEY) == []
 
 
 AT_ONCE = 4
@@ -487,20 +493,22 @@ class Together:
         return self._client.create_campaign(body)
 
 
-def at_once(sender: Sender, client: Together) -> Sender:
-    return replace(sender, client=client, requests_at_once=AT_ONCE)  # type: ignore[arg-type]
+def at_once(connection: ServiceConnection, client: Together) -> ServiceConnection:
+    return replace(connection, client=client, requests_at_once=AT_ONCE)  # type: ignore[arg-type]
 
 
 def workers_of(ledger: Ledger) -> list[str]:
-    with ledger._database.read() as connection:
-        return sorted(connection.scalars(sa.select(attempts.c.worker).distinct()))
+    with ledger._database.read() as db:
+        return sorted(db.scalars(sa.select(attempts.c.worker).distinct()))
 
 
 def test_a_worker_makes_several_requests_at_once_and_each_segment_is_sent_once(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=40, size=2)
-    assert work(ledger, KEY, at_once(sender, Together(sender.client)), worker="ann") == Tally(accepted=20)
+    assert send_launch(
+        ledger, KEY, at_once(connection, Together(connection.client)), worker="ann"
+    ) == SendResult(accepted=20)
     assert targeted(service_process, ledger) == list(range(1, 41))
     workers = workers_of(ledger)
     assert [name.rpartition("/")[2] for name in workers] == ["1", "2", "3", "4"]
@@ -508,20 +516,22 @@ def test_a_worker_makes_several_requests_at_once_and_each_segment_is_sent_once(
 
 
 def test_two_workers_of_one_name_take_nothing_from_each_other(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=80, size=2)
-    many = replace(sender, requests_at_once=AT_ONCE)
+    many = replace(connection, requests_at_once=AT_ONCE)
     with ThreadPoolExecutor(2) as pool:
-        tallies = [each.result() for each in [pool.submit(work, ledger, KEY, many, worker="x") for _ in "ab"]]
-    assert sum(tally.accepted for tally in tallies) == 40
+        results = [
+            each.result() for each in [pool.submit(send_launch, ledger, KEY, many, worker="x") for _ in "ab"]
+        ]
+    assert sum(result.accepted for result in results) == 40
     assert targeted(service_process, ledger) == list(range(1, 81))
 
 
 @pytest.mark.parametrize("number", [0, 17])
-def test_a_worker_makes_one_to_sixteen_requests_at_once(sender: Sender, number: int) -> None:
+def test_a_worker_makes_one_to_sixteen_requests_at_once(connection: ServiceConnection, number: int) -> None:
     with pytest.raises(SettingsError, match="from 1 to 16"):
-        replace(sender, requests_at_once=number)
+        replace(connection, requests_at_once=number)
 
 
 def test_sixteen_threads_keep_sixteen_connections_and_ask_for_one_token(
@@ -533,10 +543,10 @@ def test_sixteen_threads_keep_sixteen_connections_and_ask_for_one_token(
     session.mount("http://", HTTPAdapter(max_retries=0, pool_maxsize=16))
     tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
     client = Together(Client(service.base_url, session, tokens), 16)
-    many = Sender(client, ADDRESSES, requests_at_once=16)  # type: ignore[arg-type]
+    many = ServiceConnection(client, ADDRESSES, requests_at_once=16)  # type: ignore[arg-type]
     before = tokens_of(service)
     with caplog.at_level(logging.WARNING, "urllib3"):
-        assert work(ledger, KEY, many) == Tally(accepted=64)
+        assert send_launch(ledger, KEY, many) == SendResult(accepted=64)
     assert tokens_of(service) - before == 1
     assert [each.getMessage() for each in caplog.records if each.name.startswith("urllib3")] == []
     assert targeted(service, ledger) == list(range(1, 65))
@@ -546,15 +556,15 @@ def tokens_of(service: Any) -> int:
     """How many tokens the service has issued, by its own record."""
     engine = sa.create_engine(service.database)
     try:
-        with engine.connect() as connection:
-            return connection.scalar(sa.text("SELECT count(*) FROM access_tokens")) or 0
+        with engine.connect() as db:
+            return db.scalar(sa.text("SELECT count(*) FROM access_tokens")) or 0
     finally:
         engine.dispose()
 
 
-LATER = NotProcessed("patience", retry_after=3600.0, asks_patience=True)
+LATER = NotProcessed("patience", retry_after=3600.0, is_rate_limited=True)
 UNREACHABLE = NotProcessed("no connection")
-WRONG = NotProcessed("the token is refused", permanent=True)
+WRONG = NotProcessed("the token is refused", is_permanent=True)
 
 
 @pytest.mark.parametrize(
@@ -569,7 +579,7 @@ WRONG = NotProcessed("the token is refused", permanent=True)
 def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_done(
     service_process: Any,
     ledger: Ledger,
-    sender: Sender,
+    connection: ServiceConnection,
     ends: tuple[NotProcessed, ...],
     error: type[Exception],
     message: str,
@@ -582,22 +592,26 @@ def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_do
         def answer(self, number: int, body: bytes) -> Outcome:
             if number <= len(ends):
                 return ends[number - 1]
-            assert crew.end.wait(PATIENCE)
+            assert pool.stopping.wait(PATIENCE)
             return super().answer(number, body)
 
-    client = Failing(sender.client)
+    client = Failing(connection.client)
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        clearance = Clearance(ledger, KEY)
-        crew = _Crew(ledger, at_once(sender, client), clearance, "w", lambda: NOW, nobody_waits, threads)
+        policy = SendPolicy(ledger, KEY)
+        pool = _WorkerPool(
+            ledger, at_once(connection, client), policy, "w", lambda: NOW, nobody_waits, threads
+        )
         with pytest.raises(error, match=message):
-            crew.work()
-    states = ledger.dispatches.states(KEY)
+            pool.run()
+    states = ledger.dispatch_queries.states(KEY)
     assert client.requests == AT_ONCE
     assert states == {"accepted": AT_ONCE - len(ends), "planned": 20 - AT_ONCE + len(ends)}
     assert len(targeted(service_process, ledger)) == 2 * states["accepted"]
 
 
-def test_an_error_that_nobody_foresaw_is_raised_before_all_others(ledger: Ledger, sender: Sender) -> None:
+def test_an_error_that_nobody_foresaw_is_raised_before_all_others(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=8, size=2)
 
     class Broken(Together):
@@ -607,12 +621,12 @@ def test_an_error_that_nobody_foresaw_is_raised_before_all_others(ledger: Ledger
             return WRONG
 
     with pytest.raises(ZeroDivisionError):
-        work(ledger, KEY, at_once(sender, Broken(sender.client)))
-    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 3}
+        send_launch(ledger, KEY, at_once(connection, Broken(connection.client)))
+    assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 3}
 
 
 def test_an_interruption_leaves_no_request_unrecorded(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=40, size=2)
 
@@ -623,34 +637,34 @@ def test_an_interruption_leaves_no_request_unrecorded(
                 _thread.interrupt_main()  # as Ctrl-C does
             return outcome
 
-    client = Interrupted(sender.client)
+    client = Interrupted(connection.client)
     with pytest.raises(KeyboardInterrupt):
-        work(ledger, KEY, at_once(sender, client))
-    states = ledger.dispatches.states(KEY)
+        send_launch(ledger, KEY, at_once(connection, client))
+    states = ledger.dispatch_queries.states(KEY)
     assert states.keys() <= {"accepted", "planned"}
     assert states["accepted"] == client.requests
     assert len(targeted(service_process, ledger)) == 2 * client.requests
 
 
 def test_what_is_claimed_and_not_asked_when_it_is_time_to_end_is_given_back(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=2)
     before = service_process.admin("campaigns")["total"]
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
     with ThreadPoolExecutor(1) as threads:
-        crew = _Crew(ledger, sender, Clearance(ledger, KEY), "w", lambda: NOW, None, threads)
-        crew.end.set()
-        assert crew._carry_out(claim, "w") is None
-        assert crew._claim("w") is None
+        pool = _WorkerPool(ledger, connection, SendPolicy(ledger, KEY), "w", lambda: NOW, None, threads)
+        pool.stopping.set()
+        assert pool._send_claim(claim, "w") is None
+        assert pool._claim("w") is None
     assert service_process.admin("campaigns")["total"] == before
-    assert ledger.dispatches.states(KEY) == {"planned": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 @pytest.mark.promise("twice/once")
 def test_who_is_given_the_claim_that_came_with_a_lost_answer_sends_it_once(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=10, size=2)
     right, lost = ledger.dispatches.record_and_claim, [True, False, True, True, False, False]
@@ -662,12 +676,14 @@ def test_who_is_given_the_claim_that_came_with_a_lost_answer_sends_it_once(
         return following
 
     ledger.dispatches.record_and_claim = lose  # type: ignore[method-assign]
-    assert work(ledger, KEY, sender, sleep=lambda _: None) == Tally(accepted=5)
+    assert send_launch(ledger, KEY, connection, sleep=lambda _: None) == SendResult(accepted=5)
     assert targeted(service_process, ledger) == list(range(1, 11))
-    assert [each.attempt for each in ledger.dispatches.of_launch(KEY)] == [1] * 5
+    assert [each.attempt for each in ledger.dispatch_queries.of_launch(KEY)] == [1] * 5
 
 
-def test_an_outcome_is_recorded_until_the_lease_is_over(ledger: Ledger, sender: Sender) -> None:
+def test_an_outcome_is_recorded_until_the_lease_is_over(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=2)
     clock, tried = Clock(), []
 
@@ -679,12 +695,12 @@ def test_an_outcome_is_recorded_until_the_lease_is_over(ledger: Ledger, sender: 
     begun = clock.now()
     ledger.dispatches.record_and_claim = away  # type: ignore[method-assign]
     with pytest.raises(LedgerUnavailableError):
-        work(ledger, KEY, sender, now=clock.now, sleep=clock.sleep)
+        send_launch(ledger, KEY, connection, now=clock.now, sleep=clock.sleep)
     assert LEASE - timedelta(minutes=1) < tried[-1] - begun < LEASE + timedelta(seconds=15)
 
 
 def test_a_claim_whose_answer_was_lost_is_given_back_and_is_no_doubt(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=4, size=2)
     right, lost = ledger.dispatches.claim, [True]
@@ -697,12 +713,14 @@ def test_a_claim_whose_answer_was_lost_is_given_back_and_is_no_doubt(
         return claim
 
     ledger.dispatches.claim = lose  # type: ignore[method-assign]
-    assert work(ledger, KEY, sender) == Tally(accepted=2)
+    assert send_launch(ledger, KEY, connection) == SendResult(accepted=2)
     assert targeted(service_process, ledger) == [1, 2, 3, 4]
-    assert [each.attempt for each in ledger.dispatches.of_launch(KEY)] == [2, 1]
+    assert [each.attempt for each in ledger.dispatch_queries.of_launch(KEY)] == [2, 1]
 
 
-def test_a_ledger_that_loses_every_claim_keeps_none_in_flight(ledger: Ledger, sender: Sender) -> None:
+def test_a_ledger_that_loses_every_claim_keeps_none_in_flight(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
     freeze(ledger, count=4, size=2)
     right = ledger.dispatches.claim
 
@@ -712,8 +730,8 @@ def test_a_ledger_that_loses_every_claim_keeps_none_in_flight(ledger: Ledger, se
 
     ledger.dispatches.claim = lose  # type: ignore[method-assign]
     with pytest.raises(LedgerUnavailableError):
-        work(ledger, KEY, sender)
-    assert ledger.dispatches.states(KEY) == {"planned": 2}
+        send_launch(ledger, KEY, connection)
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 2}
 
 
 def test_a_doubt_is_sent_again_without_looking_at_the_others(ledger: Ledger) -> None:
@@ -721,16 +739,16 @@ def test_a_doubt_is_sent_again_without_looking_at_the_others(ledger: Ledger) -> 
     campaign = PUSH.model_copy(update={"on_doubt": "resend", "gates": gates})
     freeze(ledger, count=20, size=1, campaign=campaign)
     asked: list[str] = []
-    right = ledger.dispatches.resolve
+    right = ledger.doubts.resolve
 
     def note(dispatch_key: str, *arguments: Any, **how: Any) -> bool:
         asked.append(dispatch_key)
         return right(dispatch_key, *arguments, **how)
 
-    ledger.dispatches.resolve = note  # type: ignore[method-assign]
-    silent = Sender(NoAnswer(), ADDRESSES, requests_at_once=1)  # type: ignore[arg-type]
-    assert work(ledger, KEY, silent) == Tally(in_doubt=40)
-    assert ledger.dispatches.states(KEY) == {"in_doubt": 20}
+    ledger.doubts.resolve = note  # type: ignore[method-assign]
+    silent = ServiceConnection(NoAnswer(), ADDRESSES, requests_at_once=1)  # type: ignore[arg-type]
+    assert send_launch(ledger, KEY, silent) == SendResult(in_doubt=40)
+    assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 20}
     assert len(asked) == 40
 
 
@@ -742,7 +760,7 @@ class NoAnswer:
 
 
 def test_a_claim_that_came_with_a_lost_answer_grows_old_and_is_looked_up_again(
-    service_process: Any, ledger: Ledger, sender: Sender
+    service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=4, size=2)
     clock, right = Clock(), ledger.dispatches.record_and_claim
@@ -761,8 +779,8 @@ def test_a_claim_that_came_with_a_lost_answer_grows_old_and_is_looked_up_again(
 
     ledger.dispatches.record_and_claim = lose  # type: ignore[method-assign]
     with pytest.raises(NotYetError, match="is paused by ann"):
-        work(ledger, KEY, sender, now=clock.now, sleep=pause_meanwhile)
-    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 1}
+        send_launch(ledger, KEY, connection, now=clock.now, sleep=pause_meanwhile)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 1}
     assert targeted(service_process, ledger) == [1, 2]
 
 
@@ -810,27 +828,27 @@ def test_no_cookie_of_one_answer_goes_out_with_another_request(ledger: Ledger) -
     try:
         freeze(ledger, count=100, size=2)
         made = sender_to(service.base_url, "client", "secret")
-        assert work(ledger, KEY, replace(made, requests_at_once=AT_ONCE)) == Tally(accepted=50)
+        assert send_launch(ledger, KEY, replace(made, requests_at_once=AT_ONCE)) == SendResult(accepted=50)
         assert service.sent == [None] * 51
-        made.client._session.close()
+        made.client._transport.session.close()
     finally:
         service.close()
 
 
-def test_a_sender_does_not_print_its_app_token(sender: Sender) -> None:
-    assert "APP-TOKEN" not in repr(replace(sender, app_token="APP-TOKEN"))
+def test_a_sender_does_not_print_its_app_token(connection: ServiceConnection) -> None:
+    assert "APP-TOKEN" not in repr(replace(connection, app_token="APP-TOKEN"))
 
 
 @pytest.mark.parametrize(("wish", "seconds"), [(3600.0, 3600), (None, 30)])
 def test_a_wish_for_much_patience_is_no_failure(
-    ledger: Ledger, sender: Sender, wish: float | None, seconds: int
+    ledger: Ledger, connection: ServiceConnection, wish: float | None, seconds: int
 ) -> None:
     freeze(ledger, count=2)
-    impatient = replace(sender, client=Patient(sender.client, wish))  # type: ignore[arg-type]
+    impatient = replace(connection, client=Patient(connection.client, wish))  # type: ignore[arg-type]
     with pytest.raises(NotYetError, match="was not processed and stays planned") as caught:
-        work(ledger, KEY, impatient, now=lambda: NOW, sleep=nobody_waits)
+        send_launch(ledger, KEY, impatient, now=lambda: NOW, sleep=nobody_waits)
     assert caught.value.until == NOW + timedelta(seconds=seconds)
-    assert ledger.dispatches.states(KEY) == {"planned": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 def test_a_429_of_the_service_is_no_failure(service_start: Callable[..., Any], ledger: Ledger) -> None:
@@ -840,9 +858,9 @@ def test_a_429_of_the_service_is_no_failure(service_start: Callable[..., Any], l
     assert service.post("/admin/faults", json=fault).status_code == 201
     made = sender_to(service.base_url, service.client_id, service.client_secret)
     with pytest.raises(NotYetError) as caught:
-        work(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
+        send_launch(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
     assert caught.value.until == NOW + timedelta(seconds=90)
-    assert work(ledger, KEY, made) == Tally(accepted=3)
+    assert send_launch(ledger, KEY, made) == SendResult(accepted=3)
     assert targeted(service, ledger) == [1, 2, 3, 4, 5]
 
 
@@ -871,7 +889,7 @@ def test_a_token_endpoint_that_fails_is_asked_again_in_place_and_nothing_is_sent
         clock.sleep(seconds)
         assert service.admin("campaigns?count=1")["total"] == 0
 
-    assert work(ledger, KEY, made, now=clock.now, sleep=sleep) == Tally(accepted=3)
+    assert send_launch(ledger, KEY, made, now=clock.now, sleep=sleep) == SendResult(accepted=3)
     assert clock.slept == slept
     assert targeted(service, ledger) == [1, 2, 3, 4, 5]
 
@@ -884,7 +902,7 @@ def test_a_token_endpoint_that_goes_on_failing_is_left_to_retries_within_a_minut
     service.post("/admin/faults", json={"kind": "503", "at": ["token"], "count": 1000})
     clock = Clock()
     with pytest.raises(RetryableError, match="no token: the service failed") as caught:
-        work(
+        send_launch(
             ledger,
             KEY,
             sender_to(service.base_url, service.client_id, service.client_secret),
@@ -893,7 +911,7 @@ def test_a_token_endpoint_that_goes_on_failing_is_left_to_retries_within_a_minut
         )
     assert not isinstance(caught.value, NotYetError)
     assert clock.slept == [1.0, 1.0, 2.0, 4.0, 8.0, 16.0]
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
 
 
 def test_a_token_endpoint_that_wants_an_hour_is_waited_for_elsewhere(
@@ -904,9 +922,9 @@ def test_a_token_endpoint_that_wants_an_hour_is_waited_for_elsewhere(
     service.post("/admin/faults", json={"kind": "503", "at": ["token"], "retry_after": 3600})
     made = sender_to(service.base_url, service.client_id, service.client_secret)
     with pytest.raises(NotYetError) as caught:
-        work(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
+        send_launch(ledger, KEY, made, now=lambda: NOW, sleep=nobody_waits)
     assert caught.value.until == NOW + timedelta(hours=1)
-    assert work(ledger, KEY, made) == Tally(accepted=3)
+    assert send_launch(ledger, KEY, made) == SendResult(accepted=3)
 
 
 def test_what_stops_a_task_names_the_one_request_that_was_not_processed(
@@ -917,9 +935,9 @@ def test_what_stops_a_task_names_the_one_request_that_was_not_processed(
     made = sender_to(service.base_url, service.client_id, service.client_secret)
     rejected = replace(made, client=Rejected(made.client, after=1))  # type: ignore[arg-type]
     with pytest.raises(PermanentError) as caught:
-        work(ledger, KEY, rejected)
+        send_launch(ledger, KEY, rejected)
     assert str(caught.value) == "the request of segment 2 was not processed and stays planned: a wrong key"
-    assert ledger.dispatches.states(KEY) == {"accepted": 1, "planned": 2}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 2}
 
 
 class Rejected:
@@ -932,15 +950,15 @@ class Rejected:
     def create_campaign(self, body: bytes) -> Outcome:
         self._left -= 1
         if self._left < 0:
-            return NotProcessed("a wrong key", permanent=True)
+            return NotProcessed("a wrong key", is_permanent=True)
         return self._client.create_campaign(body)
 
 
 def test_an_unreachable_service_leaves_everything_planned(ledger: Ledger, free_port: int) -> None:
     freeze(ledger)
     with pytest.raises(RetryableError, match="was not processed and stays planned"):
-        work(ledger, KEY, sender_to(f"http://127.0.0.1:{free_port}", "client", "secret"))
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+        send_launch(ledger, KEY, sender_to(f"http://127.0.0.1:{free_port}", "client", "secret"))
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
 
 
 def test_wrong_credentials_leave_everything_planned_and_are_permanent(
@@ -948,6 +966,8 @@ def test_wrong_credentials_leave_everything_planned_and_are_permanent(
 ) -> None:
     freeze(ledger)
     with pytest.raises(PermanentError, match="was not processed and stays planned") as caught:
-        work(ledger, KEY, sender_to(service_process.base_url, service_process.client_id, "wrong-secret"))
+        send_launch(
+            ledger, KEY, sender_to(service_process.base_url, service_process.client_id, "wrong-secret")
+        )
     assert "wrong-secret" not in str(caught.value)
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}

@@ -20,15 +20,16 @@ import requests
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import load_campaign
-from sendoff.dispatch.request import Sender
-from sendoff.dispatch.worker import work
+from sendoff.dispatch.request import ServiceConnection
+from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, NotYetError
 from sendoff.launch.plan import Launch, prepare_launch
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision, Ledger
 from sendoff.period import Period
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -63,16 +64,16 @@ class Shop:
     service: Any
     warehouse: Path
     ledger: Ledger
-    sender: Sender
+    connection: ServiceConnection
 
     def launch(self, folder: Path, **how: Any) -> Launch:
         campaign = load_campaign(folder)
-        period = campaign.campaign.life or PERIOD
+        period = campaign.campaign.fixed_period or PERIOD
         url = f"sqlite:///{self.warehouse}"
         return prepare_launch(self.ledger, campaign, period=period, warehouses=lambda _: url, **how)
 
     def send(self, folder: Path) -> None:
-        work(self.ledger, self.launch(folder).launch_key, self.sender)
+        send_launch(self.ledger, self.launch(folder).launch_key, self.connection)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         parameters = {
@@ -144,9 +145,9 @@ class Made:
 
 def new_shop(service: Any, folder: Path) -> Shop:
     warehouse = folder / "shop.db"
-    with closing(sqlite3.connect(warehouse)) as connection:
-        connection.executescript((EXAMPLES / "warehouse.sql").read_text(encoding="utf-8"))
-        rows = connection.execute(DIRECTORY)
+    with closing(sqlite3.connect(warehouse)) as db:
+        db.executescript((EXAMPLES / "warehouse.sql").read_text(encoding="utf-8"))
+        rows = db.execute(DIRECTORY)
         with (folder / "directory.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([column[0] for column in rows.description])
@@ -157,10 +158,10 @@ def new_shop(service: Any, folder: Path) -> Shop:
     session = requests.Session()
     tokens = TokenSource(ClientSecret(service.client_id, service.client_secret), service.base_url, session)
     client = Client(service.base_url, session, tokens)
-    sender = Sender(
-        client, Addresses(NOWHERE, SECRETS), requests_at_once=1
+    connection = ServiceConnection(
+        client, PostBackSigner(NOWHERE, SECRETS), requests_at_once=1
     )  # so that campaigns are made in order
-    return Shop(service, warehouse, ledger, sender)
+    return Shop(service, warehouse, ledger, connection)
 
 
 @pytest.fixture(scope="module")
@@ -173,14 +174,18 @@ def opened(service_process: Any, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def shop(opened: Shop, service_listener: Any) -> Shop:
     """A shop for campaigns that are sent at once."""
-    return replace(opened, sender=replace(opened.sender, addresses=Addresses(service_listener.url, SECRETS)))
+    return replace(
+        opened, connection=replace(opened.connection, signer=PostBackSigner(service_listener.url, SECRETS))
+    )
 
 
 @pytest.fixture
 def later(service_start: Callable[..., Any], service_listener: Any, tmp_path: Path) -> Iterator[Shop]:
     """A shop whose clock the test may put forward."""
     made = new_shop(service_start(), tmp_path)
-    yield replace(made, sender=replace(made.sender, addresses=Addresses(service_listener.url, SECRETS)))
+    yield replace(
+        made, connection=replace(made.connection, signer=PostBackSigner(service_listener.url, SECRETS))
+    )
     made.ledger.close()
 
 
@@ -346,18 +351,18 @@ def test_what_recurs_is_sent_on_its_days_by_each_persons_clock(later: Shop) -> N
 def test_a_broadcast_waits_for_a_person_and_reaches_everybody(shop: Shop) -> None:
     launch = shop.launch(example("broadcast"))
     with pytest.raises(GateError):
-        work(shop.ledger, launch.launch_key, shop.sender)
+        send_launch(shop.ledger, launch.launch_key, shop.connection)
     assert shop.made("We have moved") == []
     approve(shop, launch)
-    work(shop.ledger, launch.launch_key, shop.sender)
+    send_launch(shop.ledger, launch.launch_key, shop.connection)
     [made] = shop.made("We have moved")
     assert set(made.people()) > {row[0] for row in shop.rows("SELECT device_id FROM devices")}
     assert made.words(phone(2), ANDROID)["text"] == "From today on you find us at 5 Quay Street."
 
 
 def approve(shop: Shop, launch: Launch) -> None:
-    assert shop.ledger.decisions.decide(
-        launch.launch_key, "approved", "a person", None, now=datetime.now(UTC)
+    assert shop.ledger.audit_log.decide(
+        Decision(launch.launch_key, "approved", "a person", None, datetime.now(UTC))
     )
 
 
@@ -412,7 +417,9 @@ def test_the_rules_of_an_audience_leave_people_out(later: Shop) -> None:
     name = example("audience_rules").name
     later.send(example("push_with_picture"))
     colleagues = [phone(12), phone(13)]
-    later.ledger.lists.store("colleagues", "device_id", integers(colleagues), "a test", datetime.now(UTC))
+    later.ledger.suppression_lists.store(
+        "colleagues", "device_id", integers(colleagues), "a test", datetime.now(UTC)
+    )
     later.send(example(name))
     returned = later.rows((example(name) / "returned.sql").read_text(encoding="utf-8"))
     out = {
@@ -464,13 +471,13 @@ def test_a_careful_launch_waits_for_a_person_for_its_hours_and_for_its_first_wav
     approve(shop, launch)
     midnight = TOMORROW.replace(hour=1)
     with pytest.raises(NotYetError):
-        work(shop.ledger, launch.launch_key, shop.sender, now=lambda: midnight)
+        send_launch(shop.ledger, launch.launch_key, shop.connection, now=lambda: midnight)
     assert shop.made("Prices change") == []
     with pytest.raises(NotYetError):
-        work(shop.ledger, launch.launch_key, shop.sender, now=lambda: noon)
+        send_launch(shop.ledger, launch.launch_key, shop.connection, now=lambda: noon)
     first = [device for made in shop.made("Prices change") for device in made.people()]
     assert 0 < len(first) < 50  # of 200
-    work(shop.ledger, launch.launch_key, shop.sender, now=lambda: noon + timedelta(minutes=31))
+    send_launch(shop.ledger, launch.launch_key, shop.connection, now=lambda: noon + timedelta(minutes=31))
     made = shop.made("Prices change")
     assert max(len(each.people()) for each in made) == 20
     assert sorted(device for each in made for device in each.people()) == shop.named("careful_launch")

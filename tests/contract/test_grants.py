@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,31 +15,27 @@ import requests
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.cli import app
+from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import stop
-from sendoff.dispatch.request import Sender
-from sendoff.dispatch.worker import Tally, work
+from sendoff.dispatch.request import ServiceConnection
+from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.grants import ROLES, grant_statements
-from sendoff.period import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 
-from ..waiting import PATIENCE, until
+from ..factories import KEY, NOW, make_launch
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"
-ADDRESSES = Addresses("http://127.0.0.1:9", [SECRET])  # a signature is the same at every public address
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+ADDRESSES = PostBackSigner("http://127.0.0.1:9", [SECRET])  # a signature is the same at every public address
 CAMPAIGN = Campaign.model_validate(
     {
         "title": "Spring",
@@ -60,11 +54,11 @@ def urls(postgres_url: str) -> Iterator[Urls]:
         ledger.migrate()
     users = {role: f'"{role} {uuid4().hex[:8]}"' for role in ROLES}  # a name that must be quoted
     engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with engine.connect() as db:
         for role, user in users.items():
-            connection.execute(sa.text(f"CREATE USER {user} PASSWORD 'planted'"))
+            db.execute(sa.text(f"CREATE USER {user} PASSWORD 'planted'"))
             for statement in grant_statements(role, user.strip('"')):
-                connection.execute(sa.text(statement))
+                db.execute(sa.text(statement))
         url = sa.make_url(postgres_url)
         yield {
             "owner": postgres_url,
@@ -76,8 +70,8 @@ def urls(postgres_url: str) -> Iterator[Urls]:
             },
         }
         for user in users.values():
-            connection.execute(sa.text(f"DROP OWNED BY {user}"))
-            connection.execute(sa.text(f"DROP USER {user}"))
+            db.execute(sa.text(f"DROP OWNED BY {user}"))
+            db.execute(sa.text(f"DROP USER {user}"))
     engine.dispose()
 
 
@@ -98,27 +92,12 @@ def receiver(urls: Urls, free_port: int, tmp_path: Path) -> Iterator[str]:
         "SENDOFF_PUBLIC_URL": public_url,
         "SENDOFF_POST_BACK_SECRETS": SECRET,
     }
-    with (tmp_path / "receiver.log").open("wb") as output:
-        process = subprocess.Popen(
-            [*SENDOFF, "receiver", "--port", str(free_port)],
-            env=os.environ | settings,
-            stdout=output,
-            stderr=output,
+    line = [*SENDOFF, "receiver", "--port", str(free_port)]
+    with Supervisor(tmp_path) as supervisor:
+        supervisor.start(
+            "receiver", line, os.environ | settings, ready=lambda: answers(f"{public_url}/readyz")
         )
-    try:
-        until(lambda: process.poll() is not None or _is_ready(public_url))
-        assert process.poll() is None, (tmp_path / "receiver.log").read_text()
         yield public_url
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def _is_ready(public_url: str) -> bool:
-    try:
-        return requests.get(f"{public_url}/readyz", timeout=PATIENCE).ok
-    except requests.RequestException:
-        return False
 
 
 @pytest.mark.promise("private/rights")
@@ -130,8 +109,10 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     session = requests.Session()
     login = ClientSecret(service_process.client_id, service_process.client_secret)
     tokens = TokenSource(login, service_process.base_url, session)
-    sender = Sender(Client(service_process.base_url, session, tokens), Addresses(receiver, [SECRET]))
-    assert work(worker, KEY, sender) == Tally(accepted=2)
+    connection = ServiceConnection(
+        Client(service_process.base_url, session, tokens), PostBackSigner(receiver, [SECRET])
+    )
+    assert send_launch(worker, KEY, connection) == SendResult(accepted=2)
     service_process.wait_until_quiet()
 
     figures = reconcile_launch(worker, KEY)
@@ -140,7 +121,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
 
     reader = open_ledger("reader")
     assert reader.verdicts.figures(KEY).verdicts == figures.verdicts
-    assert reader.dispatches.states(KEY) == {"accepted": 2}
+    assert reader.dispatch_queries.states(KEY) == {"accepted": 2}
     assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # asked after an outage
     people(worker)
 
@@ -150,7 +131,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     signatures = [
         ADDRESSES.sign(kind, dispatch.dispatch_key).rpartition("/")[2]
         for kind in ("delivery", "open")
-        for dispatch in worker.dispatches.of_launch(KEY)
+        for dispatch in worker.dispatch_queries.of_launch(KEY)
     ]
     for secret in (service_process.client_secret, tokens.token(), SECRET, "planted", *signatures):
         assert secret not in everything
@@ -160,10 +141,10 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
 def dump(url: str) -> dict[str, str]:
     """Every row of every table of a ledger, as text, by table."""
     engine = sa.create_engine(url)
-    with engine.connect() as connection:
+    with engine.connect() as db:
         found = {
-            name: "\n".join(connection.scalars(sa.text(f'SELECT each::text FROM "{name}" each')))
-            for name in sa.inspect(connection).get_table_names()
+            name: "\n".join(db.scalars(sa.text(f'SELECT each::text FROM "{name}" each')))
+            for name in sa.inspect(db).get_table_names()
         }
     engine.dispose()
     return found
@@ -171,28 +152,15 @@ def dump(url: str) -> dict[str, str]:
 
 def freeze(ledger: Ledger) -> None:
     chrome = integers([n for n in range(1, 701) if n % 7 == 2][:20])
-    audience = Audience("device_id", chrome, 20, {}, {}, chrome.fingerprint())
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=CAMPAIGN.model_dump_json(),
-        audience=audience,
-        segments=(Segment(each) for each in chrome.slices(10)),
-        now=NOW,
-        state="released",
-        sends_at=NOW,
-    )
+    make_launch(ledger, chrome, size=10, campaign=CAMPAIGN)
 
 
 def people(ledger: Ledger) -> None:
     """What people do at the command line."""
     stop(ledger, KEY, "ann", "enough")
-    ledger.lists.store("staff", "device_id", integers([1]), "ann", NOW)
-    ledger.lists.store("staff", "device_id", integers([2]), "ann", NOW)
-    ledger.lists.delete("staff")
+    ledger.suppression_lists.store("staff", "device_id", integers([1]), "ann", NOW)
+    ledger.suppression_lists.store("staff", "device_id", integers([2]), "ann", NOW)
+    ledger.suppression_lists.delete("staff")
     ledger.ping()
 
 
@@ -203,11 +171,11 @@ FORBIDDEN = {
         "SELECT size FROM verdicts",
         "SELECT definition FROM launches",
         "SELECT body FROM post_backs",
-        "SELECT folded FROM receivers",
+        "SELECT aggregated_to FROM receivers",
         "DELETE FROM post_backs",
         "UPDATE post_backs SET readable = false",
-        "UPDATE receivers SET folded = 0",
-        "INSERT INTO returns SELECT * FROM returns",
+        "UPDATE receivers SET aggregated_to = 0",
+        "INSERT INTO dispatch_totals SELECT * FROM dispatch_totals",
         "UPDATE dispatches SET state = 'planned'",
         "TRUNCATE post_backs",
     ],
@@ -230,11 +198,11 @@ FORBIDDEN = {
     "reader": [
         "SELECT identifiers FROM audience_groups",
         "SELECT identifiers FROM segments",
-        "SELECT parameters FROM segments",
-        "SELECT identifiers FROM left_out",
-        "SELECT identifiers FROM list_parts",
+        "SELECT template_values FROM segments",
+        "SELECT identifiers FROM suppressed",
+        "SELECT identifiers FROM suppression_list_chunks",
         "SELECT identifiers FROM verdicts",
-        "SELECT engaged FROM returns",
+        "SELECT engaged FROM dispatch_totals",
         "SELECT definition FROM launches",
         "SELECT kind FROM post_backs",
         "UPDATE reports SET as_of = as_of",
@@ -254,8 +222,8 @@ FORBIDDEN = {
 @pytest.mark.promise("private/rights")
 def test_what_a_part_need_not_do_is_forbidden(urls: Urls, role: str, statement: str) -> None:
     engine = sa.create_engine(urls[role])
-    with pytest.raises(sa.exc.ProgrammingError) as error, engine.connect() as connection:
-        connection.execute(sa.text(statement))
+    with pytest.raises(sa.exc.ProgrammingError) as error, engine.connect() as db:
+        db.execute(sa.text(statement))
     engine.dispose()
     assert getattr(error.value.orig, "sqlstate", None) == "42501"
 
@@ -269,13 +237,13 @@ def test_a_second_run_takes_away_what_a_user_has_too_much(urls: Urls) -> None:
     reader = sa.make_url(urls["reader"]).username
     assert reader is not None
     engine = sa.create_engine(urls["owner"], isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    with engine.connect() as db:
         allowed = sa.text("SELECT has_column_privilege(:who, 'launches', 'definition', 'SELECT')")
-        connection.execute(sa.text(f'GRANT SELECT, DELETE ON launches TO "{reader}"'))
-        assert connection.execute(allowed, {"who": reader}).scalar()
+        db.execute(sa.text(f'GRANT SELECT, DELETE ON launches TO "{reader}"'))
+        assert db.execute(allowed, {"who": reader}).scalar()
         for statement in grant_statements("reader", reader):
-            connection.execute(sa.text(statement))
-        assert not connection.execute(allowed, {"who": reader}).scalar()
+            db.execute(sa.text(statement))
+        assert not db.execute(allowed, {"who": reader}).scalar()
     engine.dispose()
 
 

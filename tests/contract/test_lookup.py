@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from sendoff.audience.build import Audience
-from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
 from sendoff.dispatch.control import resolve
-from sendoff.dispatch.lookup import find_campaigns, resolve_by_reading
-from sendoff.dispatch.request import Sender
-from sendoff.dispatch.worker import Tally, work
+from sendoff.dispatch.lookup import find_campaigns, resolve_by_listing
+from sendoff.dispatch.request import ServiceConnection
+from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.errors import RefusedError, RetryableError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 
-from ..waiting import PATIENCE
+from ..factories import KEY, NOW, make_campaign, make_launch
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 LIST = "/api/external/list/campaign"
 
 
@@ -38,27 +30,7 @@ LIST = "/api/external/list/campaign"
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.migrate()
-    campaign = Campaign.model_validate(
-        {
-            "title": "Spring",
-            "message": {"title": "Hello", "text": "It is spring"},
-            "channels": {"android_push": {}},
-            "post_backs": {"kinds": []},
-        }
-    )
-    people = integers([1, 2])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=Audience("device_id", people, 2, {}, {}, people.fingerprint()),
-        segments=[Segment(segment) for segment in people.slices(1)],
-        now=NOW,
-        sends_at=NOW,
-    )
+    make_launch(ledger, [1, 2], size=1, campaign=make_campaign(post_backs={"kinds": []}))
     yield ledger
     ledger.close()
 
@@ -75,9 +47,9 @@ def client_of(service: Any, client_id: str, client_secret: str) -> Client:
 
 
 @pytest.fixture
-def sender(service: Any) -> Sender:
+def connection(service: Any) -> ServiceConnection:
     client = client_of(service, service.client_id, service.client_secret)
-    return Sender(client, Addresses("http://127.0.0.1:9", ["x" * 32]), can_list=True)
+    return ServiceConnection(client, PostBackSigner("http://127.0.0.1:9", ["x" * 32]), can_list=True)
 
 
 class InDoubtTwice:
@@ -95,54 +67,57 @@ class InDoubtTwice:
 
 
 @pytest.fixture
-def doubtful(service: Any, ledger: Ledger, sender: Sender) -> Ledger:
+def doubtful(service: Any, ledger: Ledger, connection: ServiceConnection) -> Ledger:
     """A ledger with two dispatches in doubt, of which the service processed the first."""
-    client: Any = InDoubtTwice(sender.client, service)
-    in_turn = replace(sender, client=client, requests_at_once=1)
-    assert work(ledger, KEY, in_turn, now=lambda: NOW) == Tally(in_doubt=2)
+    client: Any = InDoubtTwice(connection.client, service)
+    in_turn = replace(connection, client=client, requests_at_once=1)
+    assert send_launch(ledger, KEY, in_turn, now=lambda: NOW) == SendResult(in_doubt=2)
     return ledger
 
 
 def test_what_is_found_is_accepted_and_what_is_not_stays_in_doubt(
-    service: Any, doubtful: Ledger, sender: Sender
+    service: Any, doubtful: Ledger, connection: ServiceConnection
 ) -> None:
-    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 1
-    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 0
-    first, second = doubtful.dispatches.of_launch(KEY)
+    assert resolve_by_listing(doubtful, KEY, connection, now=NOW) == 1
+    assert resolve_by_listing(doubtful, KEY, connection, now=NOW) == 0
+    first, second = doubtful.dispatch_queries.of_launch(KEY)
     (made,) = service.admin("campaigns")["campaigns"]
     assert (first.state, first.campaign_id, second.state) == ("accepted", made["id"], "in_doubt")
-    assert doubtful.dispatches.reasons(KEY, "evidence") == ["the service lists a campaign with its key"]
+    assert doubtful.dispatch_queries.reasons(KEY, "evidence") == ["the service lists a campaign with its key"]
 
 
 def test_nothing_is_read_where_the_connection_does_not_say_so(
-    service: Any, doubtful: Ledger, sender: Sender
+    service: Any, doubtful: Ledger, connection: ServiceConnection
 ) -> None:
     with pytest.raises(SettingsError, match="can_list"):
-        resolve_by_reading(doubtful, KEY, replace(sender, can_list=False))
+        resolve_by_listing(doubtful, KEY, replace(connection, can_list=False))
     assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
 
 
-def test_what_a_person_wrote_off_is_not_looked_for(service: Any, doubtful: Ledger, sender: Sender) -> None:
-    for doubt in doubtful.dispatches.doubts(KEY):
+def test_what_a_person_wrote_off_is_not_looked_for(
+    service: Any, doubtful: Ledger, connection: ServiceConnection
+) -> None:
+    for doubt in doubtful.doubts.open(KEY):
         resolve(doubtful, doubt.dispatch_key, "write_off", "ann", "nobody knows", now=NOW)
-    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 0
+    assert resolve_by_listing(doubtful, KEY, connection, now=NOW) == 0
     assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
 
 
-def test_it_is_found_on_a_later_page_too(service: Any, doubtful: Ledger, sender: Sender) -> None:
+def test_it_is_found_on_a_later_page_too(
+    service: Any, doubtful: Ledger, connection: ServiceConnection
+) -> None:
     for _ in range(100):
         assert service.create(broadcast=1, web_push=1).status_code == 200
-    assert resolve_by_reading(doubtful, KEY, sender, now=NOW) == 1
+    assert resolve_by_listing(doubtful, KEY, connection, now=NOW) == 1
 
 
 def test_a_service_that_does_not_answer_settles_nothing(
-    service: Any, doubtful: Ledger, sender: Sender
+    service: Any, doubtful: Ledger, connection: ServiceConnection
 ) -> None:
-    service.process.terminate()
-    service.process.wait(PATIENCE)
+    service.stop()
     with pytest.raises(RetryableError):
-        resolve_by_reading(doubtful, KEY, sender, now=NOW)
-    assert doubtful.dispatches.states(KEY) == {"in_doubt": 2}
+        resolve_by_listing(doubtful, KEY, connection, now=NOW)
+    assert doubtful.dispatch_queries.states(KEY) == {"in_doubt": 2}
 
 
 def test_a_client_without_the_scope_is_refused(service: Any) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from sendoff.audience.identifiers import integers, strings
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.dispatch.request import Sender
-from sendoff.dispatch.worker import Tally, work
+from sendoff.dispatch.request import ServiceConnection
+from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
@@ -23,7 +23,7 @@ from . import receiving
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 ledger_url, ledger = receiving.ledger_url, receiving.ledger  # fixtures
-addresses, sender = receiving.addresses, receiving.sender
+signer, connection = receiving.signer, receiving.connection
 PEOPLE = range(2, 22, 2)  # devices with an email address, each the only one of its user
 HELLO = "Hello {{first_name}}, you have {{points}} points in {{shop}}"
 
@@ -48,13 +48,13 @@ def template(service_process: Any) -> int:
 def warehouse(tmp_path: Path) -> str:
     """Who has how many points; the last person has no name."""
     file = tmp_path / "warehouse.db"
-    with closing(sqlite3.connect(file)) as connection, connection:
-        connection.execute(
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(
             "CREATE TABLE people (device_id INTEGER, external_id TEXT, user_id TEXT, FIRST_NAME TEXT, points INTEGER)"
         )
         rows = [(n, f"ext-{n}", f"cust-{n}", f'Ann "{n}"', n * 100) for n in PEOPLE]
         rows[-1] = (*rows[-1][:3], None, rows[-1][4])  # type: ignore[assignment]
-        connection.executemany("INSERT INTO people VALUES (?, ?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO people VALUES (?, ?, ?, ?, ?)", rows)
     return f"sqlite:///{file}"
 
 
@@ -93,10 +93,15 @@ def emails(service: Any, template: int) -> dict[int, list[str]]:
 @pytest.mark.rule("4.3/one_to_one", "6/execute", side="client")
 @pytest.mark.parametrize("identified_by", ["device_id", "external_id", "user_id"])
 def test_everybody_gets_their_own_values_once(
-    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int, identified_by: str
+    service_process: Any,
+    ledger: Ledger,
+    connection: ServiceConnection,
+    warehouse: str,
+    template: int,
+    identified_by: str,
 ) -> None:
     key = launched(ledger, warehouse, template, identified_by, {"shop": "Dublin", "first_name": "friend"})
-    assert work(ledger, key, sender) == Tally(accepted=3)
+    assert send_launch(ledger, key, connection) == SendResult(accepted=3)
     expected = {n: [f'Hello Ann "{n}", you have {n * 100} points in Dublin'] for n in PEOPLE}
     expected[PEOPLE[-1]] = [f"Hello friend, you have {PEOPLE[-1] * 100} points in Dublin"]
     assert emails(service_process, template) == expected
@@ -121,29 +126,29 @@ def test_everybody_gets_their_own_values_once(
 
 
 def test_each_batch_has_post_back_addresses_of_its_own(
-    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int
+    service_process: Any, ledger: Ledger, connection: ServiceConnection, warehouse: str, template: int
 ) -> None:
     key = launched(ledger, warehouse, template, "user_id", {"shop": "Dublin", "first_name": "friend"})
-    assert work(ledger, key, sender) == Tally(accepted=3)
+    assert send_launch(ledger, key, connection) == SendResult(accepted=3)
     service_process.wait_until_quiet()
     (campaign,) = [
         each for each in service_process.admin("campaigns?count=100")["campaigns"] if each["id"] == template
     ]
-    dispatches = ledger.dispatches.of_launch(key)
+    dispatches = ledger.dispatch_queries.of_launch(key)
     assert [(run["webhook_delivery"], run["webhook_open"]) for run in campaign["runs"]] == [
         (own.delivery, own.open)
         for own in (
-            sender.addresses.for_dispatch(each.dispatch_key, ("delivery", "open")) for each in dispatches
+            connection.signer.for_dispatch(each.dispatch_key, ("delivery", "open")) for each in dispatches
         )
     ]
     assert [run["unknown"] for run in campaign["runs"]] == [0, 0, 0]
 
 
 def test_who_has_no_value_gets_no_message_and_the_others_do(
-    service_process: Any, ledger: Ledger, sender: Sender, warehouse: str, template: int
+    service_process: Any, ledger: Ledger, connection: ServiceConnection, warehouse: str, template: int
 ) -> None:
     key = launched(ledger, warehouse, template, "device_id", {"shop": "Dublin"})
-    assert work(ledger, key, sender) == Tally(accepted=3)
+    assert send_launch(ledger, key, connection) == SendResult(accepted=3)
     found = emails(service_process, template)
     assert found.pop(PEOPLE[-1]) == ["Not personalized"]
     assert found == {n: [f'Hello Ann "{n}", you have {n * 100} points in Dublin'] for n in PEOPLE[:-1]}

@@ -87,6 +87,7 @@ def test_it_ends_with_figures_that_equal_the_truth_and_leaves_no_process(demo: D
     assert demo.left_over() == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("moment", "how"),
     [
@@ -107,6 +108,7 @@ def test_ended_at_any_moment_it_leaves_no_process(demo: Demo, moment: str, how: 
     assert demo.left_over() == []
 
 
+@pytest.mark.proof
 def test_a_task_that_fails_is_shown_with_the_end_of_its_log(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "dags", tmp_path / "dags")
     query = tmp_path / "dags/campaigns/lapsed_buyers/audience.sql"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.demo import watchdog
-from sendoff.demo.processes import DemoError, Port, Supervisor, require_free
+from sendoff.demo.processes import Port, ProcessError, Supervisor, require_free
 
 # A child that starts a grandchild in a process group of its own, as Airflow does for each task; both stay.
 STUBBORN = """
@@ -61,7 +61,7 @@ def test_a_failing_command_is_named_with_the_end_of_its_log(tmp_path: Path) -> N
     failing = [sys.executable, "-c", "import sys; sys.exit('no such warehouse')"]
     with (
         Supervisor(tmp_path) as supervisor,
-        pytest.raises(DemoError, match=r"(?s)import ended.*no such ware"),
+        pytest.raises(ProcessError, match=r"(?s)import ended.*no such ware"),
     ):
         supervisor.run("import", failing, {})
 
@@ -69,35 +69,38 @@ def test_a_failing_command_is_named_with_the_end_of_its_log(tmp_path: Path) -> N
 def test_a_child_that_dies_ends_the_waiting(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor:
         supervisor.start("service", ["/bin/sh", "-c", "echo address in use; exit 3"], {})
-        with pytest.raises(DemoError, match=r"(?s)service ended with exit code 3.*address in use"):
+        with pytest.raises(ProcessError, match=r"(?s)service ended with exit code 3.*address in use"):
             supervisor.wait_until(lambda: None, "the service answers", wait=120)
 
 
 def test_a_child_that_was_expected_to_end_does_not_end_the_waiting(tmp_path: Path) -> None:
     with Supervisor(tmp_path) as supervisor:
         migration = supervisor.start("migrate", ["/bin/echo", "done"], {}, stays=False)
-        migration.process.wait(120)
+        assert _soon(lambda: migration.poll() is not None)
         supervisor.check()
-        supervisor.finish(migration)
+        migration.finish()
         failing = supervisor.start("migrate", ["/bin/sh", "-c", "echo no disk; exit 1"], {}, stays=False)
-        with pytest.raises(DemoError, match=r"(?s)exit code 1.*no disk"):
-            supervisor.finish(failing)
+        with pytest.raises(ProcessError, match=r"(?s)exit code 1.*no disk"):
+            failing.finish()
 
 
 def test_waiting_has_an_end(tmp_path: Path) -> None:
-    with Supervisor(tmp_path) as supervisor, pytest.raises(DemoError, match="in vain until the moon is full"):
+    with (
+        Supervisor(tmp_path) as supervisor,
+        pytest.raises(ProcessError, match="in vain until the moon is full"),
+    ):
         supervisor.wait_until(lambda: None, "the moon is full", wait=0.3)
 
 
 def test_a_missing_command_is_a_failure_like_any_other(tmp_path: Path) -> None:
-    with Supervisor(tmp_path) as supervisor, pytest.raises(DemoError, match="ended with exit code 127"):
+    with Supervisor(tmp_path) as supervisor, pytest.raises(ProcessError, match="ended with exit code 127"):
         supervisor.run("airflow", ["airflow-is-not-there"], {})
 
 
 def test_a_taken_port_is_named_with_who_needs_it_and_the_option_for_another() -> None:
     with _unasked_for() as server:
         number = server.getsockname()[1]
-        with pytest.raises(DemoError, match=f"{number} is needed by the receiver.*--receiver-port"):
+        with pytest.raises(ProcessError, match=f"{number} is needed by the receiver.*--receiver-port"):
             require_free([Port(number, "the receiver", "--receiver-port")])
     require_free([Port(number, "the receiver", "--receiver-port")])
 

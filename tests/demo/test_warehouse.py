@@ -35,8 +35,8 @@ def audience(warehouse: Path, campaign: str, end: datetime) -> Audience:
 
 
 def ask(warehouse: Path, sql: str) -> set[int]:
-    with closing(sqlite3.connect(warehouse)) as connection:
-        return {value for (value,) in connection.execute(sql)}
+    with closing(sqlite3.connect(warehouse)) as db:
+        return {value for (value,) in db.execute(sql)}
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_a_warehouse_may_be_tiny(tmp_path: Path, customers: int) -> None:
 
 
 def _dump(path: Path) -> list[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
+    with closing(sqlite3.connect(path)) as db:
+        return list(db.iterdump())

@@ -57,7 +57,7 @@ def test_a_short_campaign_on_the_page_is_one(tmp_path: Path) -> None:
     for example in re.findall(r"```yaml\n(.*?)```", PAGE.partition("## Examples")[0], re.DOTALL):
         (tmp_path / "campaign.yaml").write_text(example, encoding="utf-8")
         (tmp_path / "audience.sql").write_text("SELECT device_id FROM devices")
-        assert load_campaign(tmp_path).campaign.used()
+        assert load_campaign(tmp_path).campaign.channels_used()
 
 
 def test_every_example_is_on_the_page_without_the_line_for_editors() -> None:

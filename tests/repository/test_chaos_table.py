@@ -14,15 +14,15 @@ def test_the_totals_are_those_of_the_first_table_and_say_so(
 ) -> None:
     monkeypatch.syspath_prepend(ROOT)
     from tools.chaos.counting import Count
-    from tools.chaos.histories import HISTORIES
+    from tools.chaos.scenarios import SCENARIOS
     from tools.chaos.table import BEGIN, END, Row, write
 
     file = tmp_path / "reliability.md"
     file.write_text(f"# Reliability\n\n{BEGIN}\n{END}\n")
-    rows = [Row(each, Count(launches=2, dispatches=10, post_backs=700, killed=3)) for each in HISTORIES]
+    rows = [Row(each, Count(launches=2, dispatches=10, post_backs=700, killed=3)) for each in SCENARIOS]
     write(file, rows)
-    proven = sum(each.expected == "none" for each in HISTORIES)
-    assert 0 < proven < len(HISTORIES)
+    proven = sum(each.expected == "none" for each in SCENARIOS)
+    assert 0 < proven < len(SCENARIOS)
     assert (
         f"In the first table: {2 * proven:,} launches, {10 * proven:,} dispatches, {700 * proven:,} post-backs that "
         f"were answered 2xx, {3 * proven:,} processes killed.\n"

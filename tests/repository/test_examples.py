@@ -73,7 +73,7 @@ def test_a_campaign_of_the_tree_follows_all_advice(folder: Path) -> None:
         {"targeting": {"kind": "saved_segments", "ids": []}},
         {"audience": {"exclude": [{"kind": "list"}]}},
         {"audience": {"holdout": {"percent": 101}}},
-        {"gates": {"spread": {"shares": []}}},
+        {"gates": {"rollout": {"shares": []}}},
         {"approval": {"needed": "sometimes"}},
         {"segment_size": 0},
         {"retries": "8"},
@@ -95,11 +95,11 @@ def test_every_query_of_an_example_runs_on_the_warehouse_of_the_examples() -> No
 
 def test_the_examples_show_every_channel_and_every_kind() -> None:
     campaigns = [load_campaign(folder).campaign for folder in EXAMPLES]
-    assert {channel for each in campaigns for channel in each.used()} == set(Channel)
+    assert {channel for each in campaigns for channel in each.channels_used()} == set(Channel)
     for field in ("send", "targeting"):
         kinds = set(campaign_schema()["properties"][field]["discriminator"]["mapping"])
         assert {getattr(each, field).kind for each in campaigns} == kinds
     assert {rule.kind for each in campaigns for rule in each.audience.exclude} == {
         "query", "campaign", "list", "file",
     }  # fmt: skip
-    assert {each.way for each in campaigns} == {"create", "execute"}
+    assert {each.send_mode for each in campaigns} == {"create", "execute"}

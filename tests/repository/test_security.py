@@ -27,7 +27,8 @@ from sendoff.audience.csv_list import read_people
 from sendoff.campaign import load_campaign
 from sendoff.errors import AudienceError, CampaignError, CredentialsError, QueryError, SendoffError
 from sendoff.service.client import Client
-from sendoff.service.tokens import ClientSecret, JwtBearer, TokenSource
+from sendoff.service.credentials import ClientSecret, JwtBearer
+from sendoff.service.tokens import TokenSource
 from sendoff.warehouse import read
 
 ROOT = Path(__file__).resolve().parents[2]

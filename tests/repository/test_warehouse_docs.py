@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import load_campaign
+from sendoff.warehouse import address_of, is_sqlite_file
 from sendoff.warehouse.snowflake import driver_options
-from sendoff.warehouse.urls import address_of, is_sqlite_file
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/warehouses.md").read_text(encoding="utf-8")
 URLS = dict(re.findall(r"^\| (\w+) \| `(\w+://[^`]+)` \|", PAGE, re.MULTILINE))
@@ -20,7 +20,7 @@ def test_the_example_is_a_campaign_in_parts(tmp_path: Path) -> None:
     message = "title: Spring\nmessage: {title: Hello, text: It is spring}\nchannels:\n  android_push:\n"
     (tmp_path / "campaign.yaml").write_text(message + choice)
     (tmp_path / "audience.sql").write_text(sql)
-    assert load_campaign(tmp_path).campaign.audience.parts == 4
+    assert load_campaign(tmp_path).campaign.audience.partitions == 4
 
 
 def test_every_url_is_understood() -> None:

@@ -11,7 +11,8 @@ from sqlalchemy import event, insert, select, text, update
 from messaging_service.api.admin import progress
 from messaging_service.campaigns.create import add_run
 from messaging_service.campaigns.profiles import create_missing_profiles
-from messaging_service.store import Store, campaigns, devices, post_backs, runs, webhook_calls
+from messaging_service.store import Store
+from messaging_service.tables import campaigns, devices, post_backs, runs, webhook_calls
 
 from ..waiting import PATIENCE, until
 

@@ -371,7 +371,7 @@ def test_a_template_waits_until_it_is_executed(service_process, service_listener
 
 
 @pytest.mark.rule("4.3/post_backs", "6/execute", side="service")
-def test_each_execution_has_its_own_addresses_and_fates(service_process, service_listener):
+def test_each_execution_has_its_own_addresses_and_outcomes(service_process, service_listener):
     campaign = template(service_process)
     for number in ("1", "2"):
         address = f"{service_listener.url}/{number}"

@@ -18,23 +18,23 @@ from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.delivery.postbacks import Retry
 from messaging_service.delivery.worker import WorkerSettings, from_line, to_line
 from messaging_service.envelope import Problem
-from messaging_service.names import NOT_SHOWN, Names, UnknownNameError, parse_overrides
+from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names, UnknownNameError, parse_overrides
 
 NOW = datetime(2030, 3, 1, 12, 0, 30, tzinfo=UTC)
 
 
 def test_a_fate_depends_on_nothing_but_its_arguments():
-    fates = [Behaviour(seed=3).fate(1, 1, device, 2) for device in range(1_000)]
-    assert fates == [Behaviour(seed=3).fate(1, 1, device, 2) for device in range(1_000)]
-    delivered = [fate for fate in fates if fate.delivered_after is not None]
-    opened = [fate for fate in fates if fate.opened_after is not None]
+    outcomes = [Behaviour(seed=3).draw(1, 1, device, 2) for device in range(1_000)]
+    assert outcomes == [Behaviour(seed=3).draw(1, 1, device, 2) for device in range(1_000)]
+    delivered = [outcome for outcome in outcomes if outcome.delivered_after is not None]
+    opened = [outcome for outcome in outcomes if outcome.opened_after is not None]
     assert 860 < len(delivered) < 940
     assert 220 < len(opened) < 320
-    assert all(0.5 <= fate.delivered_after <= 5 for fate in delivered)
+    assert all(0.5 <= outcome.delivered_after <= 5 for outcome in delivered)
 
 
 def test_speed_divides_the_delays():
-    slow, fast = (Behaviour(delivered=1, speed=speed).fate(1, 1, 9, 2) for speed in (1, 10))
+    slow, fast = (Behaviour(delivered=1, speed=speed).draw(1, 1, 9, 2) for speed in (1, 10))
     assert fast.delivered_after == pytest.approx(slow.delivered_after / 10)
 
 
@@ -76,7 +76,9 @@ def test_pauses_double_up_to_the_longest():
 def test_no_two_names_that_are_not_shown_share_a_spelling_in_one_request():
     in_executions = {"execute_id", "target", "target_by", "target_with_params", "params", "execute_time"}
     shared = [
-        name.default for key, name in NOT_SHOWN.items() if key not in in_executions and not name.is_value
+        name.default
+        for key, name in UNDOCUMENTED_NAMES.items()
+        if key not in in_executions and not name.is_value
     ]
     assert len(set(shared)) == len(shared)
 
@@ -84,7 +86,8 @@ def test_no_two_names_that_are_not_shown_share_a_spelling_in_one_request():
 def test_the_page_on_the_service_lists_every_name_that_is_not_shown():
     page = (Path(__file__).parents[2] / "docs/reference/service.md").read_text()
     rows = [
-        f"| `{key}` | `{name.default}` | {name.meaning} | {name.section} |" for key, name in NOT_SHOWN.items()
+        f"| `{key}` | `{name.default}` | {name.meaning} | {name.section} |"
+        for key, name in UNDOCUMENTED_NAMES.items()
     ]
     assert [row for row in rows if row not in page] == []
 

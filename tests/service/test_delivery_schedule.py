@@ -12,7 +12,7 @@ from messaging_service.campaigns.schedule import closed_because, next_occurrence
 from messaging_service.clock import Clock, DurationError, seconds_of
 from messaging_service.delivery.outcomes import inbox_removal, push_deadline
 from messaging_service.delivery.webhooks import request_of
-from messaging_service.names import NOT_SHOWN, UnknownNameError, parse_overrides
+from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, UnknownNameError, parse_overrides
 
 DUBLIN = {"send_type": 2, "send_time": "01:30"}
 
@@ -134,7 +134,7 @@ def test_a_value_that_is_a_number_is_only_replaced_by_one():
     assert parse_overrides(["send_days_monday=2"]).number("send_days_monday") == 2
     with pytest.raises(UnknownNameError):
         parse_overrides(["send_days_monday=monday"])
-    assert {key for key, name in NOT_SHOWN.items() if name.is_value} >= {
+    assert {key for key, name in UNDOCUMENTED_NAMES.items() if name.is_value} >= {
         "send_days_monday",
         "target_by_user_id",
     }

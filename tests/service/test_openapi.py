@@ -38,6 +38,7 @@ def described(service):
     return requests.get(f"{service.base_url}/openapi.json", timeout=PATIENCE).json()
 
 
+@pytest.mark.proof
 def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, tmp_path):
     if not SCHEMATHESIS.exists():
         pytest.skip("wants schemathesis: pip install -c constraints.txt schemathesis")

@@ -24,9 +24,10 @@ from typer.testing import CliRunner
 from messaging_service.cli.main import main
 from messaging_service.clock import Clock
 from messaging_service.delivery.behaviour import Behaviour
-from messaging_service.delivery.leases import Claims
-from messaging_service.delivery.postbacks import NOT_SENT, Retry, Sender
-from messaging_service.store import Store, campaigns, post_backs, runs
+from messaging_service.delivery.leases import Leases
+from messaging_service.delivery.postbacks import NOT_SENT, PostBackSender, Retry
+from messaging_service.store import Store
+from messaging_service.tables import campaigns, post_backs, runs
 
 from ..waiting import PATIENCE, until
 
@@ -94,9 +95,9 @@ def test_the_seed_alone_decides_who_receives_and_who_opens(service_start):
 
 def drawn(seed, campaign):
     """Draw in this process what the service draws in its own, for the inbox messages of its first run."""
-    fates = {device: Behaviour(seed).fate(campaign, 1, device, INBOX) for device in DEVICES}
-    delivered = [device for device, fate in fates.items() if fate.delivered_after is not None]
-    return delivered, [device for device in delivered if fates[device].opened_after is not None]
+    outcomes = {device: Behaviour(seed).draw(campaign, 1, device, INBOX) for device in DEVICES}
+    delivered = [device for device, outcome in outcomes.items() if outcome.delivered_after is not None]
+    return delivered, [device for device in delivered if outcomes[device].opened_after is not None]
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ def test_a_post_back_that_leads_elsewhere_is_noted_and_not_sent(tmp_path, addres
 
     async def send():
         stop = asyncio.Event()
-        sending = asyncio.create_task(Sender(store, Claims(store), Clock(store), Retry()).run(stop))
+        sending = asyncio.create_task(PostBackSender(store, Leases(store), Clock(store), Retry()).run(stop))
         try:
             await asyncio.to_thread(until, lambda: read().attempts)
         finally:
@@ -208,9 +209,10 @@ def test_a_stop_loses_no_post_back(service_start, service_listener):
     assert set(service_listener.devices("/d")) == set(truth["post_backs"]["delivery"])
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_both_processes_at_once(service_start, number):
-    service = service_start()
+    service = service_start(process=True)
     children = psutil.Process(service.process.pid).children(recursive=True)
     assert len(children) == 1
     service.process.send_signal(number)
@@ -219,7 +221,7 @@ def test_a_signal_stops_both_processes_at_once(service_start, number):
 
 
 def test_a_killed_service_leaves_no_process_behind(service_start):
-    service = service_start()
+    service = service_start(process=True)
     [child] = psutil.Process(service.process.pid).children(recursive=True)
     service.process.kill()
     service.process.wait(PATIENCE)
@@ -227,7 +229,7 @@ def test_a_killed_service_leaves_no_process_behind(service_start):
 
 
 def test_the_service_ends_when_its_deliveries_process_has_ended(service_start):
-    service = service_start()
+    service = service_start(process=True)
     [child] = psutil.Process(service.process.pid).children(recursive=True)
     child.kill()
     assert service.process.wait(PATIENCE) == 1
@@ -258,12 +260,13 @@ def test_no_answer_is_read_without_end(certain, answering, calls):
     assert max(endless.sent) < GIGABYTE / 20  # what systems hold between two programs
 
 
+@pytest.mark.proof
 @BOTH
 def test_an_answer_that_unpacks_to_much_takes_no_memory(service_start, answering, calls):
     packing = zlib.compressobj(1, wbits=31)
     packed = b"".join([*(packing.compress(bytes(10_000_000)) for _ in range(60)), packing.flush()])
     head = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(packed)
-    service = service_start("--delivered", "1", "--opened", "0")
+    service = service_start("--delivered", "1", "--opened", "0", process=True)
     assert called_or_posted(service, answering(head, [packed]).url, calls) == 0
     assert max(map(peak, psutil.Process(service.process.pid).children())) < 250_000_000
 
@@ -332,8 +335,9 @@ def test_the_service_says_that_it_is_well(service_process):
     assert requests.get(f"{service_process.base_url}/healthz", timeout=PATIENCE).json() == {"status": "ok"}
 
 
+@pytest.mark.proof
 def test_a_request_over_a_connection_that_was_idle_is_answered_however_late_it_is_seen(service_start):
-    service = service_start()
+    service = service_start(process=True)
     process = psutil.Process(service.process.pid)
     with requests.Session() as session, ThreadPoolExecutor(1) as threads:
         assert session.get(f"{service.base_url}/healthz", timeout=PATIENCE).status_code == 200

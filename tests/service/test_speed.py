@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import statistics
 import time
+from shutil import copyfile
 
 import psutil
 import pytest
 import requests
 
+from ..local_service import QUICK, start_service
 from ..waiting import PATIENCE
+
+pytestmark = pytest.mark.proof
 
 CREATE = "/api/external/create/campaign"
 BODY = {"title": "t", "push_text": "x", "web_push": 1}
@@ -35,6 +39,16 @@ def cost_of(session, service, body):
         answered_in(session, service, body)
     after = process.cpu_times()
     return after.user + after.system - before.user - before.system
+
+
+@pytest.fixture(scope="module")
+def service_process(service_database, tmp_path_factory):
+    """A process of its own: its processor time is measured."""
+    file, known = service_database
+    database = copyfile(file, tmp_path_factory.mktemp("speed") / "service.db")
+    service = start_service(f"sqlite:///{database}", known, *QUICK, process=True)
+    yield service
+    assert service.stop() == 0
 
 
 @pytest.mark.parametrize("when", [{}, LATER], ids=["at once", "later"])

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from sendoff.campaign import Campaign
-from sendoff.service.postbacks import PostBackAddresses
-from sendoff.service.wire import create_body
+from sendoff.service.wire import PostBackAddresses, create_body
 
 PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}
 HEADER = (

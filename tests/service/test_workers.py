@@ -24,7 +24,7 @@ GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 EVERYONE = {"inbox": 1, "web_push": 1, "broadcast": 1}
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
 def database(request, tmp_path_factory):
     if request.param == "postgresql":
         return request.getfixturevalue("postgres_url")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from opentelemetry import metrics as api
@@ -10,23 +10,21 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, _Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
 from sendoff import metrics
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.ledger import Ledger, schema
-from sendoff.ledger.feed_states import Source
-from sendoff.ledger.gauges import observe
+from sendoff.ledger import Ledger
+from sendoff.ledger.feed_states import Feed
 from sendoff.outcome import Accepted, InDoubt
 from sendoff.period import Period, dispatch_key
-from sendoff.postbacks.aggregate import fold
-from sendoff.postbacks.feed_health import check_silence
+from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.feed_health import check_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
+from sendoff.states import DispatchState
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+from ..factories import LEASE, NOW, make_launch
+
 PERIOD = Period(NOW - timedelta(days=1), NOW)
-LEASE = timedelta(minutes=5)
-DEFINITION = '{"title": "t", "channels": {"email": {"from_address": 1, "subject": "s", "text": "t"}}}'
 SEGMENTS = [Segment(integers([1, 2])), Segment(integers([3, 4])), Segment(integers([5]))]
 
 Points = dict[str, dict[tuple[tuple[str, object], ...], object]]
@@ -69,20 +67,7 @@ def collected(reader: InMemoryMetricReader) -> Collected:
 
 
 def freeze(ledger: Ledger, key: str, connection: str = "service", state: str = "released") -> None:
-    people = integers(range(1, 6))
-    ledger.launches.freeze(
-        key,
-        connection=connection,
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=DEFINITION,
-        audience=Audience("device_id", people, 5, {}, {}, people.fingerprint()),
-        segments=SEGMENTS,
-        now=NOW,
-        state=state,
-        sends_at=NOW,
-    )
+    make_launch(ledger, segments=SEGMENTS, period=PERIOD, connection=connection, launch_key=key, state=state)
 
 
 def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: Collected) -> None:
@@ -92,7 +77,7 @@ def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: 
         claim = ledger.dispatches.claim("a" * 32, worker="w", now=NOW, lease=LEASE)
         assert claim is not None
         ledger.dispatches.record(claim, outcome, NOW)
-    observe(ledger, now=NOW)
+    ledger.stats.collect_gauges(NOW)
     points = collected.points()
     assert points["sendoff.launches"] == {
         (("state", "held"),): 1,
@@ -111,15 +96,15 @@ def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: 
         ("service", "in_doubt"): 1,
         ("other", "planned"): 3,
     }
-    assert {state for _, state in dispatches} == set(schema.DISPATCH_STATES)
+    assert {state for _, state in dispatches} == set(DispatchState)
     assert points["sendoff.doubts"] == {(("connection", "service"),): 1, (("connection", "other"),): 0}
 
 
 def test_what_is_over_is_counted_as_0_from_then_on(ledger: Ledger, collected: Collected) -> None:
     freeze(ledger, "a" * 32)
-    assert observe(ledger, now=NOW).launches["released"] == 1
+    assert ledger.stats.collect_gauges(NOW).launches["released"] == 1
     ledger.launches.settle("a" * 32, NOW)
-    observe(ledger, now=NOW)
+    ledger.stats.collect_gauges(NOW)
     points = collected.points()
     assert points["sendoff.launches"][("state", "released"),] == 0
     assert points["sendoff.dispatches"][("connection", "service"), ("state", "planned")] == 0
@@ -135,49 +120,45 @@ def test_the_lag_is_the_age_of_the_oldest_post_back_that_waits(ledger: Ledger, c
         receiver = ledger.post_backs.register_receiver("r", NOW)
         events = [PostBack.received("open", key, NOW - timedelta(minutes=age), b"{}") for age in ages]
         ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
-    observe(ledger, now=NOW)
-    assert collected.points()["sendoff.fold.lag"] == {(): 70 * 60}
-    assert fold(ledger, now=NOW) == 4
-    observe(ledger, now=NOW)
-    assert collected.points()["sendoff.fold.lag"] == {(): 0}
+    ledger.stats.collect_gauges(NOW)
+    assert collected.points()["sendoff.aggregation.lag"] == {(): 70 * 60}
+    assert aggregate(ledger, now=NOW) == 4
+    ledger.stats.collect_gauges(NOW)
+    assert collected.points()["sendoff.aggregation.lag"] == {(): 0}
 
 
 def test_the_age_of_the_newest_report_is_measured(ledger: Ledger, collected: Collected) -> None:
     freeze(ledger, "a" * 32)
     reconcile_launch(ledger, "a" * 32, now=NOW)
-    observe(ledger, now=NOW + timedelta(minutes=7))
+    ledger.stats.collect_gauges(NOW + timedelta(minutes=7))
     assert collected.points()["sendoff.report.age"] == {(): 7 * 60}
 
 
 def test_an_empty_ledger_waits_for_nothing(ledger: Ledger, collected: Collected) -> None:
-    counted = observe(ledger, now=NOW)
-    assert counted.unfolded_since is None
+    counted = ledger.stats.collect_gauges(NOW)
+    assert counted.pending_since is None
     assert counted.reported_at is None
     assert "sendoff.report.age" not in collected.points()
     assert set(counted.launches.values()) == {0}
 
 
 def test_a_state_of_silence_that_nothing_is_in_any_more_is_0(collected: Collected) -> None:
-    metrics.silences({"silent": 2})
-    metrics.silences({"as expected": 1})
-    values = {dict(key)["state"]: count for key, count in collected.points()["sendoff.silence"].items()}
-    assert values == {"as expected": 1, "thin": 0, "silent": 0}
-
-
-def test_the_states_of_silence_are_those_that_the_ledger_keeps() -> None:
-    assert metrics.SILENCE_STATES == schema.SILENCE_STATES
+    metrics.feeds({"silent": 2})
+    metrics.feeds({"as expected": 1})
+    values = {dict(key)["state"]: count for key, count in collected.points()["sendoff.feeds"].items()}
+    assert values == {"as expected": 1, "degraded": 0, "silent": 0}
 
 
 def test_what_was_last_certain_of_each_source_is_measured(ledger: Ledger, collected: Collected) -> None:
-    ledger.silences.move(Source("service", "delivery"), None, "silent", "", NOW)
-    ledger.silences.move(Source("service", "open"), None, "as expected", "", NOW)
-    observe(ledger, now=NOW)
-    by_observing = collected.points()["sendoff.silence"]
-    check_silence(ledger, now=NOW)
-    assert collected.points()["sendoff.silence"] == by_observing
+    ledger.feed_states.move(Feed("service", "delivery"), None, "silent", "", NOW)
+    ledger.feed_states.move(Feed("service", "open"), None, "as expected", "", NOW)
+    ledger.stats.collect_gauges(NOW)
+    by_observing = collected.points()["sendoff.feeds"]
+    check_feeds(ledger, now=NOW)
+    assert collected.points()["sendoff.feeds"] == by_observing
     assert {dict(key)["state"]: count for key, count in by_observing.items()} == {
         "as expected": 1,
-        "thin": 0,
+        "degraded": 0,
         "silent": 1,
     }
 
@@ -194,10 +175,10 @@ def test_each_instrument_measures_what_it_says_with_the_attributes_that_it_names
     metrics.doubts({"service": 1})
     metrics.commit(7, 0.01)
     metrics.refused_post_back(503)
-    metrics.folded(3)
-    metrics.fold_lag(1)
+    metrics.aggregated(3)
+    metrics.aggregation_lag(1)
     metrics.report_age(1)
-    metrics.silences({})
+    metrics.feeds({})
     points = collected.points()
     assert set(points) == {each.name for each in metrics.INSTRUMENTS}
     for each in metrics.INSTRUMENTS:

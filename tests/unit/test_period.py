@@ -108,10 +108,10 @@ WHERE shop = :partition OR (:partition IS NULL AND shop = 'all')
 
 @pytest.fixture
 def wishes(tmp_path: Path) -> str:
-    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as connection, connection:
-        connection.execute("CREATE TABLE wishes (device_id INTEGER, shop TEXT)")
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as db, db:
+        db.execute("CREATE TABLE wishes (device_id INTEGER, shop TEXT)")
         rows = [(1, "cork"), (2, "cork"), (3, "galway"), (4, "all")]
-        connection.executemany("INSERT INTO wishes VALUES (?, ?)", rows)
+        db.executemany("INSERT INTO wishes VALUES (?, ?)", rows)
     return f"sqlite:///{tmp_path / 'warehouse.db'}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from messaging_service.store import Store, shown
+from messaging_service.store import Store, without_password
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.demo.workspace import Workspace
 from sendoff.ledger import Ledger
@@ -32,8 +32,8 @@ def modes(folder: Path) -> dict[str, str]:
 def test_a_new_ledger_is_for_its_user_alone_with_all_that_sqlite_keeps_beside_it(tmp_path: Path) -> None:
     with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
         ledger.migrate()
-        with ledger._database.read() as connection:
-            connection.execute(sa.text("SELECT 1 FROM launches"))
+        with ledger._database.read() as db:
+            db.execute(sa.text("SELECT 1 FROM launches"))
             assert modes(tmp_path) == dict.fromkeys(("ledger.db", "ledger.db-shm", "ledger.db-wal"), "0o600")
 
 
@@ -63,8 +63,11 @@ def test_the_database_of_the_local_service_is_for_its_user_alone(tmp_path: Path)
 
 
 def test_the_local_service_shows_its_database_without_a_password() -> None:
-    assert shown("postgresql://ann:planted@db/service?password=planted") == "postgresql://ann:***@db/service"
-    assert shown("sqlite:///service.db") == "sqlite:///service.db"
+    assert (
+        without_password("postgresql://ann:planted@db/service?password=planted")
+        == "postgresql://ann:***@db/service"
+    )
+    assert without_password("sqlite:///service.db") == "sqlite:///service.db"
 
 
 def test_the_demos_folder_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-COUNT = "from sendoff import metrics, telemetry; telemetry.start(); metrics.folded(3)"
+COUNT = "from sendoff import metrics, telemetry; telemetry.start(); metrics.aggregated(3)"
 SDK = (
     "import sys; print(sorted(name for name in sys.modules if name.startswith('opentelemetry.sdk.metrics')))"
 )
@@ -44,7 +44,7 @@ def test_where_nothing_is_asked_for_nothing_is_imported(variables: dict[str, str
 def test_what_a_short_process_counted_is_sent_when_it_ends(collector: Any) -> None:
     python(COUNT, OTEL_METRICS_EXPORTER="otlp", **collector.environment)
     python(COUNT, **collector.environment)
-    assert collector.total("sendoff.folded") == 6
+    assert collector.total("sendoff.post_backs.aggregated") == 6
     assert len({resource["service.instance.id"] for resource in collector.resources()}) == 2
 
 
@@ -57,7 +57,7 @@ def test_a_process_is_called_sendoff_unless_it_is_called_otherwise(collector: An
 
 
 def test_the_console_is_an_exporter_too() -> None:
-    assert '"sendoff.folded"' in python(COUNT, OTEL_METRICS_EXPORTER="console").stdout
+    assert '"sendoff.post_backs.aggregated"' in python(COUNT, OTEL_METRICS_EXPORTER="console").stdout
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_command_that_opens_the_ledger_sends_what_it_counted(collector: Any, t
     python(main.format("'migrate'", ledger))
     ended = python(main.format("'metrics'", ledger), **collector.environment)
     assert "launches" in ended.stdout
-    assert {"sendoff.launches", "sendoff.fold.lag"} <= collector.names()
+    assert {"sendoff.launches", "sendoff.aggregation.lag"} <= collector.names()
 
 
 def test_the_ledger_is_measured_again_and_again_until_somebody_stops_it(
@@ -103,7 +103,7 @@ def test_the_ledger_is_measured_again_and_again_until_somebody_stops_it(
     process = subprocess.Popen([*line, "--ledger", f"sqlite:///{migrated_file}"], env=surroundings)
     try:
         deadline = time.monotonic() + 120
-        while "sendoff.fold.lag" not in collector.names():
+        while "sendoff.aggregation.lag" not in collector.names():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -118,6 +118,6 @@ def test_the_counts_of_a_ledger_are_shown_as_json(migrated_file: Path, sendoff: 
         "launches": {"held": 0, "released": 0, "paused": 0},
         "dispatches": {},
         "doubts": {},
-        "unfolded_since": None,
+        "pending_since": None,
         "reported_at": None,
     }

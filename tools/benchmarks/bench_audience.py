@@ -49,7 +49,7 @@ def read_with_sendoff(url: str, sql: str, parts: int | None = None) -> tuple[flo
     from sendoff.warehouse import read
 
     start = time.perf_counter()
-    with read(url, sql, parts=parts) as batches:
+    with read(url, sql, partitions=parts) as batches:
         audience = build_audience(batches)
     return time.perf_counter() - start, len(audience.identifiers)
 
@@ -143,8 +143,8 @@ def database() -> Iterator[str]:
     """Give the URL of a new database with the tables, dropped at the end."""
     name = f"sendoff_bench_{uuid4().hex[:8]}"
     server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
-    with server.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    with server.connect() as db:
+        db.execute(sa.text(f"CREATE DATABASE {name}"))
         try:
             url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
             engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
@@ -154,7 +154,7 @@ def database() -> Iterator[str]:
             engine.dispose()
             yield url.render_as_string(hide_password=False)
         finally:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def main() -> None:

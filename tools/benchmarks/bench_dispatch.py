@@ -3,7 +3,8 @@
 Everybody sends to the local messaging service, a process of its own on loopback, which knows the devices. Each sending
 is a process of its own, so that its peak memory is its own, and each is of another launch: the service does the same
 work for all. The campaign is sent at a later date, so the service takes requests and does nothing else. Sendoff's time
-is that of ``work()`` from its first look at the ledger to its last; the bodies of the bare session are made before.
+is that of ``send_launch()`` from its first look at the ledger to its last; the bodies of the bare session are made
+before.
 
 ``BENCH_SCALE`` is the number of devices in millions: 1 takes about a minute on two idle processors, much of it for
 making the devices known. ``BENCH_ROUNDS`` is how often each is done, that of large requests three times as often: the
@@ -47,23 +48,24 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.demo.airflow import Airflow, AirflowApi
 from sendoff.demo.processes import Supervisor
-from sendoff.dispatch.request import REQUESTS_AT_ONCE, Sender
-from sendoff.dispatch.worker import LEASE, work
-from sendoff.ledger import Ledger
+from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
+from sendoff.dispatch.worker import LEASE, send_launch
+from sendoff.ledger import Ledger, NewLaunch
 from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import CREATE_PATH, Targeting, create_body
 
 DEVICES = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SIZES = (10_000, 1_000)
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
-ADDRESSES = Addresses("http://127.0.0.1:9", ["s" * 32])
+ADDRESSES = PostBackSigner("http://127.0.0.1:9", ["s" * 32])
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-THREADS = (1, REQUESTS_AT_ONCE)  # of the bare session
+THREADS = (1, DEFAULT_REQUESTS_AT_ONCE)  # of the bare session
 SHORTER = 3  # times as many rounds of the larger requests, which take less than a second each
 WORKERS = 2  # mapped tasks of the operator
 MAPPED = 40  # of HttpOperator, each with one request of 10,000 devices; the time for more follows from that
@@ -79,11 +81,13 @@ class Service:
     client_id: str
     client_secret: str
 
-    def sender(self, requests_at_once: int = REQUESTS_AT_ONCE) -> Sender:
+    def service_connection(self, requests_at_once: int = DEFAULT_REQUESTS_AT_ONCE) -> ServiceConnection:
         session = requests.Session()
         session.mount("http://", HTTPAdapter(max_retries=0, pool_maxsize=requests_at_once))
         tokens = TokenSource(ClientSecret(self.client_id, self.client_secret), self.base_url, session)
-        return Sender(Client(self.base_url, session, tokens), ADDRESSES, requests_at_once=requests_at_once)
+        return ServiceConnection(
+            Client(self.base_url, session, tokens), ADDRESSES, requests_at_once=requests_at_once
+        )
 
     def token(self) -> str:
         form = {"grant_type": "client_credentials", "client_id": self.client_id}
@@ -126,13 +130,13 @@ def postgres_ledger() -> Iterator[str]:
     engine = sa.create_engine(
         SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
     )
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    with engine.connect() as db:
+        db.execute(sa.text(f"CREATE DATABASE {name}"))
     try:
         yield sa.make_url(SERVER).set(database=name).render_as_string(hide_password=False)
     finally:
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+        with engine.connect() as db:
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def campaign(size: int, connection: str = "service") -> Campaign:
@@ -153,21 +157,23 @@ def freeze(url: str, size: int, devices: int = DEVICES, connection: str = "servi
     number = next(_launches)
     key = launch_key(connection, "spring", PERIOD, number)
     identifiers = integers(np.arange(1, devices + 1))
-    audience = Audience("device_id", identifiers, devices, {}, {}, identifiers.fingerprint())
+    audience = Audience("device_id", identifiers, devices, {}, {})
     with closing(Ledger(url)) as ledger:
         ledger.migrate()
         ledger.launches.freeze(
-            key,
-            connection=connection,
-            campaign="spring",
-            period=PERIOD,
-            resend=number,
-            definition=campaign(size, connection).model_dump_json(),
-            audience=audience,
-            segments=(Segment(segment) for segment in identifiers.slices(size)),
-            now=datetime.now(UTC),
-            state="released",
-            sends_at=datetime.now(UTC),
+            NewLaunch(
+                key,
+                connection=connection,
+                campaign="spring",
+                period=PERIOD,
+                resend=number,
+                definition=campaign(size, connection).model_dump_json(),
+                audience=audience,
+                segments=(Segment(segment) for segment in identifiers.slices(size)),
+                created_at=datetime.now(UTC),
+                state="released",
+                sends_at=datetime.now(UTC),
+            )
         )
     return key
 
@@ -200,9 +206,9 @@ def send_with_sendoff(service: Service, url: str, key: str) -> Took:
     with closing(Ledger(url)) as ledger:
         ledger.ping()
         start, cpu = time.perf_counter(), time.process_time()
-        tally = work(ledger, key, service.sender())
+        tally = send_launch(ledger, key, service.service_connection())
         took = time.perf_counter() - start, time.process_time() - cpu
-        if set(ledger.dispatches.states(key)) != {"accepted"}:
+        if set(ledger.dispatch_queries.states(key)) != {"accepted"}:
             sys.exit(f"not everything was accepted: {tally}")
     return took
 
@@ -369,7 +375,7 @@ def in_airflow(service: Service, url: str, folder: Path) -> dict[str, float]:
         port = server.getsockname()[1]
     airflow = Airflow(folder / "airflow", dags, port, variables(service, url))
     with Supervisor(folder / "logs") as supervisor:
-        supervisor.finish(airflow.migrate(supervisor))
+        airflow.migrate(supervisor).finish()
         airflow.start(supervisor)
         api = AirflowApi(airflow.address)
         supervisor.wait_until(api.healthy, "Airflow is well")
@@ -379,10 +385,10 @@ def in_airflow(service: Service, url: str, folder: Path) -> dict[str, float]:
             supervisor.wait_until(partial(api.has_dag, dag), f"the DAG {dag} is read")
             took[dag] = seconds_of(api, supervisor, dag)
     with closing(Ledger(url)) as ledger:
-        made = ledger.dispatches.states(key)["accepted"]
+        made = ledger.dispatch_queries.states(key)["accepted"]
     bare = min(MAPPED, -(-DEVICES // SIZES[0])) / took["bare"]
     ours = made / took["ours"]
-    print(f"\nin Airflow, 10,000 devices to a request, {REQUESTS_AT_ONCE} tasks at a time")
+    print(f"\nin Airflow, 10,000 devices to a request, {DEFAULT_REQUESTS_AT_ONCE} tasks at a time")
     print(f"  HttpOperator.expand over {MAPPED} segments {took['bare']:8.1f} s {bare:8.2f} requests/s")
     print(f"  operator over {WORKERS} workers, {made} requests {took['ours']:6.1f} s {ours:8.2f} requests/s")
     return {

@@ -43,8 +43,10 @@ from starlette.routing import Route
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import post_backs
 from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
-from sendoff.postbacks.receiver import ReceiverApp, app_of, serve
-from sendoff.service.postbacks import Addresses, PostBack
+from sendoff.postbacks.group_commit import Limits
+from sendoff.postbacks.receiver import ReceiverApp, app_of
+from sendoff.postbacks.server import serve
+from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.settings import Settings
 
 SECONDS = 3 * float(os.environ.get("BENCH_SCALE", "1"))
@@ -93,8 +95,8 @@ class OneByOne:
     def _store(self, post_back: PostBack) -> bool:
         body = post_back.fields
         assert body is not None
-        with self._engine.begin() as connection:
-            connection.execute(
+        with self._engine.begin() as db:
+            db.execute(
                 sa.insert(post_backs),
                 {
                     "receiver": self._receiver,
@@ -123,11 +125,9 @@ def as_durable(connection: Any, _: Any) -> None:
 def app_around(commit: Unstored | OneByOne) -> ReceiverApp:
     endpoint = PostBackEndpoint(
         commit,  # type: ignore[arg-type]  # all that the endpoint asks of it
-        Addresses(PUBLIC_URL, [SECRET]),
+        PostBackSigner(PUBLIC_URL, [SECRET]),
         ReceiverCounts(),
-        max_body=16_384,
-        body_timeout=10,
-        clock=lambda: datetime.now(UTC),
+        Limits(),
     )
 
     async def ready(_: Request) -> Response:
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
 
 
 async def ask(seconds: float) -> Measured:
-    path = Addresses(PUBLIC_URL, [SECRET]).sign("delivery", uuid4().hex).removeprefix(PUBLIC_URL)
+    path = PostBackSigner(PUBLIC_URL, [SECRET]).sign("delivery", uuid4().hex).removeprefix(PUBLIC_URL)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(BODY)}\r\n\r\n"
     took: list[float] = []
     start = time.perf_counter()
@@ -262,13 +262,13 @@ def postgres_ledger() -> Iterator[str]:
     engine = sa.create_engine(
         SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
     )
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    with engine.connect() as db:
+        db.execute(sa.text(f"CREATE DATABASE {name}"))
     try:
         yield migrated(sa.make_url(SERVER).set(database=name).render_as_string(hide_password=False))
     finally:
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+        with engine.connect() as db:
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def migrated(url: str) -> str:

@@ -68,7 +68,7 @@ def make(url: str) -> None:
     from sendoff.audience.identifiers import integers
     from sendoff.audience.segmentation import Segment
     from sendoff.campaign import Campaign
-    from sendoff.ledger import Ledger
+    from sendoff.ledger import Ledger, NewLaunch
     from sendoff.period import Period, launch_key
 
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
@@ -80,32 +80,34 @@ def make(url: str) -> None:
     ledger = Ledger(url)
     ledger.migrate()
     ledger.launches.freeze(
-        key,
-        connection="service",
-        campaign="spring",
-        period=period,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
-        segments=(Segment(segment) for segment in people.slices(SEGMENT)),
-        now=NOW,
-        sends_at=datetime(2026, 3, 2, 9, tzinfo=UTC),
+        NewLaunch(
+            key,
+            connection="service",
+            campaign="spring",
+            period=period,
+            resend=0,
+            definition=campaign.model_dump_json(),
+            audience=Audience("device_id", people, len(people), {}, {}),
+            segments=(Segment(segment) for segment in people.slices(SEGMENT)),
+            created_at=NOW,
+            sends_at=datetime(2026, 3, 2, 9, tzinfo=UTC),
+        )
     )
-    segments = list(ledger.dispatches.segments(key))
+    segments = list(ledger.dispatch_queries.segments(key))
     ledger.post_backs.register_receiver("bench", NOW)
     ledger.close()
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(
+    with engine.begin() as db:
+        db.execute(
             sa.text(f"UPDATE dispatches SET state = 'accepted', attempt = 1, campaign_id = {CAMPAIGN}")
         )
-        connection.execute(sa.text(SENT))
-        driver = cast("psycopg.Connection", connection.connection.dbapi_connection)
+        db.execute(sa.text(SENT))
+        driver = cast("psycopg.Connection", db.connection.dbapi_connection)
         with driver.cursor().copy("COPY sent FROM STDIN") as copy:
             for dispatch, members in segments:
                 copy.write("".join(f"{dispatch.dispatch_key}\t{each}\n" for each in members))
-        connection.execute(sa.text("SELECT setseed(0.5)"))
-        connection.execute(_events(after=0, deliveries=0.9, opens=0.25))
+        db.execute(sa.text("SELECT setseed(0.5)"))
+        db.execute(_events(after=0, deliveries=0.9, opens=0.25))
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(sa.text("VACUUM ANALYZE"))
     engine.dispose()
@@ -117,14 +119,14 @@ def _events(*, after: int, deliveries: float, opens: float) -> sa.TextClause:
 
 def reconcile_with_sendoff(url: str) -> dict[str, Any]:
     from sendoff.ledger import Ledger
-    from sendoff.postbacks.aggregate import fold
+    from sendoff.postbacks.aggregation import aggregate
     from sendoff.postbacks.reconcile import reconcile_launch
 
     start = time.perf_counter()
     ledger = Ledger(url)
-    folded = fold(ledger, now=NOW)
+    folded = aggregate(ledger, now=NOW)
     after_fold = time.perf_counter()
-    figures = [reconcile_launch(ledger, key, now=NOW) for key in ledger.verdicts.changed()]
+    figures = [reconcile_launch(ledger, key, now=NOW) for key in ledger.verdicts.stale()]
     end = time.perf_counter()
     (only,) = figures
     return {
@@ -142,13 +144,13 @@ def reconcile_with_pandas(url: str) -> dict[str, Any]:
 
     engine = sa.create_engine(url)
     start = time.perf_counter()
-    with engine.connect() as connection:
-        sent = pd.read_sql(sa.text("SELECT dispatch_key, device_id FROM sent"), connection)
+    with engine.connect() as db:
+        sent = pd.read_sql(sa.text("SELECT dispatch_key, device_id FROM sent"), db)
         came = pd.read_sql(
             sa.text(
                 f"SELECT dispatch_key, device_id, kind FROM post_backs WHERE readable AND campaign_id = {CAMPAIGN}"
             ),
-            connection,
+            db,
         )
     read = time.perf_counter()
     came["verdict"] = np.where(came.pop("kind") == "open", 2, 1)
@@ -212,9 +214,9 @@ def measure(server: sa.Engine, template: str) -> dict[str, dict[str, float]]:
 
 def _more(url: str) -> None:
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        newest = connection.scalar(sa.text("SELECT max(number) FROM post_backs"))
-        connection.execute(_events(after=newest, deliveries=0.009, opens=0.0025))
+    with engine.begin() as db:
+        newest = db.scalar(sa.text("SELECT max(number) FROM post_backs"))
+        db.execute(_events(after=newest, deliveries=0.009, opens=0.0025))
     engine.dispose()
 
 
@@ -247,13 +249,13 @@ def report(medians: dict[str, dict[str, float]]) -> dict[str, float]:
 def copied(server: sa.Engine, template: str | None) -> Iterator[str]:
     """Give the URL of a new database, a copy of another where one is named, dropped at the end."""
     name = f"sendoff_bench_{uuid4().hex[:8]}"
-    with server.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}"))
+    with server.connect() as db:
+        db.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}"))
         try:
             url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
             yield url.render_as_string(hide_password=False)
         finally:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def main() -> None:

@@ -63,9 +63,9 @@ def chosen(name: str, of: float) -> Iterator[npt.NDArray[np.uint64]]:
 def identifiers(name: str, of: float) -> Any:
     import pyarrow as pa
 
-    from sendoff.audience.identifiers import gathering
+    from sendoff.audience.identifiers import builder
 
-    people = gathering("integer")
+    people = builder("integer")
     for block in chosen(name, of):
         people.add(pa.array(block))
     return people.identifiers()
@@ -82,7 +82,7 @@ def store_launches(place: Path) -> None:
     """Freeze the earlier launches in a ledger."""
     from sendoff.audience.build import Audience
     from sendoff.audience.segmentation import Segment
-    from sendoff.ledger import Ledger
+    from sendoff.ledger import Ledger, NewLaunch
     from sendoff.period import Period, launch_key
 
     day = Period(NOW - timedelta(days=2), NOW - timedelta(days=1))
@@ -92,17 +92,19 @@ def store_launches(place: Path) -> None:
     for name in EARLIER:
         people = identifiers(name, 0.3)
         ledger.launches.freeze(
-            launch_key(campaign.connection, name, day, 0),
-            connection=campaign.connection,
-            campaign=name,
-            period=day,
-            resend=0,
-            definition=campaign.model_dump_json(),
-            audience=Audience("device_id", people, len(people), {}, {}),
-            segments=[Segment(part) for part in people.slices(SEGMENT)],
-            now=NOW,
-            state="released",
-            sends_at=NOW - timedelta(days=1),
+            NewLaunch(
+                launch_key(campaign.connection, name, day, 0),
+                connection=campaign.connection,
+                campaign=name,
+                period=day,
+                resend=0,
+                definition=campaign.model_dump_json(),
+                audience=Audience("device_id", people, len(people), {}, {}),
+                segments=[Segment(part) for part in people.slices(SEGMENT)],
+                created_at=NOW,
+                state="released",
+                sends_at=NOW - timedelta(days=1),
+            )
         )
     ledger.close()
 

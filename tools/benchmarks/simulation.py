@@ -66,7 +66,9 @@ class World:
     delivery_half_life: float = _chosen(60, "s", "until half of the deliveries are there", "assumed")
     open_half_life: float = _chosen(3_600, "s", "until half of the opens are there", "assumed")
     tail: float = _chosen(0.001, "", "of the post-backs, the last, which come together", "a short cut")
-    fold_every: float = _chosen(600, "s", "between folds while requests are made", "the DAG reconcile")
+    fold_every: float = _chosen(
+        600, "s", "between folds while requests are made", "the DAG sendoff_reconcile"
+    )
     fold_every_quiet: float = _chosen(30, "s", "between folds after that", "the task quiet")
     fold_run: int = _chosen(8_000_000, "", "post-backs of a receiver in one transaction", "fold.py")
     quiet_for: float = _chosen(900, "s", "without a post-back, then verdicts", "a campaign's default")

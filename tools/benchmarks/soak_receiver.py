@@ -34,11 +34,11 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, NewLaunch
 from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.aggregate import fold
-from sendoff.service.postbacks import Addresses
+from sendoff.postbacks.aggregation import aggregate
+from sendoff.service.postbacks import PostBackSigner
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 EVERY = 5.0  # seconds, between two runs of folding, and between two lines of figures
@@ -58,16 +58,18 @@ def launch(ledger: Ledger) -> str:
     people = integers(range(1, PEOPLE + 1))
     now = datetime.now(UTC)
     ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="soak",
-        period=PERIOD,
-        resend=0,
-        definition=Campaign.model_validate(CAMPAIGN).model_dump_json(),
-        audience=Audience("device_id", people, PEOPLE, {}, {}, people.fingerprint()),
-        segments=[Segment(people)],
-        now=now,
-        sends_at=now,
+        NewLaunch(
+            KEY,
+            connection="service",
+            campaign="soak",
+            period=PERIOD,
+            resend=0,
+            definition=Campaign.model_validate(CAMPAIGN).model_dump_json(),
+            audience=Audience("device_id", people, PEOPLE, {}, {}),
+            segments=[Segment(people)],
+            created_at=now,
+            sends_at=now,
+        )
     )
     claim = ledger.dispatches.claim(KEY, worker="soak", now=now, lease=timedelta(minutes=5))
     assert claim is not None
@@ -184,20 +186,20 @@ def folding(url: str) -> Iterator[None]:
 def fold_until_told(url: str) -> None:
     with closing(Ledger(url)) as ledger:
         while not select.select([sys.stdin], [], [], EVERY)[0]:
-            fold(ledger)
-        fold(ledger)
+            aggregate(ledger)
+        aggregate(ledger)
 
 
 def judge(url: str, load: Load) -> dict[str, Any]:
     """Hold the ledger against what was answered."""
     engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        devices = column(connection, "SELECT device_id FROM post_backs")
-        gaps = connection.execute(sa.text(GAPS)).scalar_one()
-        commits = column(connection, COMMITS)
+    with engine.connect() as db:
+        devices = column(db, "SELECT device_id FROM post_backs")
+        gaps = db.execute(sa.text(GAPS)).scalar_one()
+        commits = column(db, COMMITS)
     engine.dispose()
     with closing(Ledger(url)) as ledger:
-        (returned,) = ledger.returns.returned(KEY).values()
+        (returned,) = ledger.aggregates.totals(KEY).values()
     kept = np.bincount(devices, minlength=load.sent + 1)
     answered = np.frombuffer(load.stored, np.int64)
     return {
@@ -221,8 +223,8 @@ GAPS = "SELECT count(*) FROM (SELECT max(number) - count(*) AS gap FROM post_bac
 COMMITS = "SELECT count(*) FROM post_backs GROUP BY receiver, xmin::text"  # the transaction that wrote a row
 
 
-def column(connection: sa.Connection, query: str) -> Any:
-    return np.fromiter(connection.execute(sa.text(query)).scalars(), np.int64)
+def column(db: sa.Connection, query: str) -> Any:
+    return np.fromiter(db.execute(sa.text(query)).scalars(), np.int64)
 
 
 def main() -> int:
@@ -230,7 +232,7 @@ def main() -> int:
     with postgres_ledger() as url:
         with closing(Ledger(url)) as ledger:
             dispatch_key = launch(ledger)
-        path = Addresses(PUBLIC_URL, [SECRET]).sign("delivery", dispatch_key).removeprefix(PUBLIC_URL)
+        path = PostBackSigner(PUBLIC_URL, [SECRET]).sign("delivery", dispatch_key).removeprefix(PUBLIC_URL)
         with serving("receiver", url, WORKERS) as server, folding(url):
             workers = server.children(recursive=True)
             start = time.perf_counter()

@@ -34,12 +34,12 @@ from sendoff.audience.segmentation import Segment, segments_of
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch.suppression import Rule, apply_rules
-from sendoff.ledger import Claim, Ledger
+from sendoff.ledger import Claim, Ledger, NewLaunch
 from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.service.postbacks import Addresses, PostBack
+from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.service.wire import Targeting, create_body
 from sendoff.warehouse import read
 
@@ -59,7 +59,7 @@ CLAIMING = 1.5  # seconds
 LARGE = 1_000_000_000  # the numbers of people lie around it, since their digits count
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-ADDRESSES = Addresses("https://events.example.com", ["s" * 32])
+ADDRESSES = PostBackSigner("https://events.example.com", ["s" * 32])
 BODY = (
     b'{"time":1772355600,"device":{"id":1000345678},"profile":{"id":2345678,"user_id":"customer-2345678"},'
     b'"send":{"id":345678},"campaign":{"id":45678}}'
@@ -184,27 +184,27 @@ def folder(**fields: Any) -> CampaignFolder:
 
 
 def audience_of(people: IntegerIdentifiers) -> Audience:
-    return Audience("device_id", people, len(people), {}, {}, people.fingerprint())
+    return Audience("device_id", people, len(people), {}, {})
 
 
 def reading(url: str) -> float:
     """Give the seconds of one row."""
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(
+    with engine.connect() as db:
+        db.execute(
             sa.text(
                 f"CREATE UNLOGGED TABLE devices AS SELECT n::bigint AS device_id FROM generate_series(1, {ROWS}) n"
             )
         )
-        connection.execute(sa.text("VACUUM ANALYZE devices"))
+        db.execute(sa.text("VACUUM ANALYZE devices"))
 
     def into_an_audience() -> None:
         with read(url, "SELECT device_id FROM devices") as batches:
             build_audience(batches)
 
     seconds = min(timed(into_an_audience) for _ in range(3)) / ROWS
-    with engine.connect() as connection:
-        connection.execute(sa.text("DROP TABLE devices"))
+    with engine.connect() as db:
+        db.execute(sa.text("DROP TABLE devices"))
     engine.dispose()
     return seconds
 
@@ -235,7 +235,7 @@ class Whole:
     dispatches: int
     freeze: float
     fold: float
-    reconcile_launch: float
+    reconcile: float
     segment_bytes: int
     ledger_bytes: int
 
@@ -245,7 +245,7 @@ def whole_launch(ledger: Ledger, url: str, people: IntegerIdentifiers, size: int
     key, frozen = freeze(ledger, people, size)
     claim_until_none(ledger, key)
     came = come_back(ledger, url, key, int(next(iter(people))), size)
-    folded = timed(lambda: fold(ledger))
+    folded = timed(lambda: aggregate(ledger))
     reconciled = timed(lambda: reconcile_launch(ledger, key))
     return Whole(
         post_backs=came,
@@ -253,7 +253,7 @@ def whole_launch(ledger: Ledger, url: str, people: IntegerIdentifiers, size: int
         freeze=frozen,
         fold=folded,
         reconcile=reconciled,
-        segment_bytes=sum(len(each.to_bytes()) for _, each in ledger.dispatches.segments(key)),
+        segment_bytes=sum(len(each.to_bytes()) for _, each in ledger.dispatch_queries.segments(key)),
         ledger_bytes=ledger_bytes(url) - before,
     )
 
@@ -267,17 +267,19 @@ def freeze(ledger: Ledger, people: IntegerIdentifiers, size: int) -> tuple[str, 
 
     def stored() -> None:
         ledger.launches.freeze(
-            key,
-            connection="service",
-            campaign="spring",
-            period=PERIOD,
-            resend=resend,
-            definition=folder().campaign.model_dump_json(),
-            audience=audience,
-            segments=segments,
-            now=now,
-            state="released",
-            sends_at=now,
+            NewLaunch(
+                key,
+                connection="service",
+                campaign="spring",
+                period=PERIOD,
+                resend=resend,
+                definition=folder().campaign.model_dump_json(),
+                audience=audience,
+                segments=segments,
+                created_at=now,
+                state="released",
+                sends_at=now,
+            )
         )
 
     return key, timed(stored)
@@ -286,7 +288,7 @@ def freeze(ledger: Ledger, people: IntegerIdentifiers, size: int) -> tuple[str, 
 def freezing_by_chance(ledger: Ledger) -> tuple[int, float]:
     """Give the bytes of a launch to nine in ten numbers, and the seconds of freezing it."""
     key, seconds = freeze(ledger, numbers(PEOPLE, 0.9), SEGMENT)
-    return sum(len(each.to_bytes()) for _, each in ledger.dispatches.segments(key)), seconds
+    return sum(len(each.to_bytes()) for _, each in ledger.dispatch_queries.segments(key)), seconds
 
 
 def come_back(ledger: Ledger, url: str, key: str, first: int, size: int) -> int:
@@ -294,9 +296,9 @@ def come_back(ledger: Ledger, url: str, key: str, first: int, size: int) -> int:
     now = datetime.now(UTC)
     values = {"launch": key, "first": first, "size": size, "now": now, "body": BODY}
     engine = sa.create_engine(url)
-    with engine.begin() as connection:
+    with engine.begin() as db:
         receiver = ledger.post_backs.register_receiver("steps", now)
-        came = connection.execute(sa.text(EVENTS), {**values, "receiver": receiver}).rowcount
+        came = db.execute(sa.text(EVENTS), {**values, "receiver": receiver}).rowcount
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(sa.text("ANALYZE"))
     engine.dispose()
@@ -379,14 +381,23 @@ def post_back_bytes(url: str) -> int:
 
 def ledger_bytes(url: str) -> int:
     """Give what a launch takes in the ledger besides its post-backs."""
-    names = ["segments", "dispatches", "attempts", "outcomes", "returns", "verdicts", "reports", "timeline"]
+    names = [
+        "segments",
+        "dispatches",
+        "attempts",
+        "outcomes",
+        "dispatch_totals",
+        "verdicts",
+        "reports",
+        "timeline",
+    ]
     return scalar(url, f"SELECT {' + '.join(f'pg_total_relation_size({name!r})' for name in names)}")
 
 
 def scalar(url: str, query: str) -> int:
     engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        found = connection.scalar(sa.text(query))
+    with engine.connect() as db:
+        found = db.scalar(sa.text(query))
     engine.dispose()
     return int(found or 0)
 
@@ -419,9 +430,9 @@ def in_blocks(people: int) -> IntegerIdentifiers:
     """Give what :func:`numbers` does with nine in ten, without ever holding all of them as numbers."""
     import pyarrow as pa
 
-    from sendoff.audience.identifiers import gathering
+    from sendoff.audience.identifiers import builder
 
-    chance, gathered = np.random.default_rng(1), gathering("integer")
+    chance, gathered = np.random.default_rng(1), builder("integer")
     for start in range(LARGE, LARGE + round(people / 0.9), 1 << 16):
         gathered.add(pa.array((np.flatnonzero(chance.random(1 << 16) < 0.9) + start).astype(np.uint64)))
     return gathered.identifiers()  # type: ignore[return-value]
@@ -454,14 +465,14 @@ def postgres_database() -> Iterator[str]:
     engine = sa.create_engine(
         SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
     )
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    with engine.connect() as db:
+        db.execute(sa.text(f"CREATE DATABASE {name}"))
     try:
         url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
         yield url.render_as_string(hide_password=False)
     finally:
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+        with engine.connect() as db:
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
 """The crash proof: launches sent while everything breaks, counted against the service's own record.
 
-``python -m tools.chaos`` runs it; ``docs/operations/reliability.md`` says what each row does. Read the modules
-in this order:
-:mod:`tools.chaos.processes` starts the service, receivers and a database; :mod:`tools.chaos.workers` are the
-processes that are
-killed; :mod:`tools.chaos.broken` are protocols that are wrong on purpose; :mod:`tools.chaos.stage` is where a
-history plays;
-:mod:`tools.chaos.plays` plays one; :mod:`tools.chaos.histories` lists them; :mod:`tools.chaos.counting`
-counts; :mod:`tools.chaos.table` shows;
+``python -m tools.chaos`` runs it; ``docs/operations/reliability.md`` says what each row does. Read the modules in this
+order: :mod:`tools.chaos.processes` starts the service, receivers and a database; :mod:`tools.chaos.workers` are the
+processes that are killed; :mod:`tools.chaos.mutants` are protocols that are wrong on purpose;
+:mod:`tools.chaos.environment` is where a scenario runs; :mod:`tools.chaos.steps` are the functions that run one;
+:mod:`tools.chaos.scenarios` lists them; :mod:`tools.chaos.counting` counts; :mod:`tools.chaos.table` shows;
 :mod:`tools.chaos.command` does it all.
 """

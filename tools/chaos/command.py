@@ -1,4 +1,4 @@
-"""The command ``python -m tools.chaos``: play every history, print the table, and fail if anything was sent
+"""The command ``python -m tools.chaos``: play every scenario, print the table, and fail if anything was sent
 twice or lost.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from sendoff.demo.processes import interruptible
+from sendoff.demo.processes import ProcessError, Supervisor, interruptible
 from tools.chaos import table
 from tools.chaos.counting import Record, count
-from tools.chaos.histories import HISTORIES, History, Place
+from tools.chaos.environment import DEVICES, LONG, SHORT, Backend, Environment, Result, Size, make_warehouse
 from tools.chaos.processes import ChaosError, Cluster, Service, cluster
-from tools.chaos.stage import DEVICES, LONG, SHORT, Played, Side, Size, Stage, make_warehouse
+from tools.chaos.scenarios import SCENARIOS, BackendName, Scenario
 from tools.chaos.table import Row
 
 _SECONDS = 800.0
@@ -35,71 +35,68 @@ class Run:
         self._stack = stack
         self._deadline = time.monotonic() + seconds * (1 - _FOR_COUNTING)
         self._points: dict[str, int] = {}
-        self._sides: dict[Place, Side | None] = {}
+        self._backends: dict[BackendName, Backend | None] = {}
         make_warehouse(folder)
-        self._service = Service(folder, DEVICES)
-        stack.callback(self._service.server.end)
-        self._service.server.start()
+        self._supervisor = stack.enter_context(Supervisor(folder))
+        self._service = Service(self._supervisor, folder, DEVICES)
 
-    def play(self, histories: Sequence[History]) -> list[Row]:
-        """Play the histories, then hold everything against the service's own record."""
-        chosen = [history for history in histories if history.times(self._size)]
-        by_weight = sorted(
-            chosen, key=lambda history: history.expected != "some"
-        )  # without these, zeros say nothing
-        found = {history.name: self._play(history) for history in by_weight}
-        played = [(history, found[history.name]) for history in chosen]
+    def play(self, scenarios: Sequence[Scenario]) -> list[Row]:
+        """Play the scenarios, then hold everything against the service's own record."""
+        chosen = [scenario for scenario in scenarios if scenario.times(self._size)]
+        # Mutants first: without them, zeros say nothing.
+        by_weight = sorted(chosen, key=lambda scenario: scenario.expected != "some")
+        results = {scenario.name: self._play(scenario) for scenario in by_weight}
         _say("counting")
         self._service.wait_until_quiet()
         record = Record.of(self._service)
         rows = [
-            Row(history, None, what) if isinstance(what, str) else Row(history, count(record, what))
-            for history, what in played
+            Row(scenario, None, result) if isinstance(result, str) else Row(scenario, count(record, result))
+            for scenario, result in ((scenario, results[scenario.name]) for scenario in chosen)
         ]
         if unknown := record.unknown():
             raise ChaosError(f"the service accepted {len(unknown)} requests of no launch that was played")
         return rows
 
-    def _play(self, history: History) -> Played | str:
+    def _play(self, scenario: Scenario) -> Result | str:
         if time.monotonic() > self._deadline:
             return table.NO_TIME
-        side = self._side(history.on)
-        if side is None:
+        backend = self._backend(scenario.on)
+        if backend is None:
             return "no PostgreSQL programs on this machine"
         started = time.monotonic()
-        stage = Stage(
-            self._service, side, self._folder, self._size, self._points, f"{self._seed} {history.name}"
+        env = Environment(
+            self._service, backend, self._folder, self._size, self._points, f"{self._seed} {scenario.name}"
         )
-        for _ in range(history.times(self._size)):
-            history.play(stage)
-        _say(f"{time.monotonic() - started:6.1f} s  {history.name}: {len(stage.played.launches)} launches")
-        return stage.played
+        for _ in range(scenario.times(self._size)):
+            scenario.play(env)
+        _say(f"{time.monotonic() - started:6.1f} s  {scenario.name}: {len(env.result.launches)} launches")
+        return env.result
 
-    def _side(self, place: Place) -> Side | None:
-        if place not in self._sides:
-            self._sides[place] = self._opened(place)
-        return self._sides[place]
+    def _backend(self, place: BackendName) -> Backend | None:
+        if place not in self._backends:
+            self._backends[place] = self._open_backend(place)
+        return self._backends[place]
 
-    def _opened(self, place: Place) -> Side | None:
+    def _open_backend(self, place: BackendName) -> Backend | None:
         own: Cluster | None = None
         url = f"sqlite:///{self._folder / place}.db"
         if place == "postgresql":
-            own = self._stack.enter_context(cluster(self._folder / "postgresql.log"))
+            own = self._stack.enter_context(cluster(self._supervisor))
             if own is None:
                 return None
             url = own.url
-        side = Side.opened(url, self._folder, own)
-        self._stack.callback(side.close)
-        return side
+        backend = Backend.opened(self._supervisor, url, own)
+        self._stack.callback(backend.close)
+        return backend
 
 
 def main() -> int:
     """Run it; 0 where every count is what it must be."""
     options = _options()
-    chosen = [each for each in HISTORIES if not options.only or each.name in options.only]
-    if unknown := set(options.only) - {each.name for each in HISTORIES}:
+    chosen = [scenario for scenario in SCENARIOS if not options.only or scenario.name in options.only]
+    if unknown := set(options.only) - {scenario.name for scenario in SCENARIOS}:
         _say(
-            f"no such history: {', '.join(sorted(unknown))}; there are: {', '.join(h.name for h in HISTORIES)}"
+            f"no such scenario: {', '.join(sorted(unknown))}; there are: {', '.join(h.name for h in SCENARIOS)}"
         )
         return 2
     started = time.monotonic()
@@ -108,7 +105,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         try:
             rows = Run(folder, size, options.seconds, options.seed, stack).play(chosen)
-        except ChaosError as error:
+        except (ChaosError, ProcessError) as error:
             _say(f"the crash proof could not be made: {error}")
             return 2
     seconds = time.monotonic() - started
@@ -123,19 +120,19 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument(
-        "--short", action="store_true", help="a sample of each history on SQLite, for every day"
+        "--short", action="store_true", help="a sample of each scenario on SQLite, for every day"
     )
     parser.add_argument("--json", action="store_true", help="print JSON in the place of the table")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into a document, too")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this history; repeatable"
+        "--only", action="append", default=[], metavar="NAME", help="this scenario; repeatable"
     )
     parser.add_argument("--seed", default="1", help="decides what chance decides")
     parser.add_argument(
         "--seconds",
         type=float,
         default=float(os.environ.get("CHAOS_SECONDS") or _SECONDS),
-        help="histories that would begin later are left out, and named (also CHAOS_SECONDS)",
+        help="scenarios that would begin later are left out, and named (also CHAOS_SECONDS)",
     )
     return parser.parse_args()
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from sendoff.ledger import Ledger, Returned
+from sendoff.ledger import DispatchTotals, Ledger
 from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.states import DispatchState
+from tools.chaos.environment import Result
 from tools.chaos.processes import Sent, Service
-from tools.chaos.stage import Played
 
+_KNOWN_IF_ACCEPTED = {DispatchState.ACCEPTED, DispatchState.IN_DOUBT}
+_KNOWN_OTHERWISE = {*DispatchState} - {DispatchState.ACCEPTED, DispatchState.WRITTEN_OFF}
 _KEY = re.compile(r"\[([0-9a-f]{32})\]$")
 
 
@@ -60,45 +63,45 @@ class Record:
         """Read it whole."""
         campaigns: dict[str, list[Sequence[int]]] = defaultdict(list)
         for number, title in service.campaigns():
-            found = _KEY.search(title)
-            campaigns[found[1] if found else title].append(service.targeted(number))
+            match = _KEY.search(title)
+            campaigns[match[1] if match else title].append(service.targeted(number))
         post_backs: dict[str, list[Sent]] = defaultdict(list)
         for sent in service.sent_post_backs():
             post_backs[sent.dispatch_key].append(sent)
         return cls(campaigns, post_backs)
 
     def unknown(self) -> set[str]:
-        """Give the accepted requests that belong to no launch that was counted."""
+        """Return the accepted requests that belong to no launch that was counted."""
         return set(self.campaigns) - self.counted
 
 
-def count(record: Record, played: Played) -> Count:
+def count(record: Record, result: Result) -> Count:
     """Reconcile the launches of a row, and hold the ledger against the record."""
-    found = Count(killed=played.killed, faults=played.faults, unfinished=played.unfinished)
-    ledger = played.side.ledger
-    for key in played.launches:
+    totals = Count(killed=result.killed, faults=result.faults, unfinished=result.unfinished)
+    ledger = result.backend.ledger
+    for key in result.launches:
         if ledger.launches.find(key) is None:  # whoever was to freeze it was killed, and nobody else came
-            found.unfinished += 1
+            totals.unfinished += 1
             continue
         reconcile_launch(ledger, key)
-        _add_launch(found, record, ledger, key)
-    found.resolved = _resolved(played.side.url, played.launches)
-    return found
+        _add_launch(totals, record, ledger, key)
+    totals.resolved = _resolved(result.backend.url, result.launches)
+    return totals
 
 
 def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
-    returned = ledger.returns.returned(key)
+    returned = ledger.aggregates.totals(key)
     reached: Counter[int] = Counter()
     found.launches += 1
-    for dispatch in ledger.dispatches.of_launch(key):
+    for dispatch in ledger.dispatch_queries.of_launch(key):
         record.counted.add(dispatch.dispatch_key)
         campaigns = record.campaigns.get(dispatch.dispatch_key, ())
         for devices in campaigns:
             reached.update(devices)
         found.dispatches += 1
-        found.in_doubt += dispatch.state == "in_doubt"
-        found.unfinished += dispatch.state in {"planned", "in_flight"}
-        known = {"accepted", "in_doubt"} if campaigns else {"planned", "in_flight", "refused", "in_doubt"}
+        found.in_doubt += dispatch.state == DispatchState.IN_DOUBT
+        found.unfinished += not DispatchState(dispatch.state).is_final
+        known = _KNOWN_IF_ACCEPTED if campaigns else _KNOWN_OTHERWISE
         found.lost_dispatches += dispatch.state not in known
         sent = record.post_backs.get(dispatch.dispatch_key, ())
         found.post_backs += len(sent)
@@ -106,7 +109,7 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
     found.duplicates += sum(times - 1 for times in reached.values())
 
 
-def _lost(sent: Iterable[Sent], returned: Returned | None) -> int:
+def _lost(sent: Iterable[Sent], returned: DispatchTotals | None) -> int:
     """Count the post-backs that are not in what came back; those that cannot be read are there as a number only."""
     damaged = 0
     missing: set[tuple[str, int]] = set()
@@ -130,7 +133,7 @@ def _resolved(url: str, launches: Iterable[str]) -> int:
     )
     engine = sa.create_engine(url)
     try:
-        with engine.connect() as connection:
-            return int(connection.execute(query).scalar_one())
+        with engine.connect() as db:
+            return int(db.execute(query).scalar_one())
     finally:
         engine.dispose()

@@ -1,11 +1,7 @@
-"""The processes around the workers: the local service, a receiver, a PostgreSQL of our own. All on loopback.
-
-Each is ended by its own number, and ends by itself when this process dies.
-"""
+"""The processes around the workers: the local service, a receiver, a PostgreSQL of our own. All on loopback."""
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import pwd
@@ -16,22 +12,21 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import requests
 import sqlalchemy as sa
 
+from sendoff.demo.processes import Process, Supervisor, answers
+
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 SECRET = "secret-of-the-crash-proof-" + "s" * 32
 _held: list[socket.socket] = []
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 _QUICK = [
     "--delay-from",
     "0",
@@ -50,90 +45,13 @@ class ChaosError(Exception):
     """The crash proof itself cannot go on; it has then shown nothing."""
 
 
-class Server:
-    """A process that is killed and started again at the same address."""
-
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: Path,
-        *,
-        is_up: Callable[[], bool],
-        environment: Mapping[str, str] | None = None,
-        user: str | None = None,
-        stop: signal.Signals = signal.SIGTERM,
-    ) -> None:
-        self._name = name
-        self._command = command
-        self._log = log
-        self._is_up = is_up
-        self._environment = environment
-        self._user = user
-        self._stop = stop
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        group = None if self._user is None else pwd.getpwnam(self._user).pw_gid
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: S603  # commands of this project, and postgres
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=None if self._environment is None else dict(self._environment),
-                user=self._user,
-                group=group,
-                extra_groups=None if self._user is None else [],
-                start_new_session=True,
-                preexec_fn=partial(_end_with_parent, self._stop),  # noqa: PLW1509  # there are none
-            )
-        wait_until(self._is_up, f"{self._name} answers (see {self._log})")
-
-    def end(self, how: signal.Signals | None = None) -> None:
-        """Signal its whole session, and wait until it is gone."""
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, how or self._stop)
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._process = None
-
-
-def _end_with_parent(how: signal.Signals) -> None:
-    control = getattr(ctypes.CDLL(None), "prctl", None)
-    if control is not None:  # Linux
-        control(_DIE_WITH_PARENT, int(how))
-
-
-def wait_until(look: Callable[[], bool], what: str, seconds: float = _PATIENCE) -> None:
-    """Look twenty times a second until it is so; ChaosError after too long."""
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            raise ChaosError(f"waited {seconds:.0f} seconds in vain until {what}")
-        time.sleep(0.05)
-
-
 def free_port() -> int:
-    """Give a port of the loopback address, held as long as this process runs: for servers that are told it alone."""
+    """Return a port of the loopback address, held as long as this process runs: for servers that are told it alone."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
     holder.bind(("127.0.0.1", 0))
     _held.append(holder)
     return int(holder.getsockname()[1])
-
-
-def _answers(address: str) -> bool:
-    try:
-        return requests.get(address, timeout=5).ok
-    except requests.RequestException:
-        return False
 
 
 def _command(name: str) -> str:
@@ -153,7 +71,8 @@ class Sent:
 class Service:
     """The local messaging service, with its devices and its own record of what happened."""
 
-    def __init__(self, folder: Path, devices: int) -> None:
+    def __init__(self, supervisor: Supervisor, folder: Path, devices: int) -> None:
+        self.supervisor = supervisor
         self._file = folder / "service.db"
         self._at = ("--database", f"sqlite:///{self._file}")
         table = folder / "devices.csv"
@@ -168,12 +87,7 @@ class Service:
         port = free_port()
         self.address = f"http://127.0.0.1:{port}"
         serve = [_command("messaging-service"), "serve", "--port", str(port), *self._at, *_QUICK]
-        self.server = Server(
-            "the service",
-            serve,
-            folder / "service.log",
-            is_up=lambda: _answers(f"{self.address}/healthz"),
-        )
+        self.process = supervisor.start("service", serve, ready=lambda: answers(f"{self.address}/healthz"))
         self._session = requests.Session()
 
     def fault(self, kind: str, **how: Any) -> None:
@@ -190,7 +104,9 @@ class Service:
 
     def wait_until_quiet(self) -> None:
         """Wait until it has nothing more to send or to post back."""
-        wait_until(lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 300)
+        self.supervisor.wait_until(
+            lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 300, every=0.05
+        )
 
     def campaigns(self) -> Iterator[tuple[int, str]]:
         """Yield number and title of every campaign that it accepted."""
@@ -200,7 +116,7 @@ class Service:
             skip += len(page)
 
     def targeted(self, campaign: int) -> list[int]:
-        """Give the devices that a campaign was sent to."""
+        """Return the devices that a campaign was sent to."""
         return list(self._get(f"campaigns/{campaign}/truth")["targeted"])
 
     def sent_post_backs(self) -> Iterator[Sent]:
@@ -226,12 +142,12 @@ class Service:
 
     def _say(self, *words: str) -> dict[str, Any]:
         line = [_command("messaging-service"), *words, *self._at]
-        done = subprocess.run(line, check=True, stdout=subprocess.PIPE, timeout=_PATIENCE)  # noqa: S603
+        done = subprocess.run(line, check=True, stdout=subprocess.PIPE, timeout=_TIMEOUT)  # noqa: S603
         return dict(json.loads(done.stdout))
 
 
-def receiver(ledger_url: str, folder: Path) -> tuple[str, Server]:
-    """Give the address of a receiver on a ledger, and its process, not started."""
+def receiver(supervisor: Supervisor, ledger_url: str) -> tuple[str, Process]:
+    """Start a receiver on a ledger, and return its address and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     settings = {
@@ -239,26 +155,25 @@ def receiver(ledger_url: str, folder: Path) -> tuple[str, Server]:
         "SENDOFF_PUBLIC_URL": address,
         "SENDOFF_POST_BACK_SECRETS": SECRET,
     }
-    server = Server(
-        "the receiver",
+    process = supervisor.start(
+        f"receiver-{port}",
         [_command("sendoff"), "receiver", "--host", "127.0.0.1", "--port", str(port)],
-        folder / f"receiver-{port}.log",
-        is_up=lambda: _answers(f"{address}/readyz"),
-        environment={**os.environ, **settings},
+        {**os.environ, **settings},
+        ready=lambda: answers(f"{address}/readyz"),
     )
-    return address, server
+    return address, process
 
 
 @dataclass
 class Cluster:
-    """A PostgreSQL of our own, stopped and started as the histories want it."""
+    """A PostgreSQL of our own, stopped and started as the scenarios want it."""
 
     url: str
-    server: Server = field(repr=False)
+    process: Process = field(repr=False)
 
 
 @contextmanager
-def cluster(log: Path) -> Iterator[Cluster | None]:
+def cluster(supervisor: Supervisor) -> Iterator[Cluster | None]:
     """Make a PostgreSQL cluster in a folder of its own, and remove it; None where its programs are missing."""
     programs = _postgres_programs()
     user = "postgres" if os.getuid() == 0 else None
@@ -276,32 +191,30 @@ def cluster(log: Path) -> Iterator[Cluster | None]:
             stdout=subprocess.DEVNULL,
             user=user,
             cwd=folder,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
         )
         port = free_port()
         url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
         options = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": folder}
         settings = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        server = Server(
-            "PostgreSQL",
+        process = supervisor.start(
+            "postgresql",
             [str(programs / "postgres"), "-D", data, *settings],
-            log,
-            is_up=lambda: _is_ready(url),
+            ready=lambda: _is_ready(url),
             user=user,
             stop=signal.SIGINT,
         )
-        server.start()
         try:
-            yield Cluster(url, server)
+            yield Cluster(url, process)
         finally:
-            server.end()
+            process.end()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _postgres_programs() -> Path | None:
-    found = shutil.which("postgres")
-    places = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    program = shutil.which("postgres")
+    places = [Path(program).parent] if program else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     usable = [place for place in places if (place / "initdb").exists()]
     return usable[-1] if usable else None
 

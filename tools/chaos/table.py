@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tools.chaos.counting import Count
-from tools.chaos.histories import Expected, History
 from tools.chaos.processes import ChaosError
+from tools.chaos.scenarios import Expected, Scenario
 
 BEGIN = "<!-- written by: python -m tools.chaos --write -->"
 END = "<!-- end of what is written -->"
 NO_TIME = "no time was left"
-_COLUMNS = ("histories", "killed", "dispatches", "duplicates", "lost", "in doubt", "resolved by evidence")
+_COLUMNS = ("scenarios", "killed", "dispatches", "duplicates", "lost", "in doubt", "resolved by evidence")
 _PARTS: dict[Expected, tuple[str, str]] = {
     "none": ("What goes wrong", "Duplicates and losses must be 0."),
     "some": ("A protocol that is wrong on purpose", "The same counting must find something in each row."),
@@ -25,9 +25,9 @@ _PARTS: dict[Expected, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A history and what was counted in it; None where it could not be played, for the reason given."""
+    """A scenario and what was counted in it; None where it could not be played, for the reason given."""
 
-    history: History
+    scenario: Scenario
     count: Count | None
     left_out: str = ""
 
@@ -36,22 +36,22 @@ class Row:
         """Whether the counts are what they must be; a row that this machine cannot play says nothing."""
         if self.count is None:
             return self.left_out != NO_TIME
-        if self.history.expected == "any":
+        if self.scenario.expected == "any":
             return True
         damage = self.count.duplicates + self.count.lost
-        if self.history.expected == "some":
+        if self.scenario.expected == "some":
             return damage > 0
         return not damage and not self.count.unfinished and not self.shows_nothing
 
     @property
     def shows_nothing(self) -> bool:
         """Whether nothing went wrong although something was to."""
-        return self.history.strikes and self.count is not None and not self.count.killed + self.count.faults
+        return self.scenario.strikes and self.count is not None and not self.count.killed + self.count.faults
 
     def cells(self) -> tuple[str, ...]:
-        """Give the row as text, its name first."""
+        """Return the row as text, its name first."""
         if self.count is None:
-            return (self.history.name, *[""] * (len(_COLUMNS) - 1), f"left out: {self.left_out}")
+            return (self.scenario.name, *[""] * (len(_COLUMNS) - 1), f"left out: {self.left_out}")
         numbers = (
             self.count.launches,
             self.count.killed,
@@ -61,14 +61,14 @@ class Row:
             self.count.in_doubt,
             self.count.resolved,
         )
-        return (self.history.name, *(f"{number:,}" for number in numbers))
+        return (self.scenario.name, *(f"{number:,}" for number in numbers))
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """Give the tables for a terminal."""
+    """Return the tables for a terminal."""
     lines = []
     for expected, (title, note) in _PARTS.items():
-        part = [row.cells() for row in rows if row.history.expected == expected]
+        part = [row.cells() for row in rows if row.scenario.expected == expected]
         if part:
             cells = [(title, *_COLUMNS), *part]
             widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -83,24 +83,24 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _problem(row: Row) -> str:
     if row.count is None:
-        return f"NOT PROVEN: {row.history.name}: {row.left_out}; give it more with CHAOS_SECONDS"
-    if row.history.expected == "some":
-        return f"NOT PROVEN: {row.history.name}: nothing was found, so the zeros above prove nothing"
+        return f"NOT PROVEN: {row.scenario.name}: {row.left_out}; give it more with CHAOS_SECONDS"
+    if row.scenario.expected == "some":
+        return f"NOT PROVEN: {row.scenario.name}: nothing was found, so the zeros above prove nothing"
     if row.shows_nothing:
-        return f"NOT PROVEN: {row.history.name}: nothing was killed and no fault struck"
+        return f"NOT PROVEN: {row.scenario.name}: nothing was killed and no fault struck"
     return (
-        f"FAILED: {row.history.name}: {row.count.duplicates} duplicates, {row.count.lost_dispatches} dispatches and "
+        f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.lost_dispatches} dispatches and "
         f"{row.count.lost_post_backs} post-backs lost, {row.count.unfinished} unfinished"
     )
 
 
 def as_json(rows: Sequence[Row], seconds: float) -> str:
-    """Give the same as JSON, with everything that was counted."""
+    """Return the same as JSON, with everything that was counted."""
     return json.dumps({"seconds": round(seconds), "rows": [_entry(row) for row in rows]}, indent=2)
 
 
 def _entry(row: Row) -> dict[str, Any]:
-    entry = {"fault": row.history.name, "what": row.history.what, "expected": row.history.expected}
+    entry = {"fault": row.scenario.name, "what": row.scenario.what, "expected": row.scenario.expected}
     if row.count is None:
         return {**entry, "left_out": row.left_out}
     return {**entry, **asdict(row.count), "lost": row.count.lost, "is_as_expected": row.is_as_expected}
@@ -118,17 +118,17 @@ def write(file: Path, rows: Sequence[Row]) -> None:
 def _as_markdown(rows: Sequence[Row]) -> str:
     lines = []
     for expected, (title, note) in _PARTS.items():
-        part = [row for row in rows if row.history.expected == expected]
+        part = [row for row in rows if row.scenario.expected == expected]
         if part:
             lines += [f"### {title}", "", note, ""]
             lines += [_bars((title, *_COLUMNS)), _bars(("---", *["---:"] * len(_COLUMNS)))]
             lines += [_bars(row.cells()) for row in part] + [""]
-    played = [row.count for row in rows if row.count and row.history.expected == "none"]
+    counts = [row.count for row in rows if row.count and row.scenario.expected == "none"]
     lines.append(
-        f"In the first table: {sum(each.launches for each in played):,} launches, "
-        f"{sum(each.dispatches for each in played):,} dispatches, "
-        f"{sum(each.post_backs for each in played):,} post-backs that were answered 2xx, "
-        f"{sum(each.killed for each in played):,} processes killed.\n"
+        f"In the first table: {sum(count.launches for count in counts):,} launches, "
+        f"{sum(count.dispatches for count in counts):,} dispatches, "
+        f"{sum(count.post_backs for count in counts):,} post-backs that were answered 2xx, "
+        f"{sum(count.killed for count in counts):,} processes killed.\n"
     )
     return "\n".join(lines)
 

@@ -35,33 +35,36 @@ import sendoff.ledger.database
 import sendoff.ledger.dispatch_queries
 import sendoff.ledger.dispatches
 import sendoff.ledger.doubts
+import sendoff.ledger.evidence
 import sendoff.ledger.freeze
 import sendoff.ledger.launches
 import sendoff.ledger.post_backs
-import sendoff.ledger.staleness
 import sendoff.ledger.stored_sets
-import sendoff.postbacks.aggregate
+import sendoff.ledger.verdicts
+import sendoff.postbacks.aggregation
 import sendoff.postbacks.batch_totals
 import sendoff.postbacks.recipient_index
 import sendoff.service.client
+import sendoff.service.deadline
 import sendoff.service.transport
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.dispatch.request import REQUESTS_AT_ONCE, Sender
-from sendoff.dispatch.worker import work
+from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
+from sendoff.dispatch.worker import send_launch
 from sendoff.errors import PermanentError, RetryableError
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.client import Client
-from sendoff.service.postbacks import Addresses
-from sendoff.service.tokens import ClientSecret, TokenSource
-from tools.chaos import broken
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
+from tools.chaos import mutants
 from tools.chaos.processes import SECRET
 
-Step = Literal["freeze", "send", "fold"]
+Phase = Literal["freeze", "send", "fold"]
 
-LINES: dict[Step, tuple[Any, ...]] = {
+LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
         sendoff.launch.plan,
         sendoff.ledger.launches,
@@ -76,25 +79,27 @@ LINES: dict[Step, tuple[Any, ...]] = {
         sendoff.ledger.dispatches,
         sendoff.ledger.claims,
         sendoff.ledger.doubts,
+        sendoff.ledger.evidence,
         sendoff.ledger.dispatch_queries,
-        sendoff.ledger.staleness,
+        sendoff.ledger.verdicts,
         sendoff.ledger.database,
         sendoff.service.client,
+        sendoff.service.deadline,
         sendoff.service.transport,
-        broken,
+        mutants,
     ),
     "fold": (
-        sendoff.postbacks.aggregate,
+        sendoff.postbacks.aggregation,
         sendoff.postbacks.batch_totals,
         sendoff.postbacks.recipient_index,
         sendoff.ledger.post_backs,
         sendoff.ledger.aggregates,
-        sendoff.ledger.staleness,
+        sendoff.ledger.verdicts,
         sendoff.ledger.database,
-        broken,
+        mutants,
     ),
 }
-"""The modules whose lines are counted in each step."""
+"""The modules whose lines are counted in each phase."""
 
 AGAIN = 75  # the exit code of a worker that has to come again
 _LONGEST_SLEEP = 0.1  # seconds: what the service asks for is granted, in a shorter measure
@@ -116,17 +121,17 @@ class Job:
     period: Period
     people: int
     segment_size: int
-    requests_at_once: int = REQUESTS_AT_ONCE
+    requests_at_once: int = DEFAULT_REQUESTS_AT_ONCE
     ahead: timedelta = timedelta(0)  # of its clock before the others'
-    dies_in: Step = "send"
+    dies_in: Phase = "send"
     dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
     lines_to: str | None = None
-    broken: str | None = None
+    mutant: str | None = None
     on_doubt: str = "hold"
     answer_within: float = 60.0  # seconds; a service that is slower has the worker in doubt
 
     def folder(self) -> CampaignFolder:
-        """Give the campaign; its query names other people each time."""
+        """Return the campaign; its query names other people each time."""
         campaign = Campaign.model_validate(
             {
                 "title": "Chaos",
@@ -168,11 +173,13 @@ def _start(target: Callable[..., None], *arguments: Any) -> BaseProcess:
 
 
 def _send(job: Job) -> None:
-    broken.apply(job.broken)
+    mutants.apply(job.mutant)
     session = requests.Session()
     tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
     client = Client(job.service, session, tokens, timeout=(60.0, job.answer_within))
-    sender = Sender(client, Addresses(job.receiver, [SECRET]), requests_at_once=job.requests_at_once)
+    connection = ServiceConnection(
+        client, PostBackSigner(job.receiver, [SECRET]), requests_at_once=job.requests_at_once
+    )
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
             with _followed(job, "freeze"):
@@ -180,10 +187,10 @@ def _send(job: Job) -> None:
                     ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse
                 )
             with _followed(job, "send"):
-                work(
+                send_launch(
                     ledger,
                     launch.launch_key,
-                    sender,
+                    connection,
                     now=lambda: datetime.now(UTC) + job.ahead,
                     sleep=lambda seconds: time.sleep(min(seconds, _LONGEST_SLEEP)),
                 )
@@ -192,23 +199,23 @@ def _send(job: Job) -> None:
 
 
 def _fold(job: Job, run: int) -> None:
-    broken.apply(job.broken)
+    mutants.apply(job.mutant)
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
             with _followed(job, "fold"):
-                fold(ledger, run=run)
+                aggregate(ledger, run=run)
         except RetryableError:
             sys.exit(AGAIN)
 
 
 @contextmanager
-def _followed(job: Job, step: Step) -> Iterator[None]:
-    """Count the lines of a step as they run, and kill this process at the one where it dies."""
-    if job.dies_at is None or job.dies_in != step:
+def _followed(job: Job, phase: Phase) -> Iterator[None]:
+    """Count the lines of a phase as they run, and kill this process at the one where it dies."""
+    if job.dies_at is None or job.dies_in != phase:
         yield
         return
     dies_at = job.dies_at
-    files = {module.__file__ for module in LINES[step]}
+    files = {module.__file__ for module in LINES[phase]}
     lines = 0
 
     def follow(_frame: FrameType, event: str, _: object) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sendoff.campaign.loader import campaign_schema
+from sendoff.campaign import campaign_schema
 
 Node = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ _PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `
 
 
 def reference(schema: Node) -> str:
-    """Give a schema's fields as Markdown: a table of the file's, and one for each that has fields within.
+    """Return a schema's fields as Markdown: a table of the file's, and one for each that has fields within.
 
     What is described once is referred to from everywhere else: "as `channels`".
     """
@@ -41,16 +41,16 @@ def reference(schema: Node) -> str:
 
 
 def examples(folder: Path) -> str:
-    """Give the campaigns in a folder as Markdown: each whole, but for the line that names its schema to editors."""
+    """Return the campaigns in a folder as Markdown: each whole, but for the line that names its schema to editors."""
     return "\n\n".join(map(_example, sorted(folder.iterdir())))
 
 
 def _example(folder: Path) -> str:
     _, campaign = (folder / "campaign.yaml").read_text(encoding="utf-8").split("\n", 1)
-    shown = f"### `{folder.name}`\n\n```yaml\n{campaign}```"
+    text = f"### `{folder.name}`\n\n```yaml\n{campaign}```"
     others = sorted(file.name for file in folder.iterdir() if file.name != "campaign.yaml")
     links = ", ".join(f"[{name}](../../examples/campaigns/{folder.name}/{name})" for name in others)
-    return f"{shown}\n\nBeside it: {links}." if others else shown
+    return f"{text}\n\nBeside it: {links}." if others else text
 
 
 def with_part(page: str, name: str, written: str) -> str:
@@ -64,12 +64,12 @@ def with_part(page: str, name: str, written: str) -> str:
 
 
 def marks(name: str) -> tuple[str, str]:
-    """Give the marks between which a part of a page stands."""
+    """Return the marks between which a part of a page stands."""
     return f"<!-- {name}: begin; {COMMAND} -->", f"<!-- {name}: end -->"
 
 
 def written(page: Path) -> str:
-    """Give a page of this tree with its parts written anew."""
+    """Return a page of this tree with its parts written anew."""
     text = page.read_text(encoding="utf-8")
     text = with_part(text, "examples", examples(page.parents[2] / "examples/campaigns"))
     return with_part(text, "reference", reference(campaign_schema()))
@@ -86,7 +86,7 @@ class _Fields:
         return _row(path, self.value(path, node), _default(node, required), node.get("description", ""))
 
     def within(self, path: str, node: Node) -> Iterator[str]:
-        """Give the rows of what lies within a field, less what is described already."""
+        """Return the rows of what lies within a field, less what is described already."""
         if "discriminator" in node:
             yield from self.kinds(path, node)
         elif "$ref" in node:
@@ -118,7 +118,7 @@ class _Fields:
             yield from self.properties(path, definition, {})
 
     def alike(self, name: str) -> str:
-        """Give a definition that is described already and whose fields another has too, or no name."""
+        """Return a definition that is described already and whose fields another has too, or no name."""
         fields = self.definitions[name].get("properties", {})
         return next((other for other in self.places if _holds(fields, self.definitions[other])), "")
 
@@ -134,7 +134,7 @@ class _Fields:
             return f"list of {many}{self.value(path, node['items'])}"
         if isinstance(node.get("additionalProperties"), dict):
             return f"mapping of `{_key(node)}` to {self.value(path, node['additionalProperties'])}"
-        return _plain(node)
+        return _type_name(node)
 
     def referred(self, path: str, name: str) -> str:
         """Describe a value by its definition, or by the place where that, or one that it extends, is described."""
@@ -167,7 +167,7 @@ def _key(node: Node) -> str:
     return "<language>" if "enum" in node.get("propertyNames", {}) else "<name>"
 
 
-def _plain(node: Node) -> str:
+def _type_name(node: Node) -> str:
     if "const" in node:
         return f"`{node['const']}`"
     if "enum" in node:
@@ -201,15 +201,16 @@ def _listed(values: Iterable[str], examples: Iterable[str] = ()) -> str:
 def _default(node: Node, required: bool) -> str:
     if required:
         return "required"
-    default = _said(node["default"])
+    default = _without_empty(node["default"])
     return "none" if default in (None, {}, []) else f"`{_flow(default)}`"
 
 
-def _said(value: Any) -> Any:
+def _without_empty(value: Any) -> Any:
     """Leave out of a value what it leaves open."""
-    if isinstance(value, dict):
-        return {name: said for name, inner in value.items() if (said := _said(inner)) not in (None, {}, [])}
-    return value
+    if not isinstance(value, dict):
+        return value
+    pairs = ((name, _without_empty(inner)) for name, inner in value.items())
+    return {name: inner for name, inner in pairs if inner not in (None, {}, [])}
 
 
 def _flow(value: Any) -> str:

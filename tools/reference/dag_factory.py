@@ -23,7 +23,7 @@ def page() -> str:
     made = [each for each in made if each.name in (factory.exports or ())]
     parts = [_HEAD, "## Functions", *(_function(each, factory) for each in made)]
     parts += ["## Assets", text_of(assets), *(_function(each, assets) for each in functions(assets))]
-    parts += ["## Constants", *map(_constant, [package()["errors.PATIENCE"], assets["POST_BACKS"]])]
+    parts += ["## Constants", *map(_constant, [package()["errors.RETRY_DEFAULTS"], assets["POST_BACKS"]])]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

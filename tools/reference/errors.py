@@ -43,8 +43,8 @@ _ADVICE = {
     "RateLimitedError": "Wait as long as the service asked for; lower `requests_per_second` where it comes often.",
     "ServiceUnavailableError": "Wait; where it stays, ask those who run the service.",
     "NotYetError": "Call again at `until`.",
-    "NoSlotError": "Call again at `until`; raise `requests_per_second` where the service allows more.",
-    "OvertakenError": "Try again: the rules are then applied to what the other launch left.",
+    "RateLimitedLocallyError": "Call again at `until`; raise `requests_per_second` where the service allows more.",
+    "ConflictError": "Try again: the rules are then applied to what the other launch left.",
     "LedgerUnavailableError": "Wait; where it stays, check the database and its address.",
     "AmbiguousError": "Look at the service what became of it before anything is sent again: `sendoff doubts`.",
 }

@@ -19,9 +19,9 @@ them, `sendoff grants` says who may do what with each, and only `sendoff.ledger`
 
 ![The tables and their foreign keys](../pictures/ledger.svg)
 
-An arrow leads from a table to the one that its foreign key names. `post_backs`, `set_aside` and `returns` know
-their dispatch without one: what comes from outside is kept also where the ledger does not hold its dispatch. A decision
-may be about every launch, so it has none either.
+An arrow leads from a table to the one that its foreign key names. `post_backs`, `parked_post_backs` and
+`dispatch_totals` have none: a post-back is kept even if the ledger does not hold its dispatch. `decisions` has none
+either, because a decision may be about every launch.
 """
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 

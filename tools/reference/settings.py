@@ -156,9 +156,9 @@ def _schema(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _warehouse() -> str:
-    stores = package()["hooks.stores"]
-    postgres = ast.literal_eval(str(stores["POSTGRES_OPTIONS"].value))
-    snowflake = sorted(ast.literal_eval(str(stores["_SNOWFLAKE_OPTIONS"].value)))
+    hooks = package()["hooks"]
+    postgres = ast.literal_eval(str(hooks["connections.POSTGRES_OPTIONS"].value))
+    snowflake = sorted(ast.literal_eval(str(hooks["warehouse._SNOWFLAKE_OPTIONS"].value)))
     rows = [
         ["`postgres`", "as Airflow's own", ", ".join(map(code, postgres))],
         ["`sqlite`", "`host`: the file", "none"],

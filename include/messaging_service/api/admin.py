@@ -8,11 +8,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from messaging_service.campaigns.targeting import is_delivery_posted
-from messaging_service.store import Store, campaigns, post_backs, requests, runs, sends, webhook_calls
+from messaging_service.store import Store
+from messaging_service.tables import campaigns, post_backs, requests, runs, sends, webhook_calls
 
 
 def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
-    """Give the campaigns, newest first, each with its runs and its counts of messages."""
+    """Return the campaigns, newest first, each with its runs and its counts of messages."""
     with store.read() as connection:
         rows = connection.execute(
             select(campaigns).order_by(campaigns.c.id.desc()).limit(limit).offset(offset)
@@ -22,7 +23,7 @@ def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 
 def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
-    """Give what becomes of each device of a campaign, as arrays of device ids; None where there is no such campaign.
+    """Return what becomes of each device of a campaign, as arrays of device ids; None where there is no such campaign.
 
     ``delivered`` and ``opened`` hold what is decided, also where it still lies ahead. ``post_backs`` holds the
     devices of which a delivery or an opening is posted back: some deliveries never are (section 6).
@@ -39,14 +40,14 @@ def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
             .where(sends.c.campaign_id == campaign_id)
             .order_by(sends.c.device_id)
         )
-        found = _Truth()
+        record = _Truth()
         for row in rows:
-            found.add(row)
+            record.add(row)
         unknown = connection.execute(
             select(runs.c.unknown).where(runs.c.campaign_id == campaign_id, runs.c.unknown.is_not(None))
         ).scalars()
         listed = list(dict.fromkeys(identifier for identifiers in unknown for identifier in identifiers))
-    return {"campaign": campaign_id, **found.as_json(), "unknown": listed}
+    return {"campaign": campaign_id, **record.as_json(), "unknown": listed}
 
 
 class _Truth:
@@ -79,7 +80,7 @@ class _Truth:
 
 
 def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
-    """Give the requests that came in, newest first, without secrets."""
+    """Return the requests that came in, newest first, without secrets."""
     with store.read() as connection:
         rows = connection.execute(
             select(requests).order_by(requests.c.id.desc()).limit(limit).offset(offset)
@@ -89,7 +90,7 @@ def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 
 def progress(store: Store, now: float) -> dict[str, Any]:
-    """Give how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
+    """Return how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
     waiting, unsent = runs.c.state == "waiting", post_backs.c.state.in_(("due", "taken"))
     with store.read() as connection:
         # In the order in which one leads to the other: on PostgreSQL each count sees what is committed by then.
@@ -157,8 +158,8 @@ def _run(row: Any) -> dict[str, Any]:
 
 
 def _request(row: dict[str, Any]) -> dict[str, Any]:
-    shown = {str(name): value for name, value in row.items()}
-    return {**shown, "received_at": _iso(row["received_at"]), "took": round(row["took"], 6)}
+    values = {str(name): value for name, value in row.items()}
+    return {**values, "received_at": _iso(row["received_at"]), "took": round(row["took"], 6)}
 
 
 def _iso(moment: float) -> str:

@@ -110,8 +110,8 @@ def _add_audiences(router: APIRouter, service: Service) -> None:
 
     @router.post("/segments")
     def add_segment(body: NewSegment) -> Response:
-        made = lambda connection: {"id": create_segment(connection, body.title, body.conditions, now())}  # noqa: E731
-        return _written(service, made)
+        create = lambda connection: {"id": create_segment(connection, body.title, body.conditions, now())}  # noqa: E731
+        return _written(service, create)
 
     @router.get("/locations")
     def locations() -> dict[str, Any]:
@@ -120,8 +120,8 @@ def _add_audiences(router: APIRouter, service: Service) -> None:
 
     @router.post("/locations")
     def add_location(body: NewLocation) -> Response:
-        made = lambda connection: {"id": create_location(connection, body.title, now())}  # noqa: E731
-        return _written(service, made)
+        create = lambda connection: {"id": create_location(connection, body.title, now())}  # noqa: E731
+        return _written(service, create)
 
 
 def _add_hits(router: APIRouter, service: Service) -> None:

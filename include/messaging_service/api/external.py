@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import Connection
 
 from messaging_service.api.request_log import Received, record
-from messaging_service.auth.authenticate import Caller, authenticate
+from messaging_service.auth.authenticate import Principal, authenticate
 from messaging_service.auth.tokens import machine_time
 from messaging_service.campaigns.content import Content
 from messaging_service.campaigns.create import create_campaign, plan_campaign
@@ -20,8 +20,8 @@ from messaging_service.campaigns.saved_segments import create_segment
 from messaging_service.clock import Clock
 from messaging_service.delivery.loopback import is_number_elsewhere
 from messaging_service.envelope import Problem, RejectedError, Reply, accepted, listed, rejected
-from messaging_service.names import Names
 from messaging_service.store import Store
+from messaging_service.undocumented_names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,24 @@ class Service:
     post_backs_anywhere: bool = False
 
 
-Operation = Callable[[Service, Connection, Caller, dict[str, Any], Received], Reply]
+Operation = Callable[[Service, Connection, Principal, dict[str, Any], Received], Reply]
 
 
 def create(
-    service: Service, connection: Connection, caller: Caller, body: dict[str, Any], received: Received
+    service: Service, connection: Connection, principal: Principal, body: dict[str, Any], received: Received
 ) -> Reply:
     """Create a campaign; the answer's model holds its id."""
     now = service.clock.now()
-    plan = plan_campaign(body, service.names, caller.time_zone, now)
+    plan = plan_campaign(body, service.names, principal.time_zone, now)
     received.warnings = plan.warnings
     _refuse_elsewhere(service, plan.content)
-    app_id = caller.app.id if caller.app else None
-    received.campaign_id = create_campaign(connection, plan, service.names, app_id, caller.client_id, now)
+    app_id = principal.app.id if principal.app else None
+    received.campaign_id = create_campaign(connection, plan, service.names, app_id, principal.client_id, now)
     return accepted({"id": received.campaign_id, "title": plan.title, "active": 1, "trigger": plan.trigger})
 
 
 def execute(
-    service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], received: Received
+    service: Service, connection: Connection, _principal: Principal, body: dict[str, Any], received: Received
 ) -> Reply:
     """Execute a template; the answer's model holds its id and the id of this sending."""
     now = service.clock.now()
@@ -64,7 +64,7 @@ def execute(
 
 
 def save_segment(
-    service: Service, connection: Connection, _caller: Caller, body: dict[str, Any], _received: Received
+    service: Service, connection: Connection, _principal: Principal, body: dict[str, Any], _received: Received
 ) -> Reply:
     """Save a segment, as public pages of the same interface have it; the answer's model holds its id."""
     title = body.get("title")
@@ -73,10 +73,10 @@ def save_segment(
 
 
 def list_campaigns(
-    _service: Service, connection: Connection, caller: Caller, body: dict[str, Any], _received: Received
+    _service: Service, connection: Connection, principal: Principal, body: dict[str, Any], _received: Received
 ) -> Reply:
-    """List the caller's campaigns, as public pages of the same interface have it."""
-    return listed(list_page(connection, body, caller.app.id if caller.app else None))
+    """List the principal's campaigns, as public pages of the same interface have it."""
+    return listed(list_page(connection, body, principal.app.id if principal.app else None))
 
 
 def answer(
@@ -93,12 +93,12 @@ def answer(
     try:
         _require_json(content_type)
         received.body = _parse(content)
-        caller = authenticate(service.store, authorization, received.body, machine_time())
-        headers, received.client_id = caller.headers, caller.client_id
-        caller.require(scope)
+        principal = authenticate(service.store, authorization, received.body, machine_time())
+        headers, received.client_id = principal.headers, principal.client_id
+        principal.require(scope)
         with service.store.write() as connection:
-            reply = operation(service, connection, caller, received.body, received)
-            received.warnings = (*received.warnings, *caller.warnings)
+            reply = operation(service, connection, principal, received.body, received)
+            received.warnings = (*received.warnings, *principal.warnings)
             record(connection, received, reply, service.clock.time())
     except RejectedError as error:
         reply = _recorded(service, received, rejected(error))
@@ -109,10 +109,10 @@ def _refuse_elsewhere(service: Service, content: Content) -> None:
     """Refuse post-backs to a number of another machine; where a name leads is known when they are sent."""
     if service.post_backs_anywhere:
         return
-    given = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
-    if given:
+    names = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
+    if names:
         text = "must be on this machine (see serve --post-backs-anywhere)"
-        problems = [Problem(key, text) for key in given]
+        problems = [Problem(key, text) for key in names]
         raise RejectedError(400, "Post-backs go to this machine only.", problems)
 
 

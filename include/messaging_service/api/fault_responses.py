@@ -17,7 +17,7 @@ from messaging_service.api.request_log import Received, record
 from messaging_service.api.token_endpoint import refused
 from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_time
 from messaging_service.envelope import RejectedError, Reply, rejected
-from messaging_service.faults.faults import Struck, strike_request
+from messaging_service.faults.faults import InjectedFault, inject_request_fault
 
 # The extension of a request's scope under which the server gives the connection.
 TRANSPORT = "messaging_service.transport"
@@ -39,46 +39,46 @@ def respond(
     service: Service, place: str, received: Received, token: str | None, work: Callable[[], Reply]
 ) -> Response:
     """Answer a request by ``work``, unless a fault strikes at that place (``token``, ``create``, ``execute``)."""
-    struck = strike_request(service.store, place)
-    if struck is None:
+    fault = inject_request_fault(service.store, place)
+    if fault is None:
         return to_response(work())
-    received.fault = struck.kind
-    if struck.kind == "token-expired":
+    received.fault = fault.kind
+    if fault.kind == "token-expired":
         if token:
             end_early(service.store, token, machine_time())
         return to_response(work())
-    if struck.kind in ("slow", "lost") or struck.after:
-        return _broken(struck, place, work())
-    response = _broken(struck, place, _NO_ANSWER)
-    reply = _instead(struck, place) if struck.kind in _STATUS else _NO_ANSWER
+    if fault.kind in ("slow", "lost") or fault.after:
+        return _broken(fault, place, work())
+    response = _broken(fault, place, _NO_ANSWER)
+    reply = _instead(fault, place) if fault.kind in _STATUS else _NO_ANSWER
     with service.store.write() as connection:
         record(connection, received, reply, service.clock.time())
     return response
 
 
 def to_response(reply: Reply) -> Response:
-    """Give a reply as JSON."""
+    """Return a reply as JSON."""
     return Response(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
 
 
-def _broken(struck: Struck, place: str, reply: Reply) -> Response:
-    if struck.kind == "slow":
-        return _Late(reply, struck.seconds)
-    if struck.kind in ("reset", "lost"):
-        return _Unanswered(struck.seconds, reset=struck.kind == "reset")
-    if struck.kind in ("html", "502"):
-        title = "502 Bad Gateway" if struck.kind == "502" else "Welcome"
-        return Response(_PAGE.format(title), _STATUS[struck.kind], media_type="text/html")
-    return to_response(_instead(struck, place))
+def _broken(fault: InjectedFault, place: str, reply: Reply) -> Response:
+    if fault.kind == "slow":
+        return _Late(reply, fault.seconds)
+    if fault.kind in ("reset", "lost"):
+        return _Unanswered(fault.seconds, reset=fault.kind == "reset")
+    if fault.kind in ("html", "502"):
+        title = "502 Bad Gateway" if fault.kind == "502" else "Welcome"
+        return Response(_PAGE.format(title), _STATUS[fault.kind], media_type="text/html")
+    return to_response(_instead(fault, place))
 
 
-def _instead(struck: Struck, place: str) -> Reply:
-    status, text = _STATUS[struck.kind], "A fault that was asked for."
+def _instead(fault: InjectedFault, place: str) -> Reply:
+    status, text = _STATUS[fault.kind], "A fault that was asked for."
     reply = rejected(RejectedError(status, text))
     if place == "token":
         error = GrantRefusedError(_OAUTH_ERRORS.get(status, "server_error"), text, status)
         reply = refused(error)
-    more = {} if struck.retry_after is None else {"Retry-After": str(struck.retry_after)}
+    more = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     return Reply(reply.code, reply.body, {**reply.headers, **more})
 
 

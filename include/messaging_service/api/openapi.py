@@ -15,7 +15,7 @@ from messaging_service.api.token_endpoint import TOKEN_PATH
 from messaging_service.auth.tokens import CLIENT_CREDENTIALS, JWT_BEARER
 from messaging_service.campaigns import fields
 from messaging_service.campaigns.listing import LARGEST_PAGE, MEMBERS, ORDERS
-from messaging_service.names import Names
+from messaging_service.undocumented_names import Names
 
 Schema = dict[str, Any]
 
@@ -172,16 +172,16 @@ def describe(app: FastAPI, names: Names) -> None:
 
 
 def _described(app: FastAPI, names: Names) -> Schema:
-    found = get_openapi(
+    description = get_openapi(
         title=app.title,
         version="1",
         description=__doc__,
         routes=[route for route in app.routes if getattr(route, "include_in_schema", False)],
     )
-    components = found.setdefault("components", {})
+    components = description.setdefault("components", {})
     components.setdefault("schemas", {}).update(_SCHEMAS)
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    for path, operations in found["paths"].items():
+    for path, operations in description["paths"].items():
         for operation in operations.values():
             operation["responses"].pop("422", None)
             if path == TOKEN_PATH:
@@ -190,7 +190,7 @@ def _described(app: FastAPI, names: Names) -> Schema:
                 _describe_external(operation, path, names)
             else:
                 operation["responses"]["4XX"] = _answer("Refused.", "Refusal")
-    return found
+    return description
 
 
 def _describe_token(operation: Schema) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from messaging_service.envelope import Reply
-from messaging_service.store import requests
+from messaging_service.tables import requests
 
 _SECRET = frozenset({"apptoken", "assertion", "client_secret", "access_token", "authorization"})
 _ARRAY_SHOWN = 10
@@ -51,7 +51,7 @@ def record(connection: Connection, received: Received, reply: Reply, now: float)
 
 
 def redact(value: Any, depth: int = 0) -> Any:
-    """Give a JSON value without secrets, and with long arrays and texts cut short."""
+    """Return a JSON value without secrets, and with long arrays and texts cut short."""
     if depth >= _DEPTH_SHOWN and isinstance(value, dict | list):
         return "..."
     if isinstance(value, Mapping):
@@ -60,8 +60,8 @@ def redact(value: Any, depth: int = 0) -> Any:
             for name, item in value.items()
         }
     if isinstance(value, list):
-        shown = [redact(item, depth + 1) for item in value[:_ARRAY_SHOWN]]
-        return [*shown, f"... and {len(value) - _ARRAY_SHOWN:,} more"] if len(value) > _ARRAY_SHOWN else shown
+        items = [redact(item, depth + 1) for item in value[:_ARRAY_SHOWN]]
+        return [*items, f"... and {len(value) - _ARRAY_SHOWN:,} more"] if len(value) > _ARRAY_SHOWN else items
     if isinstance(value, str) and len(value) > _TEXT_SHOWN:
         return f"{value[:_TEXT_SHOWN]}..."
     return value

@@ -22,8 +22,8 @@ def answer_token(service: Service, received: Received, content_type: str, conten
     """Answer a token request and record both, without secrets and tokens."""
     try:
         received.body = _fields(content_type, content)
-        given = grant(service.store, received.body, machine_time())
-        body = {"access_token": given.access_token, "token_type": "Bearer", "expires_in": given.expires_in}
+        token = grant(service.store, received.body, machine_time())
+        body = {"access_token": token.access_token, "token_type": "Bearer", "expires_in": token.expires_in}
         reply = Reply(200, body, _NOT_STORED)
     except GrantRefusedError as error:
         reply = refused(error)

@@ -1,4 +1,4 @@
-"""Who a request of the External API comes from, and what that caller may do (sections 2.2, 5)."""
+"""The principal of a request of the External API, and what it may do (sections 2.2, 5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from messaging_service.auth.client_ids import App, ClientId, find_app
-from messaging_service.auth.tokens import GrantRefusedError, accept_assertion, holder
+from messaging_service.auth.tokens import GrantRefusedError, accept_assertion, token_owner
 from messaging_service.envelope import RejectedError
 from messaging_service.store import Store
 
@@ -18,7 +18,7 @@ _DEPRECATION = "deprecated: a JWT as bearer token; exchange it at /api/oauth/tok
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Principal:
     """Who a request comes from: a client ID by its token, an app by its token, or both.
 
     ``signed`` says that the client ID sent a JWT directly, the deprecated way.
@@ -40,24 +40,26 @@ class Caller:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that every answer to this caller carries."""
+        """The headers that every answer to this principal carries."""
         return _DEPRECATED if self.signed else {}
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What to record about how the caller asked."""
+        """The warnings to record about how the principal authenticated."""
         return (_DEPRECATION,) if self.signed else ()
 
     def require(self, scope: str) -> None:
-        """Raise RejectedError (403) where the client ID lacks a scope; an app token has them all."""
+        """Raise RejectedError (403) if the client ID lacks a scope; an app token has all of them."""
         if self.client is not None and scope not in self.client.scopes:
             raise RejectedError(403, f"The client ID lacks the scope {scope}.")
 
 
-def authenticate(store: Store, authorization: str | None, body: Mapping[str, Any], now: datetime) -> Caller:
-    """Tell who is asking: a bearer token, an app token, or both, of which each must be right.
+def authenticate(
+    store: Store, authorization: str | None, body: Mapping[str, Any], now: datetime
+) -> Principal:
+    """Return the principal of a bearer token, an app token, or both; each must be valid.
 
-    RejectedError: 400 without any authentication, 401 where one is wrong.
+    Raise RejectedError: 400 without any authentication, 401 if one is wrong.
     """
     if authorization is None and "apptoken" not in body:
         raise RejectedError(400, "No authentication: send a bearer token, or apptoken.")
@@ -68,12 +70,12 @@ def authenticate(store: Store, authorization: str | None, body: Mapping[str, Any
         # An access token holds no dots; a signed JWT holds two.
         signed = token.count(".") == 2
         client = (_signer if signed else _holder)(store, token if scheme.lower() == "bearer" else "", now)
-    return Caller(client, _app(store, body["apptoken"]) if "apptoken" in body else None, signed)
+    return Principal(client, _app(store, body["apptoken"]) if "apptoken" in body else None, signed)
 
 
 def _holder(store: Store, token: str, now: datetime) -> ClientId:
     with store.read() as connection:
-        client = holder(connection, token, now)
+        client = token_owner(connection, token, now)
     if client is None:
         raise RejectedError(401, "The access token is unknown or has ended.")
     return client

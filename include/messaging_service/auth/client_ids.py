@@ -16,7 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from messaging_service.auth.public_keys import KeyRefusedError, PublicKey, read_public_key
 from messaging_service.auth.scopes import ALL_SCOPES, read_scopes
-from messaging_service.store import Store, apps, client_ids
+from messaging_service.store import Store
+from messaging_service.tables import apps, client_ids
 
 _OLDEST_FIRST = (client_ids.c.created_at, client_ids.c.client_id)
 
@@ -55,7 +56,7 @@ class ClientId:
     scopes: tuple[str, ...] = ALL_SCOPES
 
     def has_secret(self, secret: str) -> bool:
-        """Tell whether ``secret`` is the client's, in constant time."""
+        """Check whether ``secret`` is the client's, in constant time."""
         return self.secret_digest is not None and hmac.compare_digest(self.secret_digest, digest(secret))
 
     def valid_key(self, now: datetime) -> PublicKey:
@@ -66,19 +67,19 @@ class ClientId:
 
     @property
     def key(self) -> PublicKey | None:
-        """Give the public key, valid now or not; None where there is none, or it would not be added today."""
+        """Return the public key, valid now or not; None where there is none, or it would not be added today."""
         try:
             return read_public_key(self.key_text) if self.key_text else None
         except KeyRefusedError:
             return None
 
     def is_expired(self, now: datetime) -> bool:
-        """Tell whether the client ID, or the certificate it stands on, has ended."""
+        """Check whether the client ID, or the certificate it stands on, has ended."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def digest(secret: str) -> str:
-    """Give what is stored of a secret or token; both are long and random, so a plain hash keeps them."""
+    """Return what is stored of a secret or token; both are long and random, so a plain hash keeps them."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -108,7 +109,7 @@ def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:
 
 
 def find_app(connection: Connection, token: str) -> App | None:
-    """Give the app whose token this is."""
+    """Return the app whose token this is."""
     row = connection.execute(select(apps).where(apps.c.token == token)).one_or_none()
     return App(row.id, row.name, row.token, row.time_zone) if row else None
 
@@ -122,8 +123,8 @@ def add_secret_client(
 ) -> tuple[ClientId, str]:
     """Add a client ID of type Secret, and give it with its secret, which is not stored and not shown again."""
     secret = secrets.token_urlsafe(36)
-    kept = read_scopes(scopes)
-    client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at, kept)
+    allowed = read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at, allowed)
     _store(store, client, now)
     return client, secret
 
@@ -144,18 +145,18 @@ def add_key_client(
         raise RegistrationError(str(error)) from None
     if key.expires_at and expires_at:
         raise RegistrationError("a certificate carries its expiry: leave the expiry of the client ID out")
-    ends, kept = key.expires_at or expires_at, read_scopes(scopes)
-    client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, pem.strip(), ends, kept)
+    ends, allowed = key.expires_at or expires_at, read_scopes(scopes)
+    client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, pem.strip(), ends, allowed)
     _store(store, client, now)
     return client
 
 
 def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
     """Restrict a client ID to these scopes, its present tokens too; RegistrationError where there is none such."""
-    kept = list(read_scopes(scopes))
+    allowed = list(read_scopes(scopes))
     with store.write() as connection:
         statement = update(client_ids).where(client_ids.c.client_id == client_id)
-        connection.execute(statement.values(scopes=kept))
+        connection.execute(statement.values(scopes=allowed))
         client = find_client(connection, client_id)
     if client is None:
         raise RegistrationError("there is no such client ID")
@@ -163,13 +164,13 @@ def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
 
 
 def list_clients(store: Store) -> list[ClientId]:
-    """Give every client ID, the oldest first."""
+    """Return every client ID, the oldest first."""
     with store.read() as connection:
         return [_client(row) for row in connection.execute(select(client_ids).order_by(*_OLDEST_FIRST))]
 
 
 def find_client(connection: Connection, client_id: str) -> ClientId | None:
-    """Give the client ID of that value."""
+    """Return the client ID of that value."""
     row = connection.execute(select(client_ids).where(client_ids.c.client_id == client_id)).one_or_none()
     return _client(row) if row else None
 

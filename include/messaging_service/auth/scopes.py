@@ -24,10 +24,10 @@ class UnknownScopeError(ValueError):
     """A scope that does not exist; the text lists those that do."""
 
 
-def read_scopes(given: Iterable[str]) -> tuple[str, ...]:
-    """Give the scopes in the order of SCOPES, each once."""
-    wanted = set(given)
-    unknown = sorted(wanted - set(SCOPES))
+def read_scopes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes in the order of SCOPES, each once."""
+    scopes = set(names)
+    unknown = sorted(scopes - set(SCOPES))
     if unknown:
         raise UnknownScopeError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
-    return tuple(name for name in SCOPES if name in wanted)
+    return tuple(name for name in SCOPES if name in scopes)

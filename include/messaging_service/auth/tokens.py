@@ -19,7 +19,8 @@ from sqlalchemy.exc import IntegrityError
 
 from messaging_service.auth.client_ids import ClientId, ClientType, digest, find_client
 from messaging_service.auth.public_keys import KeyRefusedError
-from messaging_service.store import Store, access_tokens, client_ids, spent_assertions
+from messaging_service.store import Store
+from messaging_service.tables import access_tokens, client_ids, spent_assertions
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 CLIENT_CREDENTIALS = "client_credentials"
@@ -55,7 +56,7 @@ class AccessToken:
 
 
 def grant(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken:
-    """Give a token for the fields of a token request, or raise GrantRefusedError."""
+    """Return a token for the fields of a token request, or raise GrantRefusedError."""
     kind = _text(fields, "grant_type")
     if kind == CLIENT_CREDENTIALS:
         return _grant_by_secret(store, fields, now)
@@ -64,8 +65,8 @@ def grant(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken
     raise GrantRefusedError("unsupported_grant_type", f"grant_type is {CLIENT_CREDENTIALS} or {JWT_BEARER}")
 
 
-def holder(connection: Connection, token: str, now: datetime) -> ClientId | None:
-    """Give the client ID that holds this token, or None where the token or the client ID has ended."""
+def token_owner(connection: Connection, token: str, now: datetime) -> ClientId | None:
+    """Return the client ID that holds this token, or None where the token or the client ID has ended."""
     query = (
         select(access_tokens.c.client_id)
         .join(client_ids)
@@ -221,5 +222,5 @@ def _issue(connection: Connection, client: ClientId, lifetime: int, now: datetim
 
 
 def machine_time() -> datetime:
-    """Give the machine's time, which tokens and assertions follow."""
+    """Return the machine's time, which tokens and assertions follow."""
     return datetime.now(UTC)

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import Connection, func, select
 
 from messaging_service.envelope import Problem
-from messaging_service.store import hits, segments
+from messaging_service.tables import hits, segments
 
 # Anything with the attributes of a row of ``devices``.
 Device = Any
@@ -38,7 +38,7 @@ _COLUMNS = ("platform", "user_id", "language", "time_zone", "external_id", "emai
 
 
 def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> Iterator[Problem]:
-    """Say what is wrong with conditions: their shape, and kinds or operators that are not known here."""
+    """Return what is wrong with conditions: their shape, and kinds or operators that are not known here."""
     if len(orjson.dumps(conditions)) > LONGEST:
         yield Problem(at, f"must not be longer than {LONGEST:,} characters")
     else:
@@ -46,7 +46,7 @@ def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> I
 
 
 def wanted_segments(conditions: Mapping[str, Any]) -> Iterator[int]:
-    """Give the ids of the saved segments that checked conditions ask for."""
+    """Return the ids of the saved segments that checked conditions ask for."""
     for member in _members(conditions):
         if isinstance(member, dict):
             yield from wanted_segments(member)
@@ -55,13 +55,13 @@ def wanted_segments(conditions: Mapping[str, Any]) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class ConditionEvaluator:
     """Turns checked conditions into a question to a device; what they refer to is read from the store."""
 
     connection: Connection
 
     def predicate(self, conditions: Mapping[str, Any]) -> Predicate:
-        """Give the question whether the conditions hold for a device."""
+        """Return the question whether the conditions hold for a device."""
         questions = [
             self.predicate(member) if isinstance(member, dict) else self._condition(member)
             for member in _members(conditions)
@@ -70,7 +70,7 @@ class Asker:
         return lambda device: together(question(device) for question in questions)
 
     def segment(self, segment_id: int) -> Predicate:
-        """Give the question whether a device is in a saved segment; in one that does not exist, none is."""
+        """Return the question whether a device is in a saved segment; in one that does not exist, none is."""
         stored = self.connection.execute(
             select(segments.c.conditions).where(segments.c.id == segment_id)
         ).scalar_one_or_none()
@@ -96,21 +96,22 @@ class Asker:
 
     def _hits(self, kind: str, name: str, option: list[Any]) -> Predicate:
         happened = hits.c.kind == ("event" if kind == "tags" else "enter")
-        query = select(hits.c.person, func.count()).where(happened, hits.c.name == name)
-        counts: dict[str, int] = dict(self.connection.execute(query.group_by(hits.c.person)).tuples().all())
+        query = select(hits.c.person, func.count().label("times")).where(happened, hits.c.name == name)
+        rows = self.connection.execute(query.group_by(hits.c.person))
+        counts: dict[str, int] = {row.person: row.times for row in rows}
         _, comparator, wanted = option
         return lambda device: compare(counts.get(person_of(device), 0), comparator, wanted)
 
 
 def person_of(device: Device) -> str:
-    """Give whose device it is: its user, else its profile, else nobody but itself."""
+    """Return whose device it is: its user, else its profile, else nobody but itself."""
     if device.user_id is not None:
         return f"user {device.user_id}"
     return f"device {device.device_id}" if device.profile_id is None else f"profile {device.profile_id}"
 
 
 def value_of(device: Device, name: str) -> Any:
-    """Give an attribute of a device, or a column that is no attribute; None where it has neither."""
+    """Return an attribute of a device, or a column that is no attribute; None where it has neither."""
     value = device.attributes.get(name)
     return getattr(device, name) if value is None and name in _COLUMNS else value
 

@@ -16,8 +16,8 @@ from messaging_service.campaigns.fields import CHANNEL_FLAGS, ENTRY, Check, Chec
 from messaging_service.campaigns.schedule import NOW, REPEATEDLY
 from messaging_service.campaigns.spellings import ENTER, spell_out
 from messaging_service.envelope import Problem
-from messaging_service.names import Names
-from messaging_service.store import campaigns
+from messaging_service.tables import campaigns
+from messaging_service.undocumented_names import Names
 
 IOS_PUSH, ANDROID_PUSH, WEB_PUSH, INBOX, EMAIL, WEBHOOK, SMS = 1, 2, 3, 6, 7, 8, 9
 MESSAGE_TYPES = {
@@ -59,7 +59,7 @@ def with_defaults(content: Content, zone: str) -> Content:
 
 
 def load_content(connection: Connection, campaign_id: int) -> Content | None:
-    """Give the content of a campaign, or None where there is no such campaign."""
+    """Return the content of a campaign, or None where there is no such campaign."""
     stored = connection.execute(
         select(campaigns.c.content).where(campaigns.c.id == campaign_id)
     ).scalar_one_or_none()
@@ -67,7 +67,7 @@ def load_content(connection: Connection, campaign_id: int) -> Content | None:
 
 
 def content_of_run(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:
-    """Give the content of a campaign with what one of its runs puts over it."""
+    """Return the content of a campaign with what one of its runs puts over it."""
     content = load_content(connection, run.campaign_id) or {}
     return merge(content, unpack(run.overrides)) if run.overrides else content
 
@@ -91,7 +91,7 @@ def merge(content: Content, overrides: Content) -> Content:
 
 
 def message(content: Content, message_type: int) -> Mapping[str, Any]:
-    """Give what a message of that type holds: its own entry, and the top level where it says nothing."""
+    """Return what a message of that type holds: its own entry, and the top level where it says nothing."""
     shared = {key: value for key, value in content.items() if key in ENTRY and key not in CHANNEL_FLAGS}
     return {**shared, **content["messages"].get(message_type, {})}
 

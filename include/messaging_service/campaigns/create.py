@@ -16,8 +16,8 @@ from messaging_service.campaigns.saved_segments import unknown_locations, unknow
 from messaging_service.campaigns.schedule import GRACE, NOW, ONCE, next_occurrence, once_off, sending_moment
 from messaging_service.campaigns.validation import doubts_about, missing_segmentation, problems_of
 from messaging_service.envelope import Problem, RejectedError
-from messaging_service.names import Names
-from messaging_service.store import campaigns, devices, runs
+from messaging_service.tables import campaigns, devices, runs
+from messaging_service.undocumented_names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def add_run(
     overrides: Content | None = None,
 ) -> int:
     """Store one sending of a campaign, to be worked through from ``due_at`` on, and give its id."""
-    # Two at once would be given one number, and with it the same fates.
+    # Two at once would be given one number, and with it the same outcomes.
     connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id).with_for_update())
     last = select(func.coalesce(func.max(runs.c.number), 0)).where(runs.c.campaign_id == campaign_id)
     row = {
@@ -133,7 +133,7 @@ def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
 
 
 def unknown_references(connection: Connection, content: Content, names: Names) -> Iterator[Problem]:
-    """Say which segments and locations of a campaign do not exist."""
+    """Return which segments and locations of a campaign do not exist."""
     name = wire_name("segment_ids", names)
     yield from unknown_segments(connection, name, content.get("segment_ids", ()))
     if content.get("conditions"):

@@ -19,8 +19,8 @@ from messaging_service.campaigns.profiles import create_missing_profiles
 from messaging_service.campaigns.schedule import closed_because
 from messaging_service.campaigns.validation import is_segmented, problems_of
 from messaging_service.envelope import Problem, RejectedError
-from messaging_service.names import Names
-from messaging_service.store import campaigns
+from messaging_service.tables import campaigns
+from messaging_service.undocumented_names import Names
 
 _WRONG = "The campaign was not executed: some fields are wrong."
 # What a template is cannot be changed by executing it.

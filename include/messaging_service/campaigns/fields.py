@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from messaging_service.envelope import Problem
-from messaging_service.names import NOT_SHOWN, Names
+from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 # What is wrong with a value, or None.
@@ -110,7 +110,7 @@ def is_language(value: Any) -> str | None:
     return None if good else "must be a two-letter language code of ISO 639-1"
 
 
-def from_to(least: int, most: int) -> Check:
+def integer_between(least: int, most: int) -> Check:
     """Accept a whole number between two others."""
 
     def check(value: Any) -> str | None:
@@ -209,7 +209,7 @@ _INTEGERS = array_of(int, "integers")
 _STRINGS = array_of(str, "strings")
 _PERIOD = one_of("campaign", "day")
 _UNITS = one_of("seconds", "minutes", "hours", "days", "weeks")
-_FROM_1, _FROM_0 = from_to(1, 2**31 - 1), from_to(0, 2**31 - 1)
+_FROM_1, _FROM_0 = integer_between(1, 2**31 - 1), integer_between(0, 2**31 - 1)
 
 MESSAGE: Mapping[str, Check] = {
     "push_title": is_text,
@@ -275,7 +275,7 @@ CAMPAIGN: Mapping[str, Check] = {
     "event": is_text,
     "locations": _INTEGERS,
     "location_trigger": is_int32,
-    "dwell_time": from_to(1, 30),
+    "dwell_time": integer_between(1, 30),
     "location_limit_per_user": _FROM_1,
     "location_limit_per_user_period": _PERIOD,
     "location_limit_per_location": _FROM_1,
@@ -363,5 +363,5 @@ def check_members(body: Mapping[str, Any], table: Mapping[str, Check], names: Na
 
 
 def wire_name(key: str, names: Names) -> str:
-    """Give the spelling of a key of the tables: its own where the document shows it."""
-    return names[key] if key in NOT_SHOWN else key
+    """Return the spelling of a key of the tables: its own where the document shows it."""
+    return names[key] if key in UNDOCUMENTED_NAMES else key

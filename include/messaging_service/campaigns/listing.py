@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from messaging_service.envelope import Problem, RejectedError
-from messaging_service.store import campaigns
+from messaging_service.tables import campaigns
 
 MEMBERS = ("id", "title", "trigger", "active", "create_time")
 ORDERS = ("id ASC", "id DESC")
@@ -19,7 +19,7 @@ LARGEST_PAGE = 1_000
 
 
 def list_page(connection: Connection, body: Mapping[str, Any], app_id: int | None) -> list[dict[str, Any]]:
-    """Give one page of the campaigns of an app, or of all where it is None; RejectedError (400) lists what is wrong."""
+    """Return one page of the campaigns of an app, or of all of them; RejectedError (400) lists what is wrong."""
     if problems := list(_problems(body)):
         raise RejectedError(400, "The campaigns are not listed: some fields are wrong.", problems)
     newest_first = (body.get("order") or [ORDERS[0]])[0] == "id DESC"
@@ -27,8 +27,8 @@ def list_page(connection: Connection, body: Mapping[str, Any], app_id: int | Non
     if app_id is not None:
         query = query.where(campaigns.c.app_id == app_id)
     rows = connection.execute(query.limit(body.get("limit", 100)).offset(body.get("offset", 0)))
-    wanted = body.get("select") or list(MEMBERS)
-    return [{name: value for name, value in _members(row).items() if name in wanted} for row in rows]
+    members = body.get("select") or list(MEMBERS)
+    return [{name: value for name, value in _members(row).items() if name in members} for row in rows]
 
 
 def _members(row: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, insert, select, text, update
 
 from messaging_service.campaigns.content import Content
-from messaging_service.store import devices
+from messaging_service.tables import devices
 
 _SUBSCRIPTIONS = ("email_subscription", "mobile_subscription")
 

@@ -15,7 +15,8 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 
 from messaging_service.campaigns.content import EMAIL, INBOX, SMS, WEBHOOK, Content, content_of_run, message
 from messaging_service.campaigns.targeting import Device, variables_by_device
-from messaging_service.store import Store, devices, runs, sends
+from messaging_service.store import Store
+from messaging_service.tables import devices, runs, sends
 
 NOT_PERSONALIZED = "Not personalized"
 _TAG = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
@@ -90,7 +91,7 @@ class Rendered:
 
 
 def rendered(store: Store, campaign_id: int, device_id: int) -> list[Rendered]:
-    """Give every message that a campaign sent to a device, oldest first, rendered for it.
+    """Return every message that a campaign sent to a device, oldest first, rendered for it.
 
     Nothing but the campaign's stored content, the run's variables and the device as the directory has it goes in, so
     the same call gives the same messages until the device is imported anew. Unknown ids give an empty list.
@@ -100,7 +101,7 @@ def rendered(store: Store, campaign_id: int, device_id: int) -> list[Rendered]:
 
 
 def inbox(store: Store, device_id: int, now: float) -> list[Rendered]:
-    """Give what lies in the inbox of a device at ``now``, newest first: delivered, and not removed yet."""
+    """Return what lies in the inbox of a device at ``now``, newest first: delivered, and not removed yet."""
     with store.read() as connection:
         lying = _rendered(
             connection,
@@ -113,7 +114,7 @@ def inbox(store: Store, device_id: int, now: float) -> list[Rendered]:
 
 
 def has_tags(content: Content, message_type: int) -> bool:
-    """Tell whether a message of that type differs from person to person by its tags."""
+    """Check whether a message of that type differs from person to person by its tags."""
     return _TAG.search(orjson.dumps(message(content, message_type)).decode()) is not None
 
 
@@ -135,22 +136,22 @@ def render(content: Content, message_type: int, device: Device, variables: Value
 
 
 def variables_for(content: Content, device: Device, own: Mapping[Any, Values]) -> Values:
-    """Give the variables of a run for a device: those of all targets, and over them its ``own``."""
+    """Return the variables of a run for a device: those of all targets, and over them its ``own``."""
     return {**content.get("params", {}), **own.get(device.device_id, {})}
 
 
 def _rendered(connection: Connection, *where: ColumnElement[bool]) -> list[Rendered]:
     rows = connection.execute(select(sends).where(*where).order_by(sends.c.id)).all()
     contents: dict[int, Content] = {}
-    found = []
+    messages = []
     for row in rows:
         if row.run_id not in contents:
             run = connection.execute(select(runs).where(runs.c.id == row.run_id)).one()
             contents[row.run_id] = content_of_run(connection, run)
         device = connection.execute(select(devices).where(devices.c.device_id == row.device_id)).one_or_none()
-        shown = _shown(connection, contents[row.run_id], row.message_type, device)
-        found.append(_with_message(row, shown))
-    return found
+        message = _shown(connection, contents[row.run_id], row.message_type, device)
+        messages.append(_with_message(row, message))
+    return messages
 
 
 def _shown(
@@ -262,7 +263,7 @@ def _push(entry: Mapping[str, Any], fill: _Filler, spoken: str | None) -> Messag
 
 
 def chosen_language(entry: Mapping[str, Any], spoken: str | None) -> str | None:
-    """Give the language of a multi-language message for who speaks ``spoken`` (``en`` or ``en-IE``), else None."""
+    """Return the language of a multi-language message for who speaks ``spoken`` (``en`` or ``en-IE``), else None."""
     if not entry.get("languages_multi"):
         return None
     code = (spoken or "")[:2].lower()

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, insert, select
 
 from messaging_service.campaigns.conditions import check_conditions, wanted_segments
 from messaging_service.envelope import Problem, RejectedError
-from messaging_service.store import locations, segments
+from messaging_service.tables import locations, segments
 
 _LONGEST_TITLE = 250
 
@@ -38,34 +38,37 @@ def create_location(connection: Connection, title: Any, now: float) -> int:
 
 
 def list_segments(connection: Connection) -> list[dict[str, Any]]:
-    """Give every saved segment as JSON."""
+    """Return every saved segment as JSON."""
     rows = connection.execute(select(segments.c.id, segments.c.title, segments.c.conditions).order_by("id"))
     return [dict(row) for row in rows.mappings()]
 
 
 def list_locations(connection: Connection) -> list[dict[str, Any]]:
-    """Give every location as JSON."""
+    """Return every location as JSON."""
     rows = connection.execute(select(locations.c.id, locations.c.title).order_by("id"))
     return [dict(row) for row in rows.mappings()]
 
 
 def unknown_segments(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
-    """Say which of these segments do not exist."""
+    """Return which of these segments do not exist."""
     return _unknown(connection, segments, name, ids, "segment")
 
 
 def unknown_locations(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
-    """Say which of these locations do not exist."""
+    """Return which of these locations do not exist."""
     return _unknown(connection, locations, name, ids, "location")
 
 
 def _unknown(
     connection: Connection, table: Table, name: str, ids: Iterable[int], what: str
 ) -> Iterator[Problem]:
-    for each in dict.fromkeys(ids):
-        known = 0 < each < 2**63 and connection.execute(select(table.c.id).where(table.c.id == each)).first()
-        if not known:
-            yield Problem(name, f"there is no {what} {each}")
+    for identifier in dict.fromkeys(ids):
+        exists = (
+            0 < identifier < 2**63
+            and connection.execute(select(table.c.id).where(table.c.id == identifier)).first()
+        )
+        if not exists:
+            yield Problem(name, f"there is no {what} {identifier}")
 
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:

@@ -24,7 +24,7 @@ Fields = Mapping[str, Any]
 
 
 def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Problem:
-    """Give the next moment of a campaign of any send_type, or say which field is wrong.
+    """Return the next moment of a campaign of any send_type, or say which field is wrong.
 
     ``zone`` holds where the request names none.
     """
@@ -41,7 +41,7 @@ def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Probl
 
 
 def missing_fields(fields: Fields) -> Iterator[Problem]:
-    """Say which fields a scheduled campaign lacks for its send_type."""
+    """Return which fields a scheduled campaign lacks for its send_type."""
     needed = {ONCE: ("send_date", "send_time"), REPEATEDLY: ("send_time",)}
     kind = {ONCE: "a once-off campaign (send_type 1)", REPEATEDLY: "a recurring campaign (send_type 2)"}
     send_type = fields.get("send_type", NOW)
@@ -51,12 +51,12 @@ def missing_fields(fields: Fields) -> Iterator[Problem]:
 
 
 def once_off(fields: Fields, zone: str) -> datetime:
-    """Give the moment of a once-off campaign in a time zone."""
+    """Return the moment of a once-off campaign in a time zone."""
     return _moment(date.fromisoformat(fields["send_date"]), fields["send_time"], zone)
 
 
 def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | None:
-    """Give the first moment of a recurring campaign later than ``after``, or None where it has ended by then."""
+    """Return the first moment of a recurring campaign later than ``after``, or None where it has ended by then."""
     earliest = after.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)
     day = max(earliest, _date(fields, "start_date") or earliest)
     last = _date(fields, "end_date") or day + timedelta(days=_IN_TWO_YEARS)
@@ -69,7 +69,7 @@ def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | No
 
 
 def closed_because(fields: Fields, zone: str, at: datetime) -> str | None:
-    """Say why a triggered campaign cannot trigger at a moment, or None where it can.
+    """Return why a triggered campaign cannot trigger at a moment, or None where it can.
 
     ``start_time`` and ``end_time`` bound each day, both inclusive, ``end_time`` up to the end of its minute.
     """
@@ -89,7 +89,7 @@ def closed_because(fields: Fields, zone: str, at: datetime) -> str | None:
 
 
 def start_of_day(zone: str, at: datetime) -> datetime:
-    """Give the beginning of the calendar day in which a moment lies."""
+    """Return the beginning of the calendar day in which a moment lies."""
     return _moment(at.astimezone(ZoneInfo(zone)).date(), "00:00", zone)
 
 

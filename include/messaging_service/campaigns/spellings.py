@@ -9,7 +9,7 @@ import orjson
 
 from messaging_service.campaigns.fields import EXECUTION, wire_name
 from messaging_service.envelope import Problem
-from messaging_service.names import NOT_SHOWN, Names, UnknownNameError
+from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names, UnknownNameError
 
 ENTER, EXIT, DWELL = "enter", "exit", "dwell"
 RAW, FORM, JSON = "raw", "post", "json"
@@ -18,7 +18,7 @@ TARGET_BY = ("device_id", "device_token", "external_id", "email", "user_id")
 
 def refuse_same_spellings(names: Names) -> None:
     """Raise UnknownNameError if two members of a request, or two values of one member, have the same spelling."""
-    values = {key: names[key] for key, name in NOT_SHOWN.items() if name.is_value}
+    values = {key: names[key] for key, name in UNDOCUMENTED_NAMES.items() if name.is_value}
     places = (
         {key: wire_name(key, names) for key in EXECUTION},
         {"raw": RAW} | _of(values, "webhook_body_"),

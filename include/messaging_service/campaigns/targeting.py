@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Row, select
 
-from messaging_service.campaigns.conditions import Asker, Predicate
+from messaging_service.campaigns.conditions import ConditionEvaluator, Predicate
 from messaging_service.campaigns.content import (
     ANDROID_PUSH,
     EMAIL,
@@ -23,7 +23,7 @@ from messaging_service.campaigns.content import (
 from messaging_service.campaigns.fields import BROWSER_FLAGS
 from messaging_service.campaigns.validation import is_broadcast
 from messaging_service.devices import BROWSERS
-from messaging_service.store import devices
+from messaging_service.tables import devices
 
 Device = Row[tuple[Any, ...]]
 _VALUES_AT_ONCE = 2_000
@@ -69,9 +69,9 @@ def find_targets(connection: Connection, content: Content) -> Targets:
         return Targets(None, (), in_zone)
     wanted = list(_wanted(content))
     found, unknown = _find(connection, wanted)
-    ask = Asker(connection)
+    ask = ConditionEvaluator(connection)
     meets = ask.predicate(content["conditions"]) if content.get("conditions") else None
-    segments = [] if executed else [ask.segment(each) for each in content.get("segment_ids", ())]
+    segments = [] if executed else [ask.segment(number) for number in content.get("segment_ids", ())]
     if segments:
         return Targets(None, unknown, _all_of(in_zone, _any_of(found, segments), meets))
     everyone = not wanted and meets is not None
@@ -79,13 +79,13 @@ def find_targets(connection: Connection, content: Content) -> Targets:
 
 
 def is_target(targets: Targets, device: Device) -> bool:
-    """Tell whether a device is among the targets."""
+    """Check whether a device is among the targets."""
     among = targets.device_ids is None or device.device_id in targets.device_ids
     return among and targets.holds(device)
 
 
 def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[Device]:
-    """Give the next ``count`` devices in the order of their ids, those above ``after``, also where they do not hold."""
+    """Return the next ``count`` devices in the order of their ids, those above ``after``, targets or not."""
     query = select(devices).order_by(devices.c.device_id)
     if targets.device_ids is None:
         return connection.execute(query.where(devices.c.device_id > after).limit(count)).all()
@@ -95,7 +95,7 @@ def next_devices(connection: Connection, targets: Targets, after: int, count: in
 
 
 def message_types(content: Content, device: Device) -> list[int]:
-    """Give the types of the messages that reach a device through the channels of the campaign.
+    """Return the types of the messages that reach a device through the channels of the campaign.
 
     An email or SMS reaches nobody whose attribute ``email_subscription`` or ``mobile_subscription`` is 0. A webhook
     message is called for every device.
@@ -122,7 +122,7 @@ def message_types(content: Content, device: Device) -> list[int]:
 def variables_by_device(
     connection: Connection, content: Content, only: Device | None = None
 ) -> Mapping[int, Mapping[str, Any]]:
-    """Give the variables of an execution's targets by device id, or those of one device only."""
+    """Return the variables of an execution's targets by device id, or those of one device only."""
     by_target = content.get("target_with_params", {})
     column = _TARGET_BY[content.get("target_by", "device_id")]
     if only is not None:
@@ -134,7 +134,7 @@ def variables_by_device(
 
 
 def is_delivery_posted(message_type: int, platform: str) -> bool:
-    """Tell whether a delivery is posted back (section 6): not for Android and iOS push, nor Safari web push."""
+    """Check whether a delivery is posted back (section 6): not for Android and iOS push, nor Safari web push."""
     if message_type == WEB_PUSH:
         return platform in _DELIVERED_BROWSERS
     return message_type not in (ANDROID_PUSH, IOS_PUSH)
@@ -173,7 +173,7 @@ def _all_of(*questions: Predicate | None) -> Predicate:
 
 
 def _in_zone(content: Content) -> Predicate:
-    """Give the question whether a device belongs to a run that is for one time zone only."""
+    """Return the question whether a device belongs to a run that is for one time zone only."""
     if "run_other_zones" in content:
         others = frozenset(content["run_other_zones"])
         return lambda device: device.time_zone not in others
@@ -182,7 +182,7 @@ def _in_zone(content: Content) -> Predicate:
 
 
 def _in_ios_environment(content: Content, device: Device) -> bool:
-    """Tell whether the flags select the environment of an app; the attribute ``ios_environment`` may say sandbox."""
+    """Check whether the flags select the environment of an app; the attribute ``ios_environment`` may say sandbox."""
     in_sandbox = device.attributes.get("ios_environment") == "sandbox"
     sandbox = content.get("ios_push_sandbox") == 1
     production = content.get("ios_push_production", 0 if sandbox else 1) == 1
@@ -192,7 +192,7 @@ def _in_ios_environment(content: Content, device: Device) -> bool:
 def _look_up(
     connection: Connection, column: Column[Any], values: Collection[int | str]
 ) -> dict[int | str, list[int]]:
-    """Give the device ids by identifier, with the identifiers as they were spelled."""
+    """Return the device ids by identifier, with the identifiers as they were spelled."""
     spelled = {stored: value for value in values if (stored := _stored_form(column, value)) is not None}
     known: dict[int | str, list[int]] = {}
     stored_values = list(spelled)
@@ -212,7 +212,7 @@ def _stored_form(column: Column[Any], value: int | str) -> int | str | None:
 
 
 def _browsers(content: Content) -> Collection[str]:
-    """Give the selected browsers; web push without any browser's flag means all of them."""
+    """Return the selected browsers; web push without any browser's flag means all of them."""
     if not any(flag in content for flag in BROWSER_FLAGS):
         return BROWSERS
     return [flag.removeprefix("web_push_") for flag in BROWSER_FLAGS if content.get(flag) == 1]

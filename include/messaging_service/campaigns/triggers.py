@@ -20,7 +20,7 @@ from messaging_service.campaigns.schedule import closed_because, start_of_day
 from messaging_service.campaigns.spellings import DWELL, ENTER, EXIT
 from messaging_service.campaigns.targeting import Device, find_targets, is_target
 from messaging_service.envelope import Problem, RejectedError
-from messaging_service.store import campaigns, devices, firings, hits, locations, runs
+from messaging_service.tables import campaigns, devices, firings, hits, locations, runs
 
 EVENT = "event"
 # By a public page: leaving counts only for who leaves within half an hour of entering.
@@ -159,7 +159,7 @@ def _limit_reached(
     before = (
         hits.c.person == hit.person,
         hits.c.kind == hit.kind,
-        hits.c.name.in_([str(each) for each in content["locations"]]),
+        hits.c.name.in_([str(name) for name in content["locations"]]),
         hits.c.id < hit.id,
         hits.c.at >= since(nth),
     )

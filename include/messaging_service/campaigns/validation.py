@@ -20,7 +20,7 @@ from messaging_service.campaigns.fields import BROWSER_FLAGS, CHANNEL_FLAGS, TAR
 from messaging_service.campaigns.schedule import NOW, ONCE, REPEATEDLY, missing_fields
 from messaging_service.campaigns.spellings import DWELL, FORM, JSON, RAW
 from messaging_service.envelope import Problem
-from messaging_service.names import Names
+from messaging_service.undocumented_names import Names
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PUSH_LIKE = ("android_push", "ios_push", "web_push", "inbox")
@@ -57,12 +57,12 @@ def missing_segmentation(content: Content, names: Names) -> Iterator[Problem]:
 
 
 def is_segmented(content: Content) -> bool:
-    """Tell whether something says whom a campaign is for."""
+    """Check whether something says whom a campaign is for."""
     return is_broadcast(content) or any(content.get(key) for key in (*TARGETING, "conditions"))
 
 
 def is_broadcast(content: Content) -> bool:
-    """Tell whether a campaign is for everyone."""
+    """Check whether a campaign is for everyone."""
     return content.get("broadcast") in (1, True)
 
 

@@ -18,7 +18,7 @@ from messaging_service.campaigns.saved_segments import (
     list_segments,
 )
 from messaging_service.campaigns.triggers import hit_event, hit_location
-from messaging_service.cli.output import DATABASE, Database, failing_clearly, opened, put_out
+from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
 from messaging_service.clock import Clock, advance, described, seconds_of
 from messaging_service.envelope import RejectedError
 
@@ -52,8 +52,8 @@ def add_to(main: typer.Typer) -> None:
 @clock.command("show")
 def show_clock(database: Database = DATABASE) -> None:
     """Print the service's time, and by how many seconds it is ahead of the machine's."""
-    with failing_clearly(), opened(database) as store:
-        put_out(described(Clock(store)))
+    with exit_on_error(), open_store(database) as store:
+        print_json(described(Clock(store)))
 
 
 @clock.command("advance")
@@ -62,9 +62,9 @@ def advance_clock(
     database: Database = DATABASE,
 ) -> None:
     """Advance the time, also of a service that runs; what falls due in between happens."""
-    with failing_clearly(), opened(database) as store:
+    with exit_on_error(), open_store(database) as store:
         advance(store, seconds_of(duration))
-        put_out(described(Clock(store)))
+        print_json(described(Clock(store)))
 
 
 @segments.command("add")
@@ -74,30 +74,30 @@ def add_segment(
     database: Database = DATABASE,
 ) -> None:
     """Save a segment, and print its id."""
-    with failing_clearly():
-        asked = _read(conditions)
-        _write(database, lambda c, at: {"id": create_segment(c, title, asked, at.time())})
+    with exit_on_error():
+        parsed = _read(conditions)
+        _write(database, lambda c, at: {"id": create_segment(c, title, parsed, at.time())})
 
 
 @segments.command("list")
 def show_segments(database: Database = DATABASE) -> None:
     """Print every saved segment."""
-    with failing_clearly(), opened(database) as store, store.read() as connection:
-        put_out({"segments": list_segments(connection)})
+    with exit_on_error(), open_store(database) as store, store.read() as connection:
+        print_json({"segments": list_segments(connection)})
 
 
 @locations.command("add")
 def add_location(title: Title, database: Database = DATABASE) -> None:
     """Save a location, and print its id."""
-    with failing_clearly():
+    with exit_on_error():
         _write(database, lambda c, at: {"id": create_location(c, title, at.time())})
 
 
 @locations.command("list")
 def show_locations(database: Database = DATABASE) -> None:
     """Print every location."""
-    with failing_clearly(), opened(database) as store, store.read() as connection:
-        put_out({"locations": list_locations(connection)})
+    with exit_on_error(), open_store(database) as store, store.read() as connection:
+        print_json({"locations": list_locations(connection)})
 
 
 @hits.command("location")
@@ -108,7 +108,7 @@ def at_location(
     database: Database = DATABASE,
 ) -> None:
     """Let a device enter or leave a location, and print what that started."""
-    with failing_clearly():
+    with exit_on_error():
         _write(database, lambda c, at: hit_location(c, device_id, location_id, action, at.now()))
 
 
@@ -121,7 +121,7 @@ def of_event(
     database: Database = DATABASE,
 ) -> None:
     """Let a user or a device cause an event, and print what that started."""
-    with failing_clearly():
+    with exit_on_error():
         read = None if value is None else orjson.loads(value)
         _write(database, lambda c, at: hit_event(c, event, user_id, device_id, read, at.now()))
 
@@ -131,7 +131,7 @@ def stop(
     campaign_id: Annotated[int, typer.Argument(help="Id of the campaign.")], database: Database = DATABASE
 ) -> None:
     """Stop a campaign: what waits is not sent, and nothing triggers it any more."""
-    with failing_clearly():
+    with exit_on_error():
         _write(database, lambda c, at: _stopped(c, campaign_id, at.time()))
 
 
@@ -142,15 +142,15 @@ def _stopped(connection: Connection, campaign_id: int, now: float) -> dict[str, 
 
 
 def _write(database: str, make: Callable[[Connection, Clock], Any]) -> None:
-    with opened(database) as store:
+    with open_store(database) as store:
         at = Clock(store)
         at.read_again()
         try:
             with store.write() as connection:
-                made = make(connection, at)
+                result = make(connection, at)
         except RejectedError as error:
             raise _RefusedError(error) from None
-        put_out(made)
+        print_json(result)
 
 
 def _read(path: Path) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from messaging_service.cli.output import DATABASE, Database, failing_clearly, opened, put_out
+from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
 from messaging_service.faults.faults import (
     POST_BACK_FAULTS,
     REQUEST_FAULTS,
@@ -22,7 +22,7 @@ faults = typer.Typer(no_args_is_help=True, help="What goes wrong on request, als
 @faults.command("kinds")
 def show_kinds() -> None:
     """Print what can go wrong with requests and with post-backs."""
-    put_out({"requests": REQUEST_FAULTS, "post_backs": POST_BACK_FAULTS})
+    print_json({"requests": REQUEST_FAULTS, "post_backs": POST_BACK_FAULTS})
 
 
 @faults.command("add")
@@ -40,16 +40,16 @@ def ask_for_fault(
     database: Database = DATABASE,
 ) -> None:
     """Let something go wrong from now on, and print it."""
-    with failing_clearly(), opened(database) as store:
-        asked = Fault(kind, tuple(at or ()), probability, count, after, seconds, retry_after)
-        put_out(add_fault(store, asked))
+    with exit_on_error(), open_store(database) as store:
+        fault = Fault(kind, tuple(at or ()), probability, count, after, seconds, retry_after)
+        print_json(add_fault(store, fault))
 
 
 @faults.command("list")
 def show_faults(database: Database = DATABASE) -> None:
     """Print the faults, with how often each happened and how often it is still to come."""
-    with failing_clearly(), opened(database) as store:
-        put_out({"faults": list_faults(store)})
+    with exit_on_error(), open_store(database) as store:
+        print_json({"faults": list_faults(store)})
 
 
 @faults.command("clear")
@@ -58,5 +58,5 @@ def remove(
     database: Database = DATABASE,
 ) -> None:
     """Remove faults, and print how many that were."""
-    with failing_clearly(), opened(database) as store:
-        put_out({"removed": remove_faults(store, number)})
+    with exit_on_error(), open_store(database) as store:
+        print_json({"removed": remove_faults(store, number)})

@@ -24,12 +24,12 @@ from messaging_service.auth.client_ids import (
 from messaging_service.auth.scopes import ALL_SCOPES
 from messaging_service.auth.tokens import machine_time
 from messaging_service.campaigns.spellings import refuse_same_spellings
-from messaging_service.cli import commands
+from messaging_service.cli import commands, options
 from messaging_service.cli.fault_commands import faults
-from messaging_service.cli.output import DATABASE, Database, failing_clearly, opened, put_out
+from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.devices import import_devices
-from messaging_service.names import parse_overrides
+from messaging_service.undocumented_names import parse_overrides
 
 main = typer.Typer(
     help="The messaging service on your own machine: send anything, reach nobody.",
@@ -49,55 +49,36 @@ main.add_typer(faults, name="faults")
 
 @main.command("serve")
 def serve_command(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 takes a free one.")
-    ] = 8025,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8025,
     database: Database = DATABASE,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same fates.")] = 1,
-    delivered: Annotated[float, typer.Option(min=0, max=1, help="Share of messages that arrive.")] = 0.9,
-    opened: Annotated[float, typer.Option(min=0, max=1, help="Share of those that are opened then.")] = 0.3,
-    delay_from: Annotated[
-        float, typer.Option(min=0, help="Shortest delay of a delivery or opening, seconds.")
-    ] = 0.5,
-    delay_to: Annotated[float, typer.Option(min=0, help="Longest delay of each, seconds.")] = 5.0,
-    speed: Annotated[float, typer.Option(help="Divides both delays: 10 is ten times as fast.")] = 1.0,
-    attempts: Annotated[int, typer.Option(min=1, help="How often a post-back is tried.")] = 8,
-    first_pause: Annotated[
-        float, typer.Option(min=0, help="Seconds until the second try, doubled each time.")
-    ] = 1.0,
-    longest_pause: Annotated[float, typer.Option(min=0, help="Longest pause between tries, seconds.")] = 60.0,
-    connections: Annotated[int, typer.Option(min=1, max=1_000, help="Post-backs under way at once.")] = 48,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(help="Spelling of a name that the document does not show, e.g. device_ids=deviceIds."),
-    ] = None,
-    webhooks_anywhere: Annotated[
-        bool,
-        typer.Option("--webhooks-anywhere", help="Call webhook messages on other machines than this one."),
-    ] = False,
-    post_backs_anywhere: Annotated[
-        bool,
-        typer.Option("--post-backs-anywhere", help="Send post-backs to other machines than this one."),
-    ] = False,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes that answer, and as many that deliver.")
-    ] = 1,
-    admin_for_all: Annotated[
-        bool, typer.Option("--admin-for-all", help="Answer /admin to other machines than this one.")
-    ] = False,
+    seed: options.Seed = 1,
+    delivered: options.Delivered = 0.9,
+    opened: options.Opened = 0.3,
+    delay_from: options.DelayFrom = 0.5,
+    delay_to: options.DelayTo = 5.0,
+    speed: options.Speed = 1.0,
+    attempts: options.Attempts = 8,
+    first_pause: options.FirstPause = 1.0,
+    longest_pause: options.LongestPause = 60.0,
+    connections: options.Connections = 48,
+    name: options.Name = None,
+    webhooks_anywhere: options.WebhooksAnywhere = False,
+    post_backs_anywhere: options.PostBacksAnywhere = False,
+    workers: options.Workers = 1,
+    admin_for_all: options.AdminForAll = False,
 ) -> None:
     """Serve the API, and send deliveries and openings back, until it is told to stop."""
     # The other commands start without the server's libraries.
     from messaging_service.delivery.postbacks import Retry
     from messaging_service.delivery.worker import WorkerSettings
     from messaging_service.server import ServeSettings, serve
-    from messaging_service.store import shown
+    from messaging_service.store import without_password
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
-    with failing_clearly():
+    with exit_on_error():
         names = parse_overrides(name or ())
         refuse_same_spellings(names)
         behaviour = Behaviour(seed, delivered, opened, delay_from, delay_to, speed)
@@ -114,7 +95,9 @@ def serve_command(
         )
         status = serve(
             settings,
-            lambda at: put_out({"listening": at, "database": shown(database), "behaviour": behaviour}),
+            lambda at: print_json(
+                {"listening": at, "database": without_password(database), "behaviour": behaviour}
+            ),
         )
     raise typer.Exit(status)
 
@@ -126,9 +109,9 @@ def add_app_command(
     database: Database = DATABASE,
 ) -> None:
     """Add an app, and print its token."""
-    with failing_clearly(), opened(database) as store:
+    with exit_on_error(), open_store(database) as store:
         app = add_app(store, name, time_zone, machine_time())
-        put_out({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
+        print_json({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
 
 
 @client_ids.command("add")
@@ -151,22 +134,22 @@ def add_client_id_command(
     database: Database = DATABASE,
 ) -> None:
     """Add a client ID, and print it; a secret is printed here once and never again."""
-    with failing_clearly(), opened(database) as store:
+    with exit_on_error(), open_store(database) as store:
         expiry, scopes = _moment(expires_at), scope or ALL_SCOPES
         if (key is not None) != (kind is ClientType.PUBLIC_KEY):
             raise RegistrationError("--key is for the type public-key, which needs it")
         if key is None:
             client, secret = add_secret_client(store, name, machine_time(), expiry, scopes)
-            put_out({**_described(client), "client_secret": secret})
+            print_json({**_described(client), "client_secret": secret})
         else:
-            put_out(_described(add_key_client(store, name, _pem(key), machine_time(), expiry, scopes)))
+            print_json(_described(add_key_client(store, name, _pem(key), machine_time(), expiry, scopes)))
 
 
 @client_ids.command("list")
 def list_client_ids_command(database: Database = DATABASE) -> None:
     """Print the client IDs, without secrets and keys."""
-    with failing_clearly(), opened(database) as store:
-        put_out({"client_ids": [_described(client) for client in list_clients(store)]})
+    with exit_on_error(), open_store(database) as store:
+        print_json({"client_ids": [_described(client) for client in list_clients(store)]})
 
 
 @client_ids.command("set-scopes")
@@ -178,8 +161,8 @@ def set_scopes_command(
     database: Database = DATABASE,
 ) -> None:
     """Restrict a client ID to some scopes, also the tokens it holds."""
-    with failing_clearly(), opened(database) as store:
-        put_out(_described(set_scopes(store, client_id, scope or ())))
+    with exit_on_error(), open_store(database) as store:
+        print_json(_described(set_scopes(store, client_id, scope or ())))
 
 
 @devices.command("import")
@@ -187,9 +170,9 @@ def import_devices_command(
     file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = DATABASE
 ) -> None:
     """Import devices from a CSV file, replacing those with the same device_id; all of the file, or nothing."""
-    with failing_clearly(), opened(database) as store:
+    with exit_on_error(), open_store(database) as store:
         imported = import_devices(store, file)
-        put_out({"devices": imported.devices, "attributes": list(imported.attributes)})
+        print_json({"devices": imported.devices, "attributes": list(imported.attributes)})
 
 
 def _described(client: ClientId) -> dict[str, Any]:

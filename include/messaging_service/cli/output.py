@@ -21,13 +21,13 @@ Database = Annotated[
 DATABASE = "sqlite:///messaging-service.db"
 
 
-def put_out(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Write a value as one line of JSON on standard output."""
     typer.echo(orjson.dumps(value).decode())
 
 
 @contextmanager
-def opened(database: str) -> Iterator[Store]:
+def open_store(database: str) -> Iterator[Store]:
     """Open the database of a command, and close it after."""
     store = Store(database)
     try:
@@ -37,7 +37,7 @@ def opened(database: str) -> Iterator[Store]:
 
 
 @contextmanager
-def failing_clearly() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Turn what may go wrong into one JSON object on standard error and the exit status 1.
 
     ``problems`` of the error, if it has any, are listed beside its text.

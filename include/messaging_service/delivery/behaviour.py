@@ -1,4 +1,4 @@
-"""Who receives, who opens, and when: by chance, but the same chance each time."""
+"""The simulated outcome of each message: drawn by chance, but the same for the same seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _SCALE = 2**64
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What becomes of one message: the seconds until its delivery, and from there until its opening, or None."""
+class SimulatedOutcome:
+    """The seconds until a message is delivered, and from there until it is opened; None if that never happens."""
 
     delivered_after: float | None
     opened_after: float | None
@@ -18,7 +18,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The shares and delays by which fates are drawn.
+    """The shares and delays by which outcomes are drawn.
 
     ``delivered`` is the share of messages that arrive, ``opened`` the share of those that are opened then. Each
     delay is drawn between ``delay_from`` and ``delay_to`` seconds, and divided by ``speed``.
@@ -39,16 +39,16 @@ class Behaviour:
         if self.speed <= 0:
             raise ValueError("the speed is above 0")
 
-    def fate(self, campaign_id: int, run_number: int, device_id: int, message_type: int) -> Fate:
-        """Draw the fate of a message; the same arguments and seed give the same fate, on any machine."""
+    def draw(self, campaign_id: int, run_number: int, device_id: int, message_type: int) -> SimulatedOutcome:
+        """Draw the outcome of a message; the same arguments and seed give the same outcome on any machine."""
         text = f"{self.seed}/{campaign_id}/{run_number}/{device_id}/{message_type}"
-        drawn = hashlib.blake2b(text.encode(), digest_size=32).digest()
+        digest = hashlib.blake2b(text.encode(), digest_size=32).digest()
         arrives, arrival, opens, opening = (
-            int.from_bytes(drawn[start : start + 8], "big") / _SCALE for start in (0, 8, 16, 24)
+            int.from_bytes(digest[start : start + 8], "big") / _SCALE for start in (0, 8, 16, 24)
         )
         if arrives >= self.delivered:
-            return Fate(None, None)
-        return Fate(self._delay(arrival), self._delay(opening) if opens < self.opened else None)
+            return SimulatedOutcome(None, None)
+        return SimulatedOutcome(self._delay(arrival), self._delay(opening) if opens < self.opened else None)
 
     def _delay(self, drawn: float) -> float:
         return (self.delay_from + drawn * (self.delay_to - self.delay_from)) / self.speed

@@ -1,7 +1,7 @@
-"""Which deliveries process works on what, so that several share a database and nothing is sent twice.
+"""Leases of the deliveries processes, so that several share a database and nothing is sent twice.
 
-A process takes a name of its own and shows again and again that it lives. What it works on carries that name. When
-it has not shown itself for LEASE seconds, the others take its work over, and it must leave off itself.
+A process takes a name and renews its lease again and again. What it works on carries that name. When it has not
+renewed the lease for LEASE seconds, the others take over its work, and it must stop.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from uuid import uuid4
 from sqlalchemy import Connection, Row, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from messaging_service.store import Store, numbers, post_backs, runs, webhook_calls, workers
+from messaging_service.store import Store
+from messaging_service.tables import numbers, post_backs, runs, webhook_calls, workers
 
 LEASE = 10.0
 _WORKED_ON = {runs: "waiting", post_backs: "due", webhook_calls: "due"}
 
 
-class ClaimLostError(Exception):
+class LeaseLostError(Exception):
     """Another process works on this now, because this one was silent for too long."""
 
 
-class Claims:
-    """The work of one process; to be shown alive several times within a lease."""
+class Leases:
+    """The work of one process; renew it several times within a lease."""
 
     def __init__(self, store: Store, lease: float = LEASE, now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._lease = lease
         self._now = now
-        self._shown_at = 0.0
+        self._renewed_at = 0.0
         self._lock = threading.Lock()
         self.name = ""
-        self.show_life()
+        self.renew()
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the others still respect the claims; some seconds are left to finish what has begun."""
-        return self._now() - self._shown_at < self._lease * 0.7
+        """Check whether the others still respect the lease; some seconds are left to finish what has begun."""
+        return self._now() - self._renewed_at < self._lease * 0.7
 
-    def show_life(self) -> None:
-        """Show that the process lives, under a new name where it was taken for dead; free what the dead held."""
+    def renew(self) -> None:
+        """Renew the lease, under a new name if it had ended; release what ended leases held."""
         now = self._now()
         with self._lock, self._store.write() as connection:
             alive = update(workers).where(workers.c.name == self.name).values(seen_at=now)
@@ -57,10 +58,10 @@ class Claims:
                 connection.execute(
                     update(table).where(_under_way(table), orphans).values(claimed_by=None, state=state)
                 )
-        self._shown_at = now
+        self._renewed_at = now
 
     def release(self) -> None:
-        """Give up every claim and the name: the process ends."""
+        """Release every claim and the name: the process ends."""
         with self._store.write() as connection:
             connection.execute(delete(workers).where(workers.c.name == self.name))
             for table, state in _WORKED_ON.items():
@@ -68,7 +69,7 @@ class Claims:
                 connection.execute(update(table).where(*mine).values(claimed_by=None, state=state))
 
     def take_run(self, now: float) -> Row[tuple[Any, ...]] | None:
-        """Claim the run that has been due for longest, or give None where none is due."""
+        """Claim the run that has been due for longest; None if none is due."""
         due = (runs.c.state == "waiting", runs.c.due_at <= now, runs.c.claimed_by.is_(None))
         if not self._is_any(runs, *due):
             return None
@@ -79,20 +80,20 @@ class Claims:
                 connection.execute(update(runs).where(runs.c.id == run.id).values(claimed_by=self.name))
         return run
 
-    def go_on(self, connection: Connection, run_id: int, **values: Any) -> None:
-        """Note how far a claimed run came; ClaimLostError, before anything is stored, where it is not ours."""
+    def save_progress(self, connection: Connection, run_id: int, **values: Any) -> None:
+        """Store how far a claimed run came. Raise LeaseLostError, before anything is stored, if it is not ours."""
         mine = (runs.c.id == run_id, runs.c.claimed_by == self.name)
         if connection.execute(update(runs).where(*mine).values(values)).rowcount == 0:
-            raise ClaimLostError
+            raise LeaseLostError
 
     def is_post_back_due(self, now: float) -> bool:
-        """Tell whether there is a post-back to take."""
+        """Check whether there is a post-back to take."""
         return self._is_any(post_backs, post_backs.c.state == "due", post_backs.c.due_at <= now)
 
     def take_post_backs(
         self, connection: Connection, now: float, count: int
     ) -> tuple[str, Sequence[Row[tuple[Any, ...]]]]:
-        """Claim the post-backs that have been due for longest, and give them with the name they were claimed under."""
+        """Claim the post-backs that have been due for longest, and return them with the name that claimed them."""
         name = self.name
         query = (
             select(post_backs)
@@ -102,8 +103,8 @@ class Claims:
         )
         rows = connection.execute(query.with_for_update(skip_locked=True)).all()
         if rows:
-            taken = update(post_backs).where(post_backs.c.id.in_([row.id for row in rows]))
-            connection.execute(taken.values(state="taken", claimed_by=name))
+            claim = update(post_backs).where(post_backs.c.id.in_([row.id for row in rows]))
+            connection.execute(claim.values(state="taken", claimed_by=name))
         return name, rows
 
     def _is_any(self, table: Table, *where: Any) -> bool:
@@ -112,7 +113,7 @@ class Claims:
 
 
 def reserve(connection: Connection, name: str, count: int) -> int:
-    """Give the first of ``count`` numbers that nobody else is given; some may stay unused."""
+    """Return the first of ``count`` reserved numbers; some may stay unused."""
     insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(numbers)
     statement = insert.values(name=name, last=count).on_conflict_do_update(
         index_elements=["name"], set_={"last": numbers.c.last + count}

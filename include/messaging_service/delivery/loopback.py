@@ -31,7 +31,7 @@ def refuse_number_elsewhere(url: URL) -> None:
 
 
 def is_number_elsewhere(address: str) -> bool:
-    """Tell whether the host of an address is a number of another machine."""
+    """Check whether the host of an address is a number of another machine."""
     try:
         refuse_number_elsewhere(URL(address))
     except NotOnThisMachineError:

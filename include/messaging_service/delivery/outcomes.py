@@ -42,7 +42,7 @@ Run = Row[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
+class RunContext:
     """A run with what every one of its messages needs.
 
     ``entries`` are what messages hold by type, ``personal`` the types that have tags, ``own`` variables by device id.
@@ -60,7 +60,7 @@ class Sending:
         return render(self.content, message_type, device, variables_for(self.content, device, self.own))
 
     def outcome(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
-        """Give the columns of a send that say what becomes of a message sent at ``now``.
+        """Return the columns of a send that say what becomes of a message sent at ``now``.
 
         A webhook message has no outcome before it is called, nor has one that is not sent.
         """
@@ -73,30 +73,30 @@ class Sending:
             return {"error": NOT_PERSONALIZED}
         if message_type == WEBHOOK:
             return {}
-        return self._fated(device, message_type, now)
+        return self._simulate(device, message_type, now)
 
-    def _fated(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
-        fate = self.behaviour.fate(self.run.campaign_id, self.run.number, device.device_id, message_type)
-        if fate.delivered_after is None:
+    def _simulate(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
+        simulated = self.behaviour.draw(self.run.campaign_id, self.run.number, device.device_id, message_type)
+        if simulated.delivered_after is None:
             return {"error": UNREGISTERED}
         entry = self.entries[message_type]
-        delivered_at = now + fate.delivered_after
+        delivered_at = now + simulated.delivered_after
         if message_type in (IOS_PUSH, ANDROID_PUSH, WEB_PUSH) and delivered_at > push_deadline(entry, now):
             return {"error": EXPIRED}
         removed_at = inbox_removal(entry, delivered_at) if message_type == INBOX else None
         if removed_at is not None and removed_at <= delivered_at:
             return {"error": EXPIRED}
-        opened_at = None if fate.opened_after is None else delivered_at + fate.opened_after
+        opened_at = None if simulated.opened_after is None else delivered_at + simulated.opened_after
         if opened_at is not None and removed_at is not None and opened_at >= removed_at:
             opened_at = None
         return {"delivered_at": delivered_at, "opened_at": opened_at, "removed_at": removed_at}
 
 
-def sending_of(connection: Connection, run: Run, behaviour: Behaviour) -> Sending:
+def run_context(connection: Connection, run: Run, behaviour: Behaviour) -> RunContext:
     """Read what the messages of a run need."""
     content = content_of_run(connection, run)
     types = MESSAGE_TYPES.values()
-    return Sending(
+    return RunContext(
         run,
         content,
         behaviour,
@@ -107,14 +107,14 @@ def sending_of(connection: Connection, run: Run, behaviour: Behaviour) -> Sendin
 
 
 def push_deadline(entry: Mapping[str, Any], sent_at: float) -> float:
-    """Give the moment after which a push is not retried; it is the earlier of period and deadline."""
+    """Return the moment after which a push is not retried; it is the earlier of period and deadline."""
     length = entry.get("push_expiry")
     period = _FOUR_WEEKS if length is None else length * _SECONDS[entry["push_expiry_unit"]]
     return float(min(sent_at + period, entry.get("push_expiry_time", float("inf"))))
 
 
 def inbox_removal(entry: Mapping[str, Any], delivered_at: float) -> float | None:
-    """Give the moment at which a message leaves the inbox: the earlier of period and time, or None."""
+    """Return the moment at which a message leaves the inbox: the earlier of period and time, or None."""
     ends = [float(entry["inbox_expiry_time"])] if "inbox_expiry_time" in entry else []
     if "inbox_expiry" in entry:
         ends.append(delivered_at + entry["inbox_expiry"] * _SECONDS[entry["inbox_expiry_unit"]])

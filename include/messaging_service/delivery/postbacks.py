@@ -18,11 +18,12 @@ from sqlalchemy import Row, bindparam, select, update
 from yarl import URL
 
 from messaging_service.clock import Clock
-from messaging_service.delivery.leases import Claims
+from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.delivery.resolver import resolver
-from messaging_service.faults.postback_faults import damaged, spoil
-from messaging_service.store import Store, post_backs, runs
+from messaging_service.faults.postback_faults import apply_faults, corrupted_body
+from messaging_service.store import Store
+from messaging_service.tables import post_backs, runs
 
 NOT_SENT = "not sent: it is not on this machine (see serve --post-backs-anywhere)"
 _FETCHED_AT_ONCE = 1_000
@@ -43,7 +44,7 @@ class Retry:
     timeout: float = 10.0
 
     def pause_after(self, attempts: int) -> float:
-        """Give the pause that follows so many attempts."""
+        """Return the pause that follows so many attempts."""
         return float(min(self.first_pause * 2 ** min(attempts - 1, 30), self.longest_pause))
 
 
@@ -61,20 +62,20 @@ class _Taken:
         return self.row.faults or () if self.row.attempts == 0 else ()
 
 
-class Sender:
+class PostBackSender:
     """Takes due post-backs from the store, sends ``connections`` at once, and notes the answers in batches."""
 
     def __init__(
         self,
         store: Store,
-        claims: Claims,
+        leases: Leases,
         clock: Clock,
         retry: Retry,
         connections: int = 48,
         anywhere: bool = False,
     ) -> None:
         self._store = store
-        self._claims = claims
+        self._leases = leases
         self._clock = clock
         self._retry = retry
         self._connections = connections
@@ -109,20 +110,20 @@ class Sender:
 
     async def _take_due(self) -> None:
         while True:
-            taken: Sequence[_Taken] = ()
-            if self._queue.qsize() < _FETCHED_AT_ONCE // 2 and self._claims.is_alive:
-                taken = await asyncio.to_thread(self._take)
-                for item in taken:
+            items: Sequence[_Taken] = ()
+            if self._queue.qsize() < _FETCHED_AT_ONCE // 2 and self._leases.is_alive:
+                items = await asyncio.to_thread(self._take)
+                for item in items:
                     self._queue.put_nowait(item)
-            await asyncio.sleep(0 if taken else _IDLE_PAUSE)
+            await asyncio.sleep(0 if items else _IDLE_PAUSE)
 
     def _take(self) -> Sequence[_Taken]:
         now = self._clock.time()
-        if not self._claims.is_post_back_due(now):
+        if not self._leases.is_post_back_due(now):
             return ()
         with self._store.write() as connection:
-            name, rows = self._claims.take_post_backs(connection, now, _FETCHED_AT_ONCE)
-            rows = spoil(connection, rows, now)
+            name, rows = self._leases.take_post_backs(connection, now, _FETCHED_AT_ONCE)
+            rows = apply_faults(connection, rows, now)
             for run_id in {row.run_id for row in rows if (row.run_id, row.kind) not in self._addresses}:
                 run = connection.execute(select(runs).where(runs.c.id == run_id)).one()
                 self._addresses[run_id, "delivery"] = run.webhook_delivery or ""
@@ -131,15 +132,15 @@ class Sender:
 
     async def _send_queued(self, session: aiohttp.ClientSession) -> None:
         while True:
-            taken = await self._queue.get()
-            if not await self._is_ours(taken):
+            item = await self._queue.get()
+            if not await self._is_ours(item):
                 continue
-            row = taken.row
-            body = damaged(row.send_id, row.body) if "malformed" in taken.faults else row.body
-            accepted, answer = await self._post(session, taken.address, body)
-            if "duplicate" in taken.faults:
-                await self._post(session, taken.address, body)
-            self._outcomes.append(self._outcome(taken, accepted, answer))
+            row = item.row
+            body = corrupted_body(row.send_id, row.body) if "malformed" in item.faults else row.body
+            accepted, answer = await self._post(session, item.address, body)
+            if "duplicate" in item.faults:
+                await self._post(session, item.address, body)
+            self._outcomes.append(self._outcome(item, accepted, answer))
 
     async def _post(self, session: aiohttp.ClientSession, address: str, body: bytes) -> tuple[bool, str]:
         try:
@@ -159,9 +160,9 @@ class Sender:
 
     async def _is_ours(self, taken: _Taken) -> bool:
         # Whoever was silent for too long may have lost what it took to another process.
-        if not self._claims.is_alive:
-            await asyncio.to_thread(self._claims.show_life)
-        return taken.name == self._claims.name
+        if not self._leases.is_alive:
+            await asyncio.to_thread(self._leases.renew)
+        return taken.name == self._leases.name
 
     def _outcome(self, taken: _Taken, accepted: bool, answer: str) -> dict[str, Any]:
         attempts = taken.row.attempts + 1

@@ -21,10 +21,10 @@ class _Loopback(AbstractResolver):
         self._resolver = ThreadedResolver()
 
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        if not all(ipaddress.ip_address(item["host"]).is_loopback for item in found):
+        addresses = await self._resolver.resolve(host, port, family)
+        if not all(ipaddress.ip_address(item["host"]).is_loopback for item in addresses):
             raise NotOnThisMachineError
-        return found
+        return addresses
 
     async def close(self) -> None:
         await self._resolver.close()

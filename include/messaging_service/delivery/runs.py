@@ -24,10 +24,11 @@ from messaging_service.campaigns.targeting import (
 )
 from messaging_service.clock import Clock
 from messaging_service.delivery.behaviour import Behaviour
-from messaging_service.delivery.leases import Claims, reserve
-from messaging_service.delivery.outcomes import NO_CHANNEL, Sending, post_back_row, send_row, sending_of
+from messaging_service.delivery.leases import Leases, reserve
+from messaging_service.delivery.outcomes import NO_CHANNEL, RunContext, post_back_row, run_context, send_row
 from messaging_service.delivery.webhooks import call_row
-from messaging_service.store import Store, post_backs, sends, webhook_calls
+from messaging_service.store import Store
+from messaging_service.tables import post_backs, sends, webhook_calls
 
 _DEVICES_AT_ONCE = 1_000
 
@@ -49,7 +50,7 @@ class _Batch:
 
 def work_through_due_run(
     store: Store,
-    claims: Claims,
+    leases: Leases,
     behaviour: Behaviour,
     clock: Clock,
     stopping: Callable[[], bool] = lambda: False,
@@ -57,28 +58,28 @@ def work_through_due_run(
     """Claim the run that has been due for longest and work through it; False where none is due.
 
     When ``stopping`` turns true it leaves off between two chunks, and a later call goes on from there, in this
-    process or in another. ClaimLostError where another process took the run over meanwhile.
+    process or in another. LeaseLostError where another process took the run over meanwhile.
     """
-    run = claims.take_run(clock.time())
+    run = leases.take_run(clock.time())
     if run is None:
         return False
     with store.read() as connection:
-        sending = sending_of(connection, run, behaviour)
-        targets = find_targets(connection, sending.content)
+        context = run_context(connection, run, behaviour)
+        targets = find_targets(connection, context.content)
     reached = run.reached
     while not stopping():
         with store.read() as connection:
             devices = next_devices(connection, targets, reached, _DEVICES_AT_ONCE)
         if not devices:
-            _finish(store, claims, sending, targets)
+            _finish(store, leases, context, targets)
             return True
         reached = devices[-1].device_id
         batch = _Batch(_reserve_send_ids(store, len(devices)), reached)
         now = clock.moment_of(run.due_at)
         for device in devices:
             if targets.holds(device):
-                _send_all(batch, sending, device, now)
-        _store(store, claims, sending, batch)
+                _send_all(batch, context, device, now)
+        _store(store, leases, context, batch)
     return True
 
 
@@ -87,32 +88,32 @@ def _reserve_send_ids(store: Store, devices: int) -> int:
         return reserve(connection, "sends", devices * len(MESSAGE_TYPES))
 
 
-def _send_all(batch: _Batch, sending: Sending, device: Device, now: float) -> None:
-    types = message_types(sending.content, device)
+def _send_all(batch: _Batch, context: RunContext, device: Device, now: float) -> None:
+    types = message_types(context.content, device)
     for message_type in types:
-        _send(batch, sending, device, message_type, now)
+        _send(batch, context, device, message_type, now)
     if not types:
         error = {"error": NO_CHANNEL}
-        batch.sends.append(send_row(sending.run, device, batch.take_id(), None, now, error))
+        batch.sends.append(send_row(context.run, device, batch.take_id(), None, now, error))
 
 
-def _send(batch: _Batch, sending: Sending, device: Device, message_type: int, now: float) -> None:
-    run, send_id = sending.run, batch.take_id()
-    row = send_row(run, device, send_id, message_type, now, sending.outcome(device, message_type, now))
+def _send(batch: _Batch, context: RunContext, device: Device, message_type: int, now: float) -> None:
+    run, send_id = context.run, batch.take_id()
+    row = send_row(run, device, send_id, message_type, now, context.outcome(device, message_type, now))
     batch.sends.append(row)
     if row["error"] is not None:
         return
     if message_type == WEBHOOK:
-        batch.webhook_calls.append(call_row(run.id, send_id, sending.message(device, WEBHOOK), now))
+        batch.webhook_calls.append(call_row(run.id, send_id, context.message(device, WEBHOOK), now))
     if run.webhook_delivery and row["delivered_at"] and is_delivery_posted(message_type, device.platform):
         batch.post_backs.append(post_back_row(run, device, send_id, "delivery", row["delivered_at"]))
     if run.webhook_open and row["opened_at"]:
         batch.post_backs.append(post_back_row(run, device, send_id, "open", row["opened_at"]))
 
 
-def _store(store: Store, claims: Claims, sending: Sending, batch: _Batch) -> None:
+def _store(store: Store, leases: Leases, context: RunContext, batch: _Batch) -> None:
     with store.write() as connection:
-        claims.go_on(connection, sending.run.id, reached=batch.reached)
+        leases.save_progress(connection, context.run.id, reached=batch.reached)
         for table, rows in (
             (sends, batch.sends),
             (post_backs, batch.post_backs),
@@ -122,8 +123,8 @@ def _store(store: Store, claims: Claims, sending: Sending, batch: _Batch) -> Non
                 connection.execute(insert(table), rows)
 
 
-def _finish(store: Store, claims: Claims, sending: Sending, targets: Targets) -> None:
-    run = sending.run
+def _finish(store: Store, leases: Leases, context: RunContext, targets: Targets) -> None:
+    run = context.run
     with store.write() as connection:
-        claims.go_on(connection, run.id, state="done", unknown=list(targets.unknown))
-        add_next_run(connection, run.campaign_id, sending.content, run.due_at)
+        leases.save_progress(connection, run.id, state="done", unknown=list(targets.unknown))
+        add_next_run(connection, run.campaign_id, context.content, run.due_at)

@@ -17,11 +17,12 @@ from yarl import URL
 from messaging_service.campaigns.rendering import Message
 from messaging_service.campaigns.spellings import FORM, JSON, RAW
 from messaging_service.clock import Clock
-from messaging_service.delivery.leases import Claims
+from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.delivery.outcomes import post_back_row
 from messaging_service.delivery.resolver import resolver
-from messaging_service.store import Store, devices, post_backs, runs, sends, webhook_calls
+from messaging_service.store import Store
+from messaging_service.tables import devices, post_backs, runs, sends, webhook_calls
 
 NOT_CALLED = "not called: it is not on this machine (see serve --webhooks-anywhere)"
 _CONTENT_TYPES = {RAW: "text/plain", FORM: "application/x-www-form-urlencoded", JSON: "application/json"}
@@ -44,7 +45,7 @@ def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str
 
 
 def request_of(webhook: Any) -> dict[str, Any]:
-    """Give method, url, headers and body of a webhook: POST where it has a body, else GET.
+    """Return method, url, headers and body of a webhook: POST where it has a body, else GET.
 
     Headers that say who calls, from where, and where the body ends are the service's own.
     """
@@ -65,12 +66,12 @@ def _is_kept_back(header: str) -> bool:
     return header in _OWN_HEADERS or header.startswith("sec-")
 
 
-class Caller:
+class WebhookCaller:
     """Takes due calls from the store, makes them, and notes the answers."""
 
-    def __init__(self, store: Store, claims: Claims, clock: Clock, anywhere: bool = False) -> None:
+    def __init__(self, store: Store, leases: Leases, clock: Clock, anywhere: bool = False) -> None:
         self._store = store
-        self._claims = claims
+        self._leases = leases
         self._clock = clock
         self._anywhere = anywhere
 
@@ -101,8 +102,8 @@ class Caller:
         query = select(webhook_calls).where(*due).order_by(webhook_calls.c.id).limit(_AT_ONCE)
         with self._store.write() as connection:
             calls = connection.execute(query.with_for_update(skip_locked=True)).all()
-            taken = update(webhook_calls).where(webhook_calls.c.id.in_([call.id for call in calls]))
-            connection.execute(taken.values(state="taken", claimed_by=self._claims.name))
+            claim = update(webhook_calls).where(webhook_calls.c.id.in_([call.id for call in calls]))
+            connection.execute(claim.values(state="taken", claimed_by=self._leases.name))
         return calls
 
     async def _call(self, session: aiohttp.ClientSession, request: dict[str, Any]) -> tuple[bool, str]:
@@ -131,7 +132,7 @@ class Caller:
     def _note(self, calls: Sequence[Call], answers: Sequence[tuple[bool, str]]) -> None:
         with self._store.write() as connection:
             for call, (accepted, answer) in zip(calls, answers, strict=True):
-                mine = (webhook_calls.c.id == call.id, webhook_calls.c.claimed_by == self._claims.name)
+                mine = (webhook_calls.c.id == call.id, webhook_calls.c.claimed_by == self._leases.name)
                 done = update(webhook_calls).where(*mine).values(state="done", answer=answer)
                 if connection.execute(done).rowcount == 1:
                     _note_send(connection, call, accepted, answer, self._clock.moment_of(call.due_at))

@@ -16,10 +16,10 @@ import uvloop
 
 from messaging_service.clock import Clock
 from messaging_service.delivery.behaviour import Behaviour
-from messaging_service.delivery.leases import LEASE, ClaimLostError, Claims
-from messaging_service.delivery.postbacks import Retry, Sender
+from messaging_service.delivery.leases import LEASE, LeaseLostError, Leases
+from messaging_service.delivery.postbacks import PostBackSender, Retry
 from messaging_service.delivery.runs import work_through_due_run
-from messaging_service.delivery.webhooks import Caller
+from messaging_service.delivery.webhooks import WebhookCaller
 from messaging_service.store import Store
 from messaging_service.subprocesses import settings_line, when_input_ends
 
@@ -45,52 +45,52 @@ def to_line(settings: WorkerSettings) -> bytes:
 
 def from_line(line: bytes) -> WorkerSettings:
     """Read what ``to_line`` wrote."""
-    given = orjson.loads(line)
+    values = orjson.loads(line)
     return WorkerSettings(
-        database=given["database"],
-        behaviour=Behaviour(**given["behaviour"]),
-        retry=Retry(**given["retry"]),
-        connections=given["connections"],
-        webhooks_anywhere=given["webhooks_anywhere"],
-        post_backs_anywhere=given["post_backs_anywhere"],
+        database=values["database"],
+        behaviour=Behaviour(**values["behaviour"]),
+        retry=Retry(**values["retry"]),
+        connections=values["connections"],
+        webhooks_anywhere=values["webhooks_anywhere"],
+        post_backs_anywhere=values["post_backs_anywhere"],
     )
 
 
 async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Work until ``stop`` is set."""
     store = Store(settings.database)
-    clock, claims = Clock(store), Claims(store)
+    clock, leases = Clock(store), Leases(store)
     try:
-        sender = Sender(
-            store, claims, clock, settings.retry, settings.connections, settings.post_backs_anywhere
+        sender = PostBackSender(
+            store, leases, clock, settings.retry, settings.connections, settings.post_backs_anywhere
         )
-        caller = Caller(store, claims, clock, settings.webhooks_anywhere)
+        caller = WebhookCaller(store, leases, clock, settings.webhooks_anywhere)
         async with asyncio.TaskGroup() as group:
             group.create_task(caller.run(stop))
-            group.create_task(_show_life(claims, stop))
+            group.create_task(_renew_leases(leases, stop))
             group.create_task(sender.run(stop))
-            group.create_task(_work_through_runs(store, claims, settings.behaviour, clock, stop))
+            group.create_task(_work_through_runs(store, leases, settings.behaviour, clock, stop))
     finally:
-        claims.release()
+        leases.release()
         store.close()
 
 
-async def _show_life(claims: Claims, stop: asyncio.Event) -> None:
+async def _renew_leases(leases: Leases, stop: asyncio.Event) -> None:
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), LEASE / 5)
-        await asyncio.to_thread(claims.show_life)
+        await asyncio.to_thread(leases.renew)
 
 
 async def _work_through_runs(
-    store: Store, claims: Claims, behaviour: Behaviour, clock: Clock, stop: asyncio.Event
+    store: Store, leases: Leases, behaviour: Behaviour, clock: Clock, stop: asyncio.Event
 ) -> None:
     while not stop.is_set():
         try:
             worked = await asyncio.to_thread(
-                work_through_due_run, store, claims, behaviour, clock, stop.is_set
+                work_through_due_run, store, leases, behaviour, clock, stop.is_set
             )
-        except ClaimLostError:
+        except LeaseLostError:
             continue
         if not worked:
             await asyncio.sleep(_IDLE_PAUSE)

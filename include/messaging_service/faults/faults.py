@@ -13,7 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, or_, select, update
 
-from messaging_service.store import Store, faults
+from messaging_service.store import Store
+from messaging_service.tables import faults
 
 OPERATIONS = ("create", "execute")
 REQUESTS = ("token", *OPERATIONS)
@@ -110,7 +111,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class InjectedFault:
     """A fault at the moment it strikes."""
 
     kind: str
@@ -137,7 +138,7 @@ def add_fault(store: Store, fault: Fault) -> dict[str, Any]:
 
 
 def list_faults(store: Store) -> list[dict[str, Any]]:
-    """Give the faults that were asked for and not removed, with how often each happened."""
+    """Return the faults that were asked for and not removed, with how often each happened."""
     with store.read() as connection:
         rows = connection.execute(select(faults).order_by(faults.c.id)).all()
     return [{str(name): value for name, value in row._asdict().items()} for row in rows]
@@ -150,8 +151,10 @@ def remove_faults(store: Store, number: int | None = None) -> int:
         return connection.execute(statement).rowcount
 
 
-def strike_request(store: Store, place: str, chance: Callable[[], float] = random.random) -> Struck | None:
-    """Tell what goes wrong with a request at that place, if anything; the oldest fault strikes first."""
+def inject_request_fault(
+    store: Store, place: str, chance: Callable[[], float] = random.random
+) -> InjectedFault | None:
+    """Return what goes wrong with a request at that place, if anything; the oldest fault strikes first."""
     with store.read() as connection:
         active = [fault for fault in _active(connection, REQUEST_FAULTS) if place in fault.at]
     for fault in active:
@@ -175,8 +178,8 @@ class PostBackFaults:
     def __bool__(self) -> bool:
         return bool(self._active)
 
-    def draw(self, kind: str) -> list[Struck]:
-        """Tell what goes wrong with one post-back of that kind."""
+    def draw(self, kind: str) -> list[InjectedFault]:
+        """Return what goes wrong with one post-back of that kind."""
         return [_struck(fault) for fault in self._active if kind in fault.at and self._strikes(fault)]
 
     def count(self) -> None:
@@ -211,5 +214,5 @@ def _count(connection: Connection, fault: Row[tuple[Any, ...]], times: int) -> b
     return connection.execute(statement.values(values)).rowcount == 1
 
 
-def _struck(fault: Row[tuple[Any, ...]]) -> Struck:
-    return Struck(fault.kind, fault.after, fault.seconds or 0.0, fault.retry_after)
+def _struck(fault: Row[tuple[Any, ...]]) -> InjectedFault:
+    return InjectedFault(fault.kind, fault.after, fault.seconds or 0.0, fault.retry_after)

@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select, update
 
-from messaging_service.faults.faults import PostBackFaults, Struck
-from messaging_service.store import post_backs
+from messaging_service.faults.faults import InjectedFault, PostBackFaults
+from messaging_service.tables import post_backs
 
 LOST = "lost"
 _NOT_BODIES = (b"", b"[]", b"null", b"<html></html>", b'{"time": "soon", "device": 7}')
 
 
-def spoil(
+def apply_faults(
     connection: Connection,
     rows: Sequence[Row[tuple[Any, ...]]],
     now: float,
@@ -33,25 +33,25 @@ def spoil(
     statement = update(post_backs).where(post_backs.c.id == bindparam("key"))
     values: dict[str, Any] = {name: bindparam(f"new_{name}") for name in ("faults", "state", "due_at")}
     connection.execute(statement.values(values), changes)
-    taken = select(post_backs).where(
+    query = select(post_backs).where(
         post_backs.c.id.in_([row.id for row in rows]), post_backs.c.state == "taken"
     )
-    return connection.execute(taken.order_by(post_backs.c.due_at)).all()
+    return connection.execute(query.order_by(post_backs.c.due_at)).all()
 
 
-def damaged(send_id: int, body: bytes) -> bytes:
-    """Give a body that is not what the document says: cut short, or something else entirely."""
+def corrupted_body(send_id: int, body: bytes) -> bytes:
+    """Return a body that is not what the document says: cut short, or something else entirely."""
     choice = send_id % (len(_NOT_BODIES) + 1)
     return _NOT_BODIES[choice - 1] if choice else body[: len(body) // 2]
 
 
 def _change(
-    row: Row[tuple[Any, ...]], struck: Sequence[Struck], now: float, chance: Callable[[], float]
+    row: Row[tuple[Any, ...]], faults: Sequence[InjectedFault], now: float, chance: Callable[[], float]
 ) -> dict[str, Any] | None:
-    if not struck:
+    if not faults:
         return None
-    kinds = [fault.kind for fault in struck]
-    due_at = max((_due_at(fault, now, chance) for fault in struck), default=now)
+    kinds = [fault.kind for fault in faults]
+    due_at = max((_due_at(fault, now, chance) for fault in faults), default=now)
     state = LOST if "lose" in kinds else "due" if due_at > now else "taken"
     return {
         "key": row.id,
@@ -61,7 +61,7 @@ def _change(
     }
 
 
-def _due_at(fault: Struck, now: float, chance: Callable[[], float]) -> float:
+def _due_at(fault: InjectedFault, now: float, chance: Callable[[], float]) -> float:
     match fault.kind:
         case "delay":
             return now + fault.seconds

@@ -17,7 +17,7 @@ from messaging_service.campaigns.create import stop_campaign
 from messaging_service.campaigns.fields import CHANNEL_FLAGS
 from messaging_service.campaigns.schedule import REPEATEDLY
 from messaging_service.pages.layout import page, page_of
-from messaging_service.store import campaigns, devices, post_backs, requests, runs, sends
+from messaging_service.tables import campaigns, devices, post_backs, requests, runs, sends
 
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
 _AT_ONCE = 25
@@ -125,12 +125,12 @@ def _runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int
 
 
 def channels(content: Content) -> list[str]:
-    """Give the channels that a campaign uses, by their flag."""
+    """Return the channels that a campaign uses, by their flag."""
     return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
 
 
 def state_at(now: float) -> ColumnElement[str]:
-    """Give the expression that tells a send's state, one of STATES: what is decided may still lie ahead."""
+    """Return the expression that tells a send's state, one of STATES: what is decided may still lie ahead."""
     return case(
         (sends.c.message_type.is_(None), literal("unreachable")),
         (sends.c.error.is_not(None), literal("failed")),
@@ -151,7 +151,7 @@ def _progress(campaign: Line, its_runs: _Runs) -> str:
 
 
 def _exists(campaign_id: int) -> bool:
-    """Tell whether a database could hold such an id."""
+    """Check whether a database could hold such an id."""
     return campaign_id < 2**63
 
 
@@ -197,7 +197,7 @@ def _messages(request: Request, connection: Connection, campaign_id: int, now: f
 
 
 def lines(now: float) -> Any:
-    """Give the query for messages in a list: each with its device, its campaign's title and its state."""
+    """Return the query for messages in a list: each with its device, its campaign's title and its state."""
     return select(
         sends,
         state_at(now).label("state"),

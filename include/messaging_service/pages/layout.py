@@ -53,9 +53,9 @@ class Slice:
 
 def page_of(request: Request, size: int) -> Slice:
     """Read the page number of an address; anything but a number in reason is the first page."""
-    asked = request.query_params.get("page", "1")
-    good = asked.isascii() and asked.isdigit() and 0 < len(asked) < 8
-    return Slice(max(1, int(asked)) if good else 1, size)
+    number = request.query_params.get("page", "1")
+    good = number.isascii() and number.isdigit() and 0 < len(number) < 8
+    return Slice(max(1, int(number)) if good else 1, size)
 
 
 def page(
@@ -68,13 +68,13 @@ def page(
 
 
 def document(text: str, policy: str) -> Response:
-    """Give a document that somebody else wrote, for a frame, under a policy of its own."""
+    """Return a document that somebody else wrote, for a frame, under a policy of its own."""
     headers = {**_HEADERS, "Content-Security-Policy": policy}
     return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
 def sheet() -> Response:
-    """Give the style sheet; its address changes with its content, so browsers may keep it."""
+    """Return the style sheet; its address changes with its content, so browsers may keep it."""
     headers = {"Cache-Control": "max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
     return Response(SHEET, 200, headers, "text/css; charset=utf-8")
 
@@ -111,7 +111,7 @@ def _moment(seconds: float | None) -> Markup:
 
 
 def _length(seconds: float) -> str:
-    """Give a length of time as the clock's command takes it, not shorter than it is: 2d3h1m."""
+    """Return a length of time as the clock's command takes it, not shorter than it is: 2d3h1m."""
     minutes = math.ceil(seconds / 60)
     parts = ((minutes // 1_440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "1m"
@@ -145,7 +145,7 @@ def _json(value: Any) -> Markup:
 
 
 def _with_query(request: Request, **changes: Any) -> str:
-    """Give the page's own address with some of its query changed; None leaves a parameter out."""
+    """Return the page's own address with some of its query changed; None leaves a parameter out."""
     query = {**request.query_params, **changes}
     left = urlencode({name: value for name, value in query.items() if value is not None})
     return f"{request.url.path}?{left}" if left else request.url.path

@@ -16,7 +16,8 @@ from messaging_service.campaigns.content import ANDROID_PUSH, EMAIL, INBOX, IOS_
 from messaging_service.campaigns.rendering import Message, Rendered, rendered
 from messaging_service.pages.campaigns import state_at
 from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document, page
-from messaging_service.store import Store, apps, campaigns, devices, post_backs, sends, webhook_calls
+from messaging_service.store import Store
+from messaging_service.tables import apps, campaigns, devices, post_backs, sends, webhook_calls
 
 # Markup of somebody else: it may look as it likes, and do nothing. The sandbox holds also without our frame.
 _FOREIGN = (
@@ -46,17 +47,17 @@ def add(router: APIRouter, service: Service) -> None:
 
     @router.get("/messages/{send_id:int}/email")
     def email(request: Request, send_id: int) -> Response:
-        shown = _rendered(service.store, send_id)
-        return _foreign(request, shown.message.html if shown.message else None)
+        sent = _rendered(service.store, send_id)
+        return _foreign(request, sent.message.html if sent.message else None)
 
     @router.get("/messages/{send_id:int}/page")
     def page_of_message(request: Request, send_id: int) -> Response:
-        shown = _rendered(service.store, send_id)
-        return _foreign(request, shown.message.page if shown.message else None)
+        sent = _rendered(service.store, send_id)
+        return _foreign(request, sent.message.page if sent.message else None)
 
 
 def _message(request: Request, service: Service, send_id: int) -> Response:
-    shown = _rendered(service.store, send_id)
+    sent = _rendered(service.store, send_id)
     with service.store.read() as connection:
         facts = _facts(connection, send_id, service.clock.time())
         around = {name: _neighbour(connection, facts, name == "next") for name in ("previous", "next")}
@@ -69,13 +70,13 @@ def _message(request: Request, service: Service, send_id: int) -> Response:
         request,
         "message.html",
         pictures=ALL_PICTURES if loading else OWN_PICTURES,
-        shown=shown,
-        message=shown.message,
+        sent=sent,
+        message=sent.message,
         facts=facts,
-        preview=_PREVIEWS.get(shown.message_type or 0) if shown.message else None,
-        at=_local(shown.delivered_at or shown.sent_at, facts.time_zone),
-        host=_host(shown.message),
-        has_pictures=_has_pictures(shown.message),
+        preview=_PREVIEWS.get(sent.message_type or 0) if sent.message else None,
+        at=_local(sent.delivered_at or sent.sent_at, facts.time_zone),
+        host=_host(sent.message),
+        has_pictures=_has_pictures(sent.message),
         loading=loading,
         around=around,
         posted=posted,
@@ -95,7 +96,7 @@ def _rendered(store: Store, send_id: int) -> Rendered:
 
 
 def _facts(connection: Connection, send_id: int, now: float) -> Row[tuple[Any, ...]]:
-    """Give a send with its state, and what is known of its device, campaign and app."""
+    """Return a send with its state, and what is known of its device, campaign and app."""
     known = ("profile_id", "user_id", "language", "time_zone", "email", "mobile_number")
     return connection.execute(
         select(
@@ -151,7 +152,7 @@ def _host(message: Message | None) -> str:
 
 
 def _local(moment: datetime, time_zone: str | None) -> dict[str, str]:
-    """Give a moment as the person with the device reads it off the screen."""
+    """Return a moment as the person with the device reads it off the screen."""
     at = moment.astimezone(ZoneInfo(time_zone) if time_zone else UTC)
     return {
         "time": f"{at:%H:%M}",

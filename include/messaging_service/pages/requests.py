@@ -7,7 +7,7 @@ from sqlalchemy import func, select
 
 from messaging_service.api.external import Service
 from messaging_service.pages.layout import page, page_of
-from messaging_service.store import requests
+from messaging_service.tables import requests
 
 _AT_ONCE = 50
 _GOOD = requests.c.status < 400

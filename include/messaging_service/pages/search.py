@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, func, or_, select
 from messaging_service.api.external import Service
 from messaging_service.pages.campaigns import described, lines
 from messaging_service.pages.layout import page, page_of
-from messaging_service.store import campaigns, devices, sends
+from messaging_service.tables import campaigns, devices, sends
 
 _CAMPAIGNS_SHOWN = 25
 _DEVICES_SHOWN = 50

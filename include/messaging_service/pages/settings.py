@@ -26,7 +26,8 @@ from messaging_service.auth.public_keys import KeyRefusedError, read_public_key
 from messaging_service.auth.scopes import ALL_SCOPES, SCOPES, UnknownScopeError, read_scopes
 from messaging_service.auth.tokens import machine_time
 from messaging_service.pages.layout import page
-from messaging_service.store import Store, apps, client_ids, spent_forms
+from messaging_service.store import Store
+from messaging_service.tables import apps, client_ids, spent_forms
 
 ADDRESS = "/settings/integrations/api"
 _SOON = timedelta(days=30)

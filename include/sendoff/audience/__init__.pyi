@@ -1,25 +1,25 @@
-from .bucketing import below, smallest
+from .bucketing import sample, sample_exactly
 from .build import GROUP_COLUMNS, Audience, build_audience, those_among
 from .csv_list import kind_of, read_people
 from .identifiers.selection import packed
-from .segmentation import ALIKE, Segment, segments_of
-from .template_values import first_parameters, read_parameters, template_columns, with_parameters
+from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
+from .template_values import first_template_values, read_template_values, template_columns
 
 __all__ = [
-    "ALIKE",
+    "DEFAULT_VARIATION",
     "GROUP_COLUMNS",
     "Audience",
     "Segment",
-    "below",
     "build_audience",
-    "first_parameters",
+    "first_template_values",
     "kind_of",
     "packed",
-    "read_parameters",
     "read_people",
+    "read_template_values",
+    "sample",
+    "sample_exactly",
     "segments_of",
-    "smallest",
     "template_columns",
     "those_among",
-    "with_parameters",
+    "with_template_values",
 ]

@@ -1,6 +1,6 @@
 """Shares of people by chance that is always the same: who is held out, who gets which variant, who is sent to first.
 
-Everybody has a *position* from 0 to 2**64 - 1 under each salt, and a share is a range of positions. It depends on the
+Everybody has a *hash* from 0 to 2**64 - 1 under each salt, and a share is a range of hashes. It depends on the
 identifier and the salt alone: the same person stays in the same share over all launches, and two salts have nothing to
 do with each other. Anybody can compute it elsewhere, all numbers being of 64 bits, those above wrapping around:
 
@@ -13,13 +13,13 @@ do with each other. Anybody can compute it elsewhere, all numbers being of 64 bi
                         z = (z XOR (z >> 27)) * 0x94D049BB133111EB
                         z XOR (z >> 31)                                (SplitMix64)
 
-No two whole numbers have the same position under one salt.
+No two whole numbers have the same hash under one salt.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, isqrt
@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, empty, gathering, union
+from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, builder, empty, union
 
-_Positions = npt.NDArray[np.uint64]
+_Hashes = npt.NDArray[np.uint64]
 
 _ALL = 2**64
 _BLOCK = 1 << 20  # identifiers that are unpacked at once
@@ -38,13 +38,13 @@ _IN_CACHE = 1 << 15  # numbers that are mixed at once
 _ERROR = 3  # times the root of a number of people: chance is hardly ever more wrong about how many are below
 
 
-def positions(identifiers: Identifiers, salt: str) -> _Positions:
-    """Give everybody's position under a salt, in the order of ``values()``."""
-    return np.concatenate([np.empty(0, np.uint64), *(found for _, found in _blocks(identifiers, salt))])
+def hashes(identifiers: Identifiers, salt: str) -> _Hashes:
+    """Return everybody's hash under a salt, in the order of ``values()``."""
+    return np.concatenate([np.empty(0, np.uint64), *(part for _, part in _blocks(identifiers, salt))])
 
 
-def below(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
-    """Give those whose position is below ``percent`` / 100 * 2**64; a larger percent gives them and more.
+def sample(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
+    """Return those whose hash is below ``percent`` / 100 * 2**64; a larger percent gives them and more.
 
     The percent counts as it is written: 0.1 is a thousandth.
     """
@@ -52,7 +52,7 @@ def below(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
 
 
 def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
-    """Share people out among consecutive ranges of positions, each a percent wide; the last takes the rest.
+    """Share people out among consecutive ranges of hashes, each a percent wide; the last takes the rest.
 
     Each is in exactly one. A share is as large as chance makes it, about its percent.
     """
@@ -61,53 +61,47 @@ def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> lis
     return _ranges(identifiers, salt, _ends([*percents[:-1], 100]))
 
 
-def smallest(identifiers: Identifiers, salt: str, size: int) -> Identifiers:
-    """Give exactly ``size`` people, those with the smallest positions; everybody where there are no more."""
+def sample_exactly(identifiers: Identifiers, salt: str, size: int) -> Identifiers:
+    """Return exactly ``size`` people, those with the smallest hashes; everybody where there are no more."""
     size = max(size, 0)
     if size >= len(identifiers):
         return identifiers
     certain, likely = _about_the_smallest(identifiers, salt, size)
     if len(certain) == size:
         return certain
-    members, found = _joined(_blocks(likely, salt))
-    # In a stable order: of two texts at one position, the one that comes first in the order of their bytes.
+    blocks = list(_blocks(likely, salt))
+    members, found = (
+        pa.concat_arrays([block for block, _ in blocks]),
+        np.concatenate([part for _, part in blocks]),
+    )
+    # In a stable order: of two texts with one hash, the one that comes first in the order of their bytes.
     places = np.argsort(found, kind="stable")[: size - len(certain)]
-    chosen = gathering(identifiers.kind)
+    chosen = builder(identifiers.kind)
     chosen.add(members.take(pa.array(np.sort(places))))
     return certain | chosen.identifiers()
 
 
 def _about_the_smallest(identifiers: Identifiers, salt: str, size: int) -> tuple[Identifiers, Identifiers]:
-    """Give those who are among the smallest for sure, and some others, among whom are the rest of the smallest."""
+    """Return those who are among the smallest for sure, and some others, among whom are the rest of the smallest."""
     people = len(identifiers)
     error = _ERROR * (isqrt(people) + 1)
     while True:
         sizes = max(size - error, 0), min(size + error, people)
-        certain, likely = _ranges(identifiers, salt, [each * _ALL // people for each in sizes])
+        certain, likely = _ranges(identifiers, salt, [end * _ALL // people for end in sizes])
         if len(certain) <= size <= len(certain) + len(likely):
             return certain, likely
         error *= 16  # at last it takes in everybody
 
 
-def _joined(blocks: Iterable[tuple[pa.Array, _Positions]]) -> tuple[pa.Array, _Positions]:
-    members, found = zip(*blocks, strict=True)
-    return pa.concat_arrays(members), np.concatenate(found)
-
-
 def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
-    """Give the people of consecutive ranges of positions, by where each ends; the first begins at 0."""
-    if isinstance(identifiers, IntegerIdentifiers):
-        return _ranges_of_numbers(identifiers, salt, ends)
-    ranges = [gathering(identifiers.kind) for _ in ends]
-    for block, found in _blocks(identifiers, salt):
-        for (start, end), people in zip(pairwise([0, *ends]), ranges, strict=True):
-            people.add(block.filter(pa.array((start <= found) & (found < end))))
-    return [people.identifiers() for people in ranges]
-
-
-def _ranges_of_numbers(identifiers: IntegerIdentifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
-    key = int.from_bytes(_key(salt), "big")
-    inner = [end for end in ends if end < _ALL]
+    """Return the people of consecutive ranges of hashes, by where each ends; the first begins at 0."""
+    if not isinstance(identifiers, IntegerIdentifiers):
+        builders = [builder(identifiers.kind) for _ in ends]
+        for block, found in _blocks(identifiers, salt):
+            for (start, end), people in zip(pairwise([0, *ends]), builders, strict=True):
+                people.add(block.filter(pa.array((start <= found) & (found < end))))
+        return [people.identifiers() for people in builders]
+    key, inner = int.from_bytes(_key(salt), "big"), [end for end in ends if end < _ALL]
 
     def are_in(numbers: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.bool_]]:
         found = _mixed(numbers, key)
@@ -121,14 +115,14 @@ def _ranges_of_numbers(identifiers: IntegerIdentifiers, salt: str, ends: Sequenc
 
 
 def _ends(percents: Sequence[float]) -> list[int]:
-    """Give the position at which each range ends; the next one begins there."""
+    """Return the hash at which each range ends; the next one begins there."""
     if any(percent < 0 for percent in percents):
         raise ValueError("a share is not negative")
     return [ceil(end * _ALL) for end in accumulate(Fraction(str(percent)) / 100 for percent in percents)]
 
 
-def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Positions]]:
-    """Give consecutive parts of a set with their positions."""
+def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Hashes]]:
+    """Yield consecutive parts of a set with their hashes."""
     key = _key(salt)
     for part in identifiers.slices(_BLOCK):
         if isinstance(part, IntegerIdentifiers):
@@ -143,7 +137,7 @@ def _key(salt: str) -> bytes:
     return hashlib.blake2b(salt.encode(), digest_size=8).digest()
 
 
-def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Positions:
+def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Hashes:
     mixed = members ^ np.uint64(salt)
     for start in range(0, len(mixed), _IN_CACHE):
         part = mixed[start : start + _IN_CACHE]
@@ -156,7 +150,7 @@ def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Positions:
     return mixed
 
 
-def _hashed(texts: list[str], key: bytes) -> _Positions:
+def _hashed(texts: list[str], key: bytes) -> _Hashes:
     keyed = hashlib.blake2b(key=key, digest_size=8)
     digests = bytearray()
     for text in texts:

@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff import metrics
-from sendoff.audience.identifiers import Collector, Gathering, Identifiers, Kind, empty, gathering, union
-from sendoff.audience.template_values import ParameterGathering, Parameters
+from sendoff.audience.identifiers import (
+    Identifiers,
+    IdentifierSetBuilder,
+    Kind,
+    RowCounter,
+    builder,
+    empty,
+    union,
+)
+from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
 from sendoff.errors import AudienceError
-from sendoff.warehouse import checked_text, is_text, spoken, value_type
+from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
 GROUP_COLUMNS = ("platform", "time_zone", "language")
@@ -31,23 +40,7 @@ MOST_GROUPS = 1_000
 _KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
 _CASTS: Mapping[Kind, str] = {"integer": "BIGINT", "string": "TEXT"}
 
-_KNOWN = "known fingerprint"
-
 _log = logging.getLogger(__name__)
-
-
-class _Fingerprint:
-    """What an audience has as its fingerprint where none is given: made when it is first asked for."""
-
-    def __get__(self, audience: Audience | None, _: type[Audience] | None = None) -> str:
-        if audience is None:
-            return ""
-        known = vars(audience)
-        known[_KNOWN] = known[_KNOWN] or _fingerprint(audience.identified_by, audience.identifiers)
-        return str(known[_KNOWN])
-
-    def __set__(self, audience: Audience, given: str) -> None:
-        vars(audience)[_KNOWN] = given
 
 
 @dataclass(frozen=True)
@@ -57,11 +50,9 @@ class Audience:
     ``identified_by``: the identifier column. ``rows``: what the query gave; always ``len(identifiers)`` plus the sum of
     ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and people taken out for each other
     reason. ``groups``: column to value to the members with that value; one who came with two values is in both, one who
-    came with none is in no group. ``fingerprint``: depends on ``identified_by`` and ``identifiers`` alone; made when it
-    is first asked for.
-    ``ignored_columns``: columns that nothing was made of. ``parameters``: each person's own values, also of those who
-    were taken out since; None where none were asked for. ``ambiguous``: how many people the query gave in several rows
-    whose values differ.
+    came with none is in no group. ``ignored_columns``: columns that nothing was made of. ``template_values``: each
+    person's own values, also of those who were taken out since; None where none were asked for. ``ambiguous``: how many
+    people the query gave in several rows whose values differ.
     """
 
     identified_by: str
@@ -69,33 +60,32 @@ class Audience:
     rows: int
     dropped: Mapping[str, int]
     groups: Mapping[str, Mapping[str, Identifiers]]
-    fingerprint: str = _Fingerprint()  # type: ignore[assignment]
     ignored_columns: tuple[str, ...] = ()
-    parameters: Parameters | None = None
+    template_values: TemplateValues | None = None
     ambiguous: int = 0
 
-    def less(self, left_out: Mapping[str, Identifiers]) -> Audience:
-        """Give it less some of its own people, who are counted as dropped by reason, each under one."""
-        dropped = dict(self.dropped)
-        for reason, members in left_out.items():
-            dropped[reason] = dropped.get(reason, 0) + len(members)
-        gone = union(self.identifiers.kind, left_out.values())
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that depend on ``identified_by`` and ``identifiers`` alone."""
+        text = f"{self.identified_by} {self.identifiers.fingerprint()}"
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def less(self, suppressed: Mapping[str, Identifiers]) -> Audience:
+        """Return the audience without some of its people, who are counted as dropped by reason, each under one."""
+        counts = {reason: self.dropped.get(reason, 0) + len(people) for reason, people in suppressed.items()}
+        dropped = {**self.dropped, **counts}
+        gone = union(self.identifiers.kind, suppressed.values())
         if not len(gone):
-            return replace(self, dropped=dropped, fingerprint=vars(self)[_KNOWN])
-        return replace(
-            self,
-            identifiers=self.identifiers - gone,
-            dropped=dropped,
-            groups={
-                name: {value: members - gone for value, members in values.items()}
-                for name, values in self.groups.items()
-            },
-            fingerprint="",
-        )
+            return replace(self, dropped=dropped)
+        groups = {
+            name: {value: members - gone for value, members in values.items()}
+            for name, values in self.groups.items()
+        }
+        return replace(self, identifiers=self.identifiers - gone, dropped=dropped, groups=groups)
 
 
 def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identifiers:
-    """Give those of some people whom a reason names; AudienceError where it names them by another kind."""
+    """Return those of some people whom a reason names. Raise AudienceError if it names them by another kind."""
     if not len(named) or not len(people):
         return empty(people.kind)
     if named.kind != people.kind:
@@ -104,7 +94,7 @@ def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identif
 
 
 def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = ()) -> Audience:
-    """Gather the rows of a query into an audience; the same rows in any order and any batches give the same one.
+    """Build an audience from the rows of a query; the same rows in any order and any batches give the same one.
 
     ``batches`` is what ``warehouse.read`` gives: at least one, so that the columns are known. ``columns`` hold each
     person's own values for the variables of a template; of several rows of one person that differ the smallest counts.
@@ -113,104 +103,85 @@ def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] 
     Raises AudienceError when no column or more than one identifies people, when one of ``columns`` is missing, or when
     a column has the wrong type.
     """
-    intake: _Intake | None = None
+    intake: _AudienceBuilder | None = None
     for batch in batches:
-        intake = intake or _Intake([name.lower() for name in batch.schema.names], columns)
+        intake = intake or _AudienceBuilder([name.lower() for name in batch.schema.names], columns)
         intake.add(batch)
     if intake is None:
         raise AudienceError("the query gave no columns")
-    audience = intake.audience()
-    metrics.audience_rows(len(audience.identifiers), audience.dropped)
-    _log.info(
-        "audience of %d from %d rows, dropped %s", len(audience.identifiers), audience.rows, audience.dropped
-    )
+    audience = intake.build()
+    people = len(audience.identifiers)
+    metrics.audience_rows(people, audience.dropped)
+    _log.info("audience of %d from %d rows, dropped %s", people, audience.rows, audience.dropped)
     return audience
 
 
-class _Intake:
+class _AudienceBuilder:
     """The rows taken so far, of a query with these columns."""
 
     def __init__(self, names: list[str], columns: Sequence[str]) -> None:
         self._names = names
         self._identified_by = _the_identifier(names)
         self._rows = self._before_kind = 0
-        self._collector: Collector | None = None
-        self._groups: dict[str, _Groups] = {}
-        self._parameters = ParameterGathering(columns, names) if columns else None
+        self._counter: RowCounter | None = None
+        self._groups: dict[str, dict[str, IdentifierSetBuilder]] = {
+            name: {} for name in GROUP_COLUMNS if name in names
+        }
+        self._template_values = TemplateValuesBuilder(columns, names) if columns else None
         self._used = {self._identified_by, *GROUP_COLUMNS, *(column.lower() for column in columns)}
 
     def add(self, batch: pa.RecordBatch) -> None:
+        rows_before, self._rows = self._rows, self._rows + len(batch)
         column = batch.column(self._names.index(self._identified_by))
-        if self._collector is None and column.null_count == len(column):
-            self._before_kind += len(column)  # nothing but nulls says nothing of the kind
-        else:
-            collector = self._collector or self._begin(column)
-            identifiers = _typed(column, collector.kind, self._identified_by, self._rows)
-            usable = collector.add(identifiers)
-            self._add_groups(batch, identifiers, usable)
-            if self._parameters:
-                self._parameters.add(batch, identifiers, usable)
-        self._rows += len(column)
+        if self._counter is None:
+            if column.null_count == len(column):
+                self._before_kind += len(column)  # nothing but nulls says nothing of the kind
+                return
+            is_integer = pa.types.is_integer(value_type(column))
+            kind = _KINDS.get(self._identified_by) or ("integer" if is_integer else "string")
+            self._counter = RowCounter(kind)
+        identifiers = _typed(column, self._counter.kind, self._identified_by, rows_before)
+        usable = self._counter.add(identifiers)
+        for name, members in self._groups.items():
+            values = _typed(batch.column(self._names.index(name)), "string", name, rows_before)
+            if usable is None:
+                self._add_group(name, members, values, identifiers)
+            else:
+                self._add_group(name, members, values.filter(usable), identifiers.filter(usable))
+        if self._template_values:
+            self._template_values.add(batch, identifiers, usable)
 
-    def audience(self) -> Audience:
-        collector = self._collector or Collector(_KINDS.get(self._identified_by, "integer"))
-        identifiers = collector.identifiers()
-        parameters, ambiguous = self._parameters.parameters(collector.kind) if self._parameters else (None, 0)
+    def build(self) -> Audience:
+        counter = self._counter or RowCounter(_KINDS.get(self._identified_by, "integer"))
+        everybody = counter.identifiers()
+        values, ambiguous = self._template_values.build(counter.kind) if self._template_values else (None, 0)
+        null, invalid, duplicate = counter.null + self._before_kind, counter.invalid, counter.duplicate
         return Audience(
-            identified_by=self._identified_by,
-            identifiers=identifiers,
-            rows=self._rows,
-            dropped={
-                "null": collector.null + self._before_kind,
-                "invalid": collector.invalid,
-                "duplicate": collector.duplicate,
+            self._identified_by,
+            everybody,
+            self._rows,
+            dropped={"null": null, "invalid": invalid, "duplicate": duplicate},
+            groups={
+                name: {value: members[value].identifiers() & everybody for value in sorted(members)}
+                for name, members in self._groups.items()
             },
-            groups={name: groups.among(identifiers) for name, groups in self._groups.items()},
             ignored_columns=tuple(name for name in self._names if name not in self._used),
-            parameters=parameters,
+            template_values=values,
             ambiguous=ambiguous,
         )
 
-    def _begin(self, column: pa.Array) -> Collector:
-        kind = _KINDS.get(self._identified_by) or _kind_of(column)
-        self._groups = {name: _Groups(name, kind) for name in GROUP_COLUMNS if name in self._names}
-        self._collector = Collector(kind)
-        return self._collector
-
-    def _add_groups(
-        self, batch: pa.RecordBatch, identifiers: pa.Array, usable: pa.BooleanArray | None
+    @staticmethod
+    def _add_group(
+        name: str, members: dict[str, IdentifierSetBuilder], values: pa.Array, identifiers: pa.Array
     ) -> None:
-        for name, groups in self._groups.items():
-            values = _typed(batch.column(self._names.index(name)), "string", name, self._rows)
-            if usable is None:
-                groups.add(values, identifiers)
-            else:
-                groups.add(values.filter(usable), identifiers.filter(usable))
-
-
-class _Groups:
-    """The identifiers of one column's values."""
-
-    def __init__(self, column: str, kind: Kind) -> None:
-        self._column = column
-        self._kind = kind
-        self._members: dict[str, Gathering] = {}
-
-    def add(self, values: pa.LargeStringArray, identifiers: pa.Array) -> None:
         for value, rows in _rows_by_value(values):
-            if value not in self._members:
-                self._begin(value)
-            self._members[value].add(identifiers.take(pa.array(rows)))
-
-    def among(self, identifiers: Identifiers) -> dict[str, Identifiers]:
-        return {value: self._members[value].identifiers() & identifiers for value in sorted(self._members)}
-
-    def _begin(self, value: str) -> None:
-        if len(self._members) == MOST_GROUPS:
-            raise AudienceError(
-                f"column {self._column} has more than {MOST_GROUPS:,} values, too many for groups"
-            )
-        self._members[value] = gathering(self._kind)
+            if value not in members:
+                if len(members) == MOST_GROUPS:
+                    raise AudienceError(
+                        f"column {name} has more than {MOST_GROUPS:,} values, too many for groups"
+                    )
+                members[value] = builder("integer" if pa.types.is_integer(identifiers.type) else "string")
+            members[value].add(identifiers.take(pa.array(rows)))
 
 
 def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
@@ -231,27 +202,20 @@ def _the_identifier(names: list[str]) -> str:
     for name in (*IDENTIFIER_COLUMNS, *GROUP_COLUMNS):
         if names.count(name) > 1:
             raise AudienceError(f"the query gives column {name} more than once")
-    found = [name for name in names if name in IDENTIFIER_COLUMNS]
-    if len(found) == 1:
-        return found[0]
-    allowed = ", ".join(IDENTIFIER_COLUMNS)
-    if not found:
-        given = ", ".join(names[:20]) or "none"
+    identifiers = [name for name in names if name in IDENTIFIER_COLUMNS]
+    if len(identifiers) == 1:
+        return identifiers[0]
+    allowed = f"exactly one of {', '.join(IDENTIFIER_COLUMNS)}"
+    if identifiers:
         raise AudienceError(
-            f"no column of the query says who its people are; found {given}; it needs exactly one of {allowed}"
+            f"the query gives {' and '.join(identifiers)}; {allowed} may say who its people are"
         )
-    raise AudienceError(
-        f"the query gives {' and '.join(found)}; exactly one of {allowed} may say who its people are"
-    )
-
-
-def _fingerprint(identified_by: str, identifiers: Identifiers) -> str:
-    named = f"{identified_by} {identifiers.fingerprint()}"
-    return hashlib.blake2b(named.encode(), digest_size=16).hexdigest()
+    found = ", ".join(names[:20]) or "none"
+    raise AudienceError(f"no column of the query says who its people are; found {found}; it needs {allowed}")
 
 
 def _typed(column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
-    """Give a column the one Arrow type that sets of its kind are gathered from."""
+    """Return a column in the one Arrow type that sets of its kind are built from."""
     type_ = value_type(column)
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
@@ -260,17 +224,8 @@ def _typed(column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Arra
         return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
     if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
         return checked_text(column.cast(pa.large_string()), name)
-    raise AudienceError(_wrong_type(column, kind, name, rows_before))
-
-
-def _wrong_type(column: pa.Array, kind: Kind, name: str, rows_before: int) -> str:
     row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
-    wanted = "whole numbers" if kind == "integer" else "text"
-    return (
-        f"column {name} must hold {wanted}, but row {row} of the result holds {spoken(value_type(column))}; "
-        f"write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
+    raise AudienceError(
+        f"column {name} must hold {'whole numbers' if kind == 'integer' else 'text'}, but row {row} of the result "
+        f"holds {sql_type_name(type_)}; write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
     )
-
-
-def _kind_of(column: pa.Array) -> Kind:
-    return "integer" if pa.types.is_integer(value_type(column)) else "string"

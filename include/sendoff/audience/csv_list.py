@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from sendoff.audience.build import IDENTIFIER_COLUMNS
-from sendoff.audience.identifiers import Collector, Identifiers, Kind
+from sendoff.audience.identifiers import Identifiers, Kind, RowCounter
 from sendoff.errors import AudienceError
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
@@ -22,23 +22,23 @@ def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
 
     The header is compared without regard to case. Raises AudienceError, which names file and column and no value.
     """
-    collector = Collector(kind)
+    counter = RowCounter(kind)
     try:
         name = _header(file, column)
         for batch in _batches(file, name, kind):
             people = batch.column(0)
-            collector.add(people.view(pa.uint64()) if kind == "integer" else people)
+            counter.add(people.view(pa.uint64()) if kind == "integer" else people)
     except FileNotFoundError:
         raise AudienceError(f"{file}: found no such file; allowed: a CSV file with a header") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their texts quote the file
         raise AudienceError(
             f"{file}: it cannot be read as CSV whose column {column} holds {_SPOKEN[kind]}"
         ) from None
-    return collector.identifiers()
+    return counter.identifiers()
 
 
 def kind_of(column: str, *, numbers: bool = False) -> Kind:
-    """Give the kind of a column that names people; tokens and UUIDs are texts unless they are said to be ``numbers``.
+    """Return the kind of a column that names people; tokens and UUIDs are texts unless they are said to be ``numbers``.
 
     Raises AudienceError for a column that names nobody, and for numbers where a query would make texts of them.
     """
@@ -52,11 +52,11 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
 def _header(file: Path, column: str) -> str:
     with file.open(encoding="utf-8-sig", newline="") as text:
         names = next(csv.reader(text), [])
-    found = [name for name in names if name.strip().lower() == column.lower()]
-    if len(found) != 1:
-        said = f"column {column} {len(found)} times" if found else f"no column {column}"
-        raise AudienceError(f"{file}: found {said} in its first line; allowed: a header with one")
-    return found[0]
+    columns = [name for name in names if name.strip().lower() == column.lower()]
+    if len(columns) != 1:
+        found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
+        raise AudienceError(f"{file}: found {found} in its first line; allowed: a header with one")
+    return columns[0]
 
 
 def _batches(file: Path, name: str, kind: Kind) -> Iterator[pa.RecordBatch]:

@@ -1,19 +1,19 @@
-"""Cutting an audience into segments: the people of one request each, who all get the same edition of the campaign."""
+"""Cutting an audience into segments: the people of one request each, who all get the same variation of the campaign."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.campaign import Campaign, Edition, is_time_zone
+from sendoff.campaign import Campaign, Variation, is_time_zone
 from sendoff.errors import AudienceError
 
-ALIKE = Edition()
-"""The edition of a campaign that is the same for all."""
+DEFAULT_VARIATION = Variation()
+"""The variation of a campaign that is the same for all."""
 
 EVERYBODY = "everybody whom the service chooses"
 
@@ -23,25 +23,25 @@ class Segment:
     """The people of one request, and what they get.
 
     ``identifiers``: None where the service chooses the people. ``wave``: 1 for those who are sent to first; the next
-    wave follows when that went well. ``parameters``: each person's own values for the variables of a template, an
+    wave follows when that went well. ``template_values``: each person's own values for the variables of a template, an
     Arrow IPC stream whose rows are in the order of the identifiers; None where there are none.
     """
 
     identifiers: Identifiers | None
-    edition: Edition = ALIKE
+    variation: Variation = DEFAULT_VARIATION
     wave: int = 1
-    parameters: bytes | None = None
+    template_values: bytes | None = None
 
     def __len__(self) -> int:
         return 0 if self.identifiers is None else len(self.identifiers)
 
     def fingerprint(self) -> str:
-        """Give what tells it from the other segments of its launch."""
+        """Return what tells it from the other segments of its launch."""
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
 
 
 def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> Iterator[Segment]:
-    """Cut an audience into segments of the campaign's size, each in one edition, without overlap, wave after wave.
+    """Cut an audience into segments of the campaign's size, each in one variation, without overlap, wave after wave.
 
     ``name``: that of the campaign. By it chance shares people out among variants and waves, the same in every launch;
     the two have nothing to do with each other, nor with a holdout. Who has two of the campaign's languages gets the one
@@ -59,7 +59,16 @@ def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> It
             for language, of_language in _within(of_variant, languages):
                 for zone, members in _within(of_language, zones):
                     for identifiers in members.slices(campaign.segment_size):
-                        yield Segment(identifiers, Edition(language, variant, zone), wave)
+                        yield Segment(identifiers, Variation(language, variant, zone), wave)
+
+
+def with_template_values(segments: Iterable[Segment], audience: Audience) -> Iterator[Segment]:
+    """Yield segments of an audience, each with its people's own values where the audience has any."""
+    for segment in segments:
+        if audience.template_values is None or segment.identifiers is None:
+            yield segment
+        else:
+            yield replace(segment, template_values=audience.template_values.of(segment.identifiers))
 
 
 _Part = tuple[str | None, Identifiers | None]
@@ -75,11 +84,11 @@ def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str |
 
 
 def _waves(campaign: Campaign, everybody: Identifiers, name: str) -> list[Identifiers]:
-    """Give the people of each wave; one of nobody, as in a small audience, is none."""
-    if campaign.gates.spread is None:
+    """Return the people of each wave; one of nobody, as in a small audience, is none."""
+    if campaign.gates.rollout is None:
         return [everybody]
-    shares = (0, *campaign.gates.spread.shares, 100)
-    waves = split(everybody, f"spread {name}", [end - start for start, end in pairwise(shares)])
+    shares = (0, *campaign.gates.rollout.shares, 100)
+    waves = split(everybody, f"rollout {name}", [end - start for start, end in pairwise(shares)])
     return [people for people in waves if len(people)]
 
 
@@ -91,20 +100,19 @@ def _by_variant(campaign: Campaign, everybody: Identifiers, name: str) -> Iterab
 
 
 def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
-    own, *others = campaign.languages_apart() or (None,)
-    if not others:
-        return [(own, None)]
-    speakers = _joined(
-        _column(audience, "language", f"the campaign is sent apart in {own}, {', '.join(others)}"), _language
-    )
-    return _apart(audience.identifiers, speakers, own, [own, *others])
+    languages = campaign.separate_languages() or (None,)
+    if len(languages) == 1:
+        return [(languages[0], None)]
+    purpose = f"the campaign is sent apart in {', '.join(map(str, languages))}"
+    groups = _groups(audience, "language", purpose, _language)
+    return _apart(audience.identifiers, groups, languages[0], languages)
 
 
 def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     default = campaign.default_zone
     if default is None:
         return [(None, None)]
-    zones = _joined(_column(audience, "time_zone", "the campaign has time_zone: query"), _zone)
+    zones = _groups(audience, "time_zone", "the campaign has time_zone: query", _zone)
     return _apart(audience.identifiers, zones, default, sorted({*zones, default}))
 
 
@@ -123,28 +131,23 @@ def _apart(
     return list(parts.items())
 
 
-def _column(audience: Audience, column: str, purpose: str) -> Mapping[str, Identifiers]:
-    try:
-        return audience.groups[column]
-    except KeyError:
+def _groups(
+    audience: Audience, column: str, purpose: str, meaning: Callable[[str], str | None]
+) -> dict[str, Identifiers]:
+    """Return the groups of a column by what their values mean; a value that means nothing is left out."""
+    if column not in audience.groups:
         raise AudienceError(
             f"{purpose}, but its query gives no column {column}; add {column} to those that it selects"
-        ) from None
-
-
-def _joined(
-    groups: Mapping[str, Identifiers], meaning: Callable[[str], str | None]
-) -> dict[str, Identifiers]:
-    """Join the groups whose values mean the same; what means nothing is left out."""
-    joined: dict[str, Identifiers] = {}
-    for value, members in groups.items():
-        if meant := meaning(value):
-            joined[meant] = joined[meant] | members if meant in joined else members
-    return joined
+        )
+    groups: dict[str, Identifiers] = {}
+    for value, members in audience.groups[column].items():
+        if name := meaning(value):
+            groups[name] = groups[name] | members if name in groups else members
+    return groups
 
 
 def _language(value: str) -> str:
-    """Give the language of a value; one that is written with a region, such as fr-CA, is that language."""
+    """Return the language of a value; one that is written with a region, such as fr-CA, is that language."""
     return value.replace("_", "-").partition("-")[0].lower()
 
 

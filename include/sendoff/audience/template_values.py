@@ -7,8 +7,8 @@ that they are in JSON, so that a decimal keeps every digit. The metadata of a fi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.errors import AudienceError
-from sendoff.warehouse import checked_text, is_text, spoken, value_type
+from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 if TYPE_CHECKING:
-    from sendoff.audience.build import Audience
     from sendoff.audience.identifiers import Identifiers, Kind
-    from sendoff.audience.segmentation import Segment
     from sendoff.campaign import Campaign
 
 _TEXT, _JSON = "text", "json"
@@ -31,7 +29,7 @@ _PEOPLE: dict[Kind, pa.DataType] = {"integer": pa.uint64(), "string": pa.large_s
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Parameters:
+class TemplateValues:
     """Everybody's own values: identifiers in order, each once, and beside them a column for each variable."""
 
     _people: pa.Array
@@ -41,7 +39,7 @@ class Parameters:
         return len(self._people)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Parameters):
+        if not isinstance(other, TemplateValues):
             return NotImplemented
         return bool(
             self._people.equals(other._people) and self._values.equals(other._values, check_metadata=True)
@@ -54,46 +52,48 @@ class Parameters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Give the names of the variables."""
+        """The names of the variables."""
         return tuple(self._values.column_names)
 
     @property
     def nbytes(self) -> int:
-        """Give the bytes that they take in memory."""
+        """The bytes that they take in memory."""
         return int(self._people.nbytes + self._values.nbytes)
 
     def of(self, identifiers: Identifiers) -> bytes:
-        """Give the values of some of the people, in the order of ``identifiers.values()``, without who they are.
+        """Return the values of some of the people, in the order of ``identifiers.values()``, without who they are.
 
-        An Arrow IPC stream, compressed with Zstandard: what ``Segment.parameters`` holds and :func:`read_parameters`
-        reads. ValueError where somebody has none.
+        An Arrow IPC stream, compressed with Zstandard: what ``Segment.template_values`` holds and
+        :func:`read_template_values` reads. Raise ValueError if somebody has none.
         """
         wanted = pa.array(identifiers.values(), self._people.type)
-        near = self._from_first_to_last(wanted)
+        start = stop = 0
+        if len(wanted):
+            # A segment is a run of the audience, or one of its variant: looking among all people would take long.
+            start = bisect_left(self._people, wanted[0].as_py(), key=lambda person: person.as_py())
+            stop = bisect_right(self._people, wanted[-1].as_py(), lo=start, key=lambda person: person.as_py())
         # Both are in order. Arrow makes a table of what is looked among, so that must be the few and not those near.
-        is_wanted = pc.is_in(self._people[near], value_set=wanted)
+        is_wanted = pc.is_in(self._people[start:stop], value_set=wanted)
         if lacking := len(wanted) - is_wanted.true_count:
-            raise ValueError(f"{lacking} of these people have no parameters")
-        return _stream(self._values.slice(near.start, near.stop - near.start).filter(is_wanted))
-
-    def _from_first_to_last(self, wanted: pa.Array) -> slice:
-        # A segment is a run of the audience, or one of its variant: looking among all people for each would take long.
-        if not len(wanted):
-            return slice(0, 0)
-        start = bisect_left(self._people, wanted[0].as_py(), key=lambda person: person.as_py())
-        stop = bisect_right(self._people, wanted[-1].as_py(), lo=start, key=lambda person: person.as_py())
-        return slice(start, stop)
+            raise ValueError(f"{lacking} of these people have no template values")
+        return _stream(self._values.slice(start, stop - start).filter(is_wanted))
 
 
-class ParameterGathering:
-    """The parameters of an audience in the making, batch by batch.
+class TemplateValuesBuilder:
+    """The template values of an audience in the making, batch by batch.
 
     ``columns`` are wanted of a query that gives ``given``, whose names are in small letters; AudienceError where one is
     missing or stands there twice.
     """
 
     def __init__(self, columns: Sequence[str], given: Sequence[str]) -> None:
-        _check_given(columns, given)
+        if missing := [column for column in columns if column.lower() not in given]:
+            raise AudienceError(
+                f"template.columns: found {', '.join(missing)}, which the query does not give; "
+                f"allowed: the query's columns {', '.join(given)}"
+            )
+        if twice := [column for column in columns if given.count(column.lower()) > 1]:
+            raise AudienceError(f"the query gives column {twice[0]} more than once")
         self._places = {column: given.index(column.lower()) for column in columns}
         self._holds: dict[str, str] = {}
         self._batches: list[pa.RecordBatch] = []
@@ -106,29 +106,27 @@ class ParameterGathering:
         names = [str(place) for place in range(len(given))]
         self._batches.append(pa.record_batch([people, *values], names=names))
 
-    def parameters(self, kind: Kind) -> tuple[Parameters, int]:
-        """Give everybody's values, and how many people came with more than one set of them.
+    def build(self, kind: Kind) -> tuple[TemplateValues, int]:
+        """Return everybody's values, and how many people came with more than one set of them.
 
         Of several rows of one person that differ the smallest counts, by the text of its values in the order of the
         columns; one with a value is smaller than one without.
         """
-        table = self._in_order(_PEOPLE[kind])
-        again, differs = _compared_with_the_row_before(table)
-        ambiguous = len(pc.unique(table.column(0)[1:].filter(pc.and_(again, differs))))
-        first = pa.concat_arrays([pa.array([True] * min(1, len(table)), pa.bool_()), pc.invert(again)])
-        people, *values = table.filter(first).columns
-        fields = [
-            pa.field(column, pa.large_string(), metadata={_HOLDS: self._holds.get(column, _TEXT)})
-            for column in self._places
-        ]
-        return Parameters(_in_one(people), pa.table(list(map(_in_one, values)), pa.schema(fields))), ambiguous
-
-    def _in_order(self, people: pa.DataType) -> pa.Table:
-        fields = [people, *(pa.large_string() for _ in self._places)]
+        fields = [_PEOPLE[kind], *(pa.large_string() for _ in self._places)]
         schema = pa.schema([(str(place), type_) for place, type_ in enumerate(fields)])
         table = pa.Table.from_batches(self._batches, schema)
         self._batches = []
-        return table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
+        table = table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
+        again, differs = _compared_with_the_row_before(table)
+        ambiguous = len(pc.unique(table.column(0)[1:].filter(pc.and_(again, differs))))
+        first = pa.concat_arrays([pa.array([True] * min(1, len(table)), pa.bool_()), pc.invert(again)])
+        people, *values = map(_in_one, table.filter(first).columns)
+        holds = [{_HOLDS: self._holds.get(column, _TEXT)} for column in self._places]
+        fields = [
+            pa.field(name, pa.large_string(), metadata=meta)
+            for name, meta in zip(self._places, holds, strict=True)
+        ]
+        return TemplateValues(people, pa.table(values, pa.schema(fields))), ambiguous
 
     def _values(self, name: str, column: pa.Array) -> pa.LargeStringArray:
         if column.null_count == len(column):
@@ -143,50 +141,37 @@ class ParameterGathering:
 
 
 def template_columns(campaign: Campaign) -> tuple[str, ...]:
-    """Give the columns of the query that a campaign's template and those of its variants take values from."""
+    """Return the columns of the query that a campaign's template and those of its variants take values from."""
     templates = [campaign.template, *(variant.template for variant in campaign.variants.values())]
     return tuple(dict.fromkeys(column for each in templates if each for column in each.columns))
 
 
-def with_parameters(segments: Iterable[Segment], audience: Audience) -> Iterator[Segment]:
-    """Yield segments of an audience, each with its people's own values where the audience has any."""
-    for segment in segments:
-        if audience.parameters is None or segment.identifiers is None:
-            yield segment
-        else:
-            yield replace(segment, parameters=audience.parameters.of(segment.identifiers))
-
-
-def read_parameters(blob: bytes, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Give each person's own values by variable, ready for orjson; what a person has no value for is left out.
+def read_template_values(blob: bytes, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return each person's own values by variable, ready for orjson; what a person has no value for is left out.
 
     ``columns``: only these. Numbers and booleans are ``orjson.Fragment``, as they were given. ValueError for what is no
-    stream of parameters, or lacks one of the columns.
+    stream of template values, or lacks one of the columns.
     """
     table = _table(blob)
     names = table.column_names if columns is None else list(columns)
     if missing := len(set(names) - set(table.column_names)):
-        raise ValueError(f"these parameters lack {missing} of the columns")
+        raise ValueError(f"these template values lack {missing} of the columns")
+    columns_of_values: list[list[Any]] = []
+    for name in names:
+        texts = table.column(name).to_pylist()
+        is_text_column = table.schema.field(name).metadata[_HOLDS].decode() == _TEXT
+        columns_of_values.append(
+            texts if is_text_column else [text and orjson.Fragment(text) for text in texts]
+        )
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        for row in zip(*(_values_of(table, name) for name in names), strict=True)
+        for row in zip(*columns_of_values, strict=True)
     ]
 
 
-def first_parameters(blob: bytes, count: int) -> bytes:
-    """Give the parameters of the first people only."""
+def first_template_values(blob: bytes, count: int) -> bytes:
+    """Return the template values of the first people only."""
     return _stream(_table(blob).slice(0, count))
-
-
-def _check_given(columns: Sequence[str], given: Sequence[str]) -> None:
-    if missing := [column for column in columns if column.lower() not in given]:
-        raise AudienceError(
-            f"template.columns: found {', '.join(missing)}, which the query does not give; "
-            f"allowed: the query's columns {', '.join(given)}"
-        )
-    for column in columns:
-        if given.count(column.lower()) > 1:
-            raise AudienceError(f"the query gives column {column} more than once")
 
 
 def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
@@ -206,8 +191,8 @@ def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
     if pa.types.is_temporal(type_) and not (pa.types.is_duration(type_) or pa.types.is_interval(type_)):
         return _TEXT, _iso(column)
     raise AudienceError(
-        f"column {name} holds {spoken(type_)}, which no variable can hold; write CAST({name} AS TEXT) AS {name} in the "
-        "query"
+        f"column {name} holds {sql_type_name(type_)}, which no variable can hold; write CAST({name} AS TEXT) AS {name} "
+        "in the query"
     )
 
 
@@ -225,7 +210,7 @@ def _iso(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _compared_with_the_row_before(table: pa.Table) -> tuple[pa.BooleanArray, pa.BooleanArray]:
-    """Say of each row but the first whether it is of the same person, and whether any value differs."""
+    """Return of each row but the first whether it is of the same person, and whether any value differs."""
     people, *columns = (_in_one(column) for column in table.columns)
     differs = pa.array([False] * max(0, len(table) - 1), pa.bool_())
     for column in columns:
@@ -237,11 +222,7 @@ def _compared_with_the_row_before(table: pa.Table) -> tuple[pa.BooleanArray, pa.
 
 
 def _in_one(column: pa.ChunkedArray) -> pa.Array:
-    return (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays([*column.chunks, pa.array([], column.type)])
-    )
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _stream(table: pa.Table) -> bytes:
@@ -256,12 +237,5 @@ def _table(blob: bytes) -> pa.Table:
     try:
         return pa.ipc.open_stream(blob).read_all()
     except (OSError, pa.ArrowInvalid):
-        problem = "this value is no stream of parameters"
+        problem = "this value is no stream of template values"
     raise ValueError(problem)
-
-
-def _values_of(table: pa.Table, name: str) -> list[Any]:
-    texts: list[Any] = table.column(name).to_pylist()
-    if table.schema.field(name).metadata[_HOLDS].decode() == _TEXT:
-        return texts
-    return [text if text is None else orjson.Fragment(text) for text in texts]

@@ -11,23 +11,25 @@ from .audience_rules import (
     counted_as,
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Sms, Translation, Webhook
+from .error_messages import campaign_schema
 from .field_types import (
     NEVER,
     OWN_ZONE,
     QUERY_ZONE,
     WEEKDAYS,
-    Value,
+    FrozenModel,
+    describe,
     did_you_mean,
     is_time_zone,
     moment,
-    shown,
 )
-from .gates import Duration, SendWindow, Spread
+from .gates import Duration, Rollout, SendWindow
 from .lint import advice
-from .loader import CampaignFolder, campaign_schema, load_campaign
-from .model import Campaign, Edition, Template
+from .loader import CampaignFolder, load_campaign
+from .model import Campaign, Template, Variation
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
+from .validation import check_campaign
 from .yaml_document import storable
 
 __all__ = [
@@ -49,11 +51,11 @@ __all__ = [
     "Condition",
     "Conditions",
     "Duration",
-    "Edition",
     "Email",
     "EventTrigger",
     "Exclusion",
     "FileExclusion",
+    "FrozenModel",
     "Holdout",
     "ListExclusion",
     "LocationTrigger",
@@ -63,23 +65,24 @@ __all__ = [
     "Priority",
     "QueryExclusion",
     "Recurring",
+    "Rollout",
     "SavedSegments",
     "Schedule",
     "SendWindow",
     "Sms",
-    "Spread",
     "Template",
     "Translation",
     "Triggered",
-    "Value",
+    "Variation",
     "Webhook",
     "advice",
     "campaign_schema",
+    "check_campaign",
     "counted_as",
+    "describe",
     "did_you_mean",
     "is_time_zone",
     "load_campaign",
     "moment",
-    "shown",
     "storable",
 ]

@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from sendoff.campaign.field_types import ConnectionName, Int32, Text, Value, problem, shown
+from sendoff.campaign.field_types import (
+    ConnectionName,
+    FrozenModel,
+    Int32,
+    Text,
+    between,
+    describe,
+    optional,
+    problem,
+)
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
@@ -17,13 +26,13 @@ OWN_REASONS = ("null", "invalid", "duplicate", "cap", "priority", "size_limit", 
 
 def _file_name(name: str) -> str:
     if not _FILE.fullmatch(name):
-        raise problem(shown(name), "the name of a file in the campaign's folder, without a path")
+        raise problem(describe(name), "the name of a file in the campaign's folder, without a path")
     return name
 
 
 def _reason(text: str) -> str:
     if not _REASON.fullmatch(text) or text in OWN_REASONS:
-        raise problem(shown(text), f"small letters, digits and _, and none of {', '.join(OWN_REASONS)}")
+        raise problem(describe(text), f"small letters, digits and _, and none of {', '.join(OWN_REASONS)}")
     return text
 
 
@@ -32,10 +41,9 @@ Reason = Annotated[str, Field(strict=True), AfterValidator(_reason)]
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
-class _Exclusion(Value):
-    reason: Reason | None = Field(
-        None,
-        description="What the people it leaves out are counted under; default its kind and name: list complaints",
+class _Exclusion(FrozenModel):
+    reason: Reason | None = optional(
+        "What the people it leaves out are counted under; default its kind and name: list complaints"
     )
 
 
@@ -44,8 +52,8 @@ class QueryExclusion(_Exclusion):
 
     kind: Literal["query"] = "query"
     file: FileName = Field(description="A file in the campaign's folder with the query, such as returned.sql")
-    warehouse: ConnectionName | None = Field(
-        None, description="Airflow connection that it runs on; default the campaign's warehouse"
+    warehouse: ConnectionName | None = optional(
+        "Airflow connection that it runs on; default the campaign's warehouse"
     )
 
 
@@ -79,51 +87,49 @@ Exclusion = Annotated[
 
 
 def counted_as(exclusion: Exclusion) -> str:
-    """Give the reason under which the people that it leaves out are counted."""
+    """Return the reason under which the people that it leaves out are counted."""
     name = exclusion.file if isinstance(exclusion, QueryExclusion | FileExclusion) else exclusion.name
     return exclusion.reason or f"{exclusion.kind} {name}"
 
 
-class Cap(Value):
+class Cap(FrozenModel):
     """The most messages that anybody gets in some days, counted over all campaigns of the connection."""
 
     messages: Int32 = Field(description="Most messages, this launch's included")
     days: Int32 = Field(description="In how many days, wherever this launch falls among them")
 
 
-class Priority(Value):
+class Priority(FrozenModel):
     """Which of several campaigns of one day reaches a person that all of them name."""
 
     rank: Int32 = Field(description="1 is the most important")
-    group: Text = Field("all", description="Campaigns that share it compete")
+    group: Text = optional("Campaigns that share it compete", "all")
 
 
-class Holdout(Value):
+class Holdout(FrozenModel):
     """People who are not sent to, so that what the message did can be measured."""
 
     percent: Percent = Field(description="Share of the audience, in percent")
-    salt: Text | None = Field(
-        None,
-        description="Campaigns that share it hold out the same people; default the name of the campaign",
+    salt: Text | None = optional(
+        "Campaigns that share it hold out the same people; default the name of the campaign"
     )
 
 
-class AudienceRules(Value):
+class AudienceRules(FrozenModel):
     """How the query's people are read, and who of them is left out."""
 
-    parts: Annotated[int, Field(ge=1, le=32, strict=True)] | None = Field(
-        None,
-        description="In how many parts, at the same time, audience.sql is read: each gives the rows of :part (from 0) "
-        "of :parts",
+    partitions: Annotated[int, between(1, 32)] | None = optional(
+        "In how many parts, at the same time, audience.sql is read: each gives the rows of :part (from 0) "
+        "of :parts"
     )
-    exclude: tuple[Exclusion, ...] = Field((), description="Exclusions, in the order in which they count")
-    priority: Priority | None = Field(None, description="Rank among the campaigns of one day")
-    cap: Cap | None = Field(None, description="Most messages for a person in some days")
-    holdout: Holdout | None = Field(None, description="Share that is left alone, to measure against")
+    exclude: tuple[Exclusion, ...] = optional("Exclusions, in the order in which they count", ())
+    priority: Priority | None = optional("Rank among the campaigns of one day")
+    cap: Cap | None = optional("Most messages for a person in some days")
+    holdout: Holdout | None = optional("Share that is left alone, to measure against")
 
     @property
     def depend_on_launches(self) -> bool:
-        """Say whether it matters whom other launches are sent to."""
+        """Check whether it matters whom other launches are sent to."""
         return bool(
             self.cap or self.priority or any(isinstance(each, CampaignExclusion) for each in self.exclude)
         )

@@ -8,15 +8,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from sendoff.campaign.field_types import Flag, Int32, Language, Link, Text, Value, WebAddress, problem
-from sendoff.campaign.schedule import Keeping
-from sendoff.campaign.tags import TAGGED, TAGGED_CODE
-
-TaggedText = Annotated[Text, TAGGED]
-TaggedCode = Annotated[str, TAGGED_CODE]
-TaggedValue = Annotated[str, TAGGED]
-TaggedAddress = Annotated[WebAddress, TAGGED]
-TaggedLink = Annotated[Link, TAGGED]
+from sendoff.campaign.field_types import (
+    Flag,
+    FrozenModel,
+    Int32,
+    Language,
+    Link,
+    Text,
+    WebAddress,
+    optional,
+    problem,
+)
+from sendoff.campaign.schedule import TimeToLive
 
 
 class Channel(StrEnum):
@@ -35,7 +38,7 @@ PUSH_LIKE = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH, Channel.WEB_PUSH,
 """Channels that show a title and a text, and so share ``message``."""
 
 
-class _Content(Value):
+class _Content(FrozenModel):
     """Words for people; a repr does not show them."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -45,15 +48,9 @@ class _Content(Value):
 class Translation(_Content):
     """A push or inbox message in another language; ``url`` where that language leads elsewhere."""
 
-    title: TaggedText | None = Field(
-        None, description="Title in that language; required where the message has one"
-    )
-    text: TaggedText | None = Field(
-        None, description="Text in that language; required where the message has one"
-    )
-    url: TaggedLink | None = Field(
-        None, description="Where opening the message leads; default the url of the message"
-    )
+    title: Text | None = optional("Title in that language; required where the message has one")
+    text: Text | None = optional("Text in that language; required where the message has one")
+    url: Link | None = optional("Where opening the message leads; default the url of the message")
 
 
 class Message(_Content):
@@ -63,23 +60,15 @@ class Message(_Content):
     ``text`` themselves, which are in the campaign's ``language``, to everybody else.
     """
 
-    title: TaggedText | None = Field(
-        None, description="Title of the message; tags in double braces are personalised"
-    )
-    text: TaggedText | None = Field(
-        None, description="Text of the message; tags in double braces are personalised"
-    )
-    url: TaggedLink | None = Field(
-        None, description="Where opening the message leads: a web address, or a link into the app"
-    )
-    open_in: Literal["web_view", "browser"] | None = Field(None, description="What shows the address of url")
-    page: TaggedText | None = Field(None, description="HTML shown when the message is opened")
-    picture: TaggedAddress | None = Field(None, description="Image in the message")
-    icon: TaggedAddress | None = Field(None, description="Icon of the message")
-    payload: Mapping[str, TaggedCode] = Field(default={}, description="Keys and values for the app")
-    translations: Mapping[Language, Translation] = Field(
-        default={}, description="The words in other languages"
-    )
+    title: Text | None = optional("Title of the message; tags in double braces are personalised")
+    text: Text | None = optional("Text of the message; tags in double braces are personalised")
+    url: Link | None = optional("Where opening the message leads: a web address, or a link into the app")
+    open_in: Literal["web_view", "browser"] | None = optional("What shows the address of url")
+    page: Text | None = optional("HTML shown when the message is opened")
+    picture: WebAddress | None = optional("Image in the message")
+    icon: WebAddress | None = optional("Icon of the message")
+    payload: Mapping[str, str] = optional("Keys and values for the app", {})
+    translations: Mapping[Language, Translation] = optional("The words in other languages", {})
 
 
 class AndroidPush(Message):
@@ -89,7 +78,7 @@ class AndroidPush(Message):
 class IosPush(Message):
     """Push to iOS devices; what is given here replaces what ``message`` says."""
 
-    sandbox: Flag = Field(False, description="Reach the sandbox of Apple instead of real devices")
+    sandbox: Flag = optional("Reach the sandbox of Apple instead of real devices", False)
 
 
 class WebPush(_Content):
@@ -99,52 +88,43 @@ class WebPush(_Content):
         tuple[Literal["chrome", "firefox", "opera", "safari"], ...],
         Field(min_length=1, description="The browsers that are pushed to"),
     ]
-    title: TaggedText | None = Field(None, description="Title in browsers; default that of message")
-    text: TaggedText | None = Field(None, description="Text in browsers; default that of message")
-    url: TaggedAddress | None = Field(None, description="Where opening it leads; default the url of message")
+    title: Text | None = optional("Title in browsers; default that of message")
+    text: Text | None = optional("Text in browsers; default that of message")
+    url: WebAddress | None = optional("Where opening it leads; default the url of message")
 
 
 class Inbox(_Content):
     """Messages in the app's inbox; title, text, url and translations replace what ``message`` says."""
 
-    title: TaggedText | None = Field(None, description="Title in the inbox; default that of message")
-    text: TaggedText | None = Field(None, description="Text in the inbox; default that of message")
-    url: TaggedLink | None = Field(None, description="Where opening it leads; default the url of message")
-    translations: Mapping[Language, Translation] = Field(
+    title: Text | None = optional("Title in the inbox; default that of message")
+    text: Text | None = optional("Text in the inbox; default that of message")
+    url: Link | None = optional("Where opening it leads; default the url of message")
+    translations: Mapping[Language, Translation] = optional(
+        "The words in other languages; default those of message unless title or text is given here",
         default={},
-        description="The words in other languages; default those of message unless title or text is given here",
     )
-    style: Text | None = Field(
-        None, description="inbox_type as it stands; the document does not show its values"
-    )
-    keep: Keeping | None = Field(None, description="When the message leaves the inbox; default never")
+    style: Text | None = optional("inbox_type as it stands; the document does not show its values")
+    keep: TimeToLive | None = optional("When the message leaves the inbox; default never")
 
 
 class EmailTranslation(_Content):
     """An email in another language."""
 
-    subject: TaggedText = Field(description="Subject in that language")
-    html: TaggedText | None = Field(
-        None, description="HTML in that language; required where the email has one"
-    )
-    text: TaggedText | None = Field(
-        None, description="Plain text in that language; required where the email has one"
-    )
+    subject: Text = Field(description="Subject in that language")
+    html: Text | None = optional("HTML in that language; required where the email has one")
+    text: Text | None = optional("Plain text in that language; required where the email has one")
 
 
 class Email(_Content):
     """An email, from a verified address that the service knows by number."""
 
     from_address: Int32 = Field(description="Id of a verified from address")
-    subject: TaggedText = Field(description="Subject; tags in double braces are personalised")
-    html: TaggedText | None = Field(None, description="The HTML version; html, text or both must be given")
-    text: TaggedText | None = Field(
-        None, description="The plain-text version; html, text or both must be given"
-    )
-    unsubscribe_header: Flag = Field(True, description="Whether to send the unsubscribe header")
-    translations: Mapping[Language, EmailTranslation] = Field(
-        default={},
-        description="The email in other languages, each sent apart to those whose column language names it",
+    subject: Text = Field(description="Subject; tags in double braces are personalised")
+    html: Text | None = optional("The HTML version; html, text or both must be given")
+    text: Text | None = optional("The plain-text version; html, text or both must be given")
+    unsubscribe_header: Flag = optional("Whether to send the unsubscribe header", True)
+    translations: Mapping[Language, EmailTranslation] = optional(
+        "The email in other languages, each sent apart to those whose column language names it", default={}
     )
 
     @model_validator(mode="after")
@@ -157,17 +137,16 @@ class Email(_Content):
 class SmsTranslation(_Content):
     """A text message in another language."""
 
-    text: TaggedText = Field(description="Text in that language")
+    text: Text = Field(description="Text in that language")
 
 
 class Sms(_Content):
     """A text message."""
 
-    sender: TaggedText = Field(description="Sender header that names the brand")
-    text: TaggedText = Field(description="The message")
-    translations: Mapping[Language, SmsTranslation] = Field(
-        default={},
-        description="The message in other languages, each sent apart to those whose column language names it",
+    sender: Text = Field(description="Sender header that names the brand")
+    text: Text = Field(description="The message")
+    translations: Mapping[Language, SmsTranslation] = optional(
+        "The message in other languages, each sent apart to those whose column language names it", default={}
     )
 
 
@@ -175,45 +154,37 @@ class WebhookBody(_Content):
     """What a webhook message carries."""
 
     kind: Literal["raw", "form", "json"] = Field(description="How content is sent")
-    content: Annotated[Text, TAGGED_CODE] = Field(description="The body")
+    content: Text = Field(description="The body")
 
 
 class Webhook(_Content):
     """A call of an address for each person."""
 
-    address: TaggedAddress = Field(description="The address that the service calls")
-    query: Mapping[str, TaggedValue] = Field(
-        default={}, description="Parameters that are added to the address"
-    )
-    headers: Mapping[str, TaggedValue] = Field(default={}, description="Headers of the request")
-    body: WebhookBody | None = Field(None, description="Body of the request")
+    address: WebAddress = Field(description="The address that the service calls")
+    query: Mapping[str, str] = optional("Parameters that are added to the address", {})
+    headers: Mapping[str, str] = optional("Headers of the request", {})
+    body: WebhookBody | None = optional("Body of the request")
 
 
-class Channels(Value):
+class Channels(FrozenModel):
     """The channels that a campaign uses: those that are named, each with what is its own.
 
     A channel that has nothing of its own is named with nothing after the colon.
     """
 
-    android_push: AndroidPush | None = Field(
-        None, description="Push to Android devices; what is given here replaces what message says"
+    android_push: AndroidPush | None = optional(
+        "Push to Android devices; what is given here replaces what message says"
     )
-    ios_push: IosPush | None = Field(
-        None, description="Push to iOS devices; what is given here replaces what message says"
+    ios_push: IosPush | None = optional("Push to iOS devices; what is given here replaces what message says")
+    web_push: WebPush | None = optional(
+        "Push to browsers; title, text and url replace those of message, in one language only"
     )
-    web_push: WebPush | None = Field(
-        None,
-        description="Push to browsers; title, text and url replace those of message, in one language only",
+    inbox: Inbox | None = optional(
+        "Messages in the app's inbox; title, text, url and translations replace those of message"
     )
-    inbox: Inbox | None = Field(
-        None,
-        description="Messages in the app's inbox; title, text, url and translations replace those of message",
-    )
-    email: Email | None = Field(
-        None, description="An email, from a verified address that the service knows by number"
-    )
-    sms: Sms | None = Field(None, description="A text message")
-    webhook: Webhook | None = Field(None, description="A call of an address for each person")
+    email: Email | None = optional("An email, from a verified address that the service knows by number")
+    sms: Sms | None = optional("A text message")
+    webhook: Webhook | None = optional("A call of an address for each person")
 
     @model_validator(mode="before")
     @classmethod
@@ -227,10 +198,14 @@ class Channels(Value):
         return {name: settings for name, settings in dump(self).items() if settings is not None}
 
     def used(self) -> tuple[Channel, ...]:
-        """Give the channels that are named."""
+        """Return the channels that are named."""
         return tuple(channel for channel in Channel if getattr(self, channel) is not None)
 
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the name and the settings of each channel that is named."""
+        return [(channel.value, getattr(self, channel)) for channel in self.used()]
+
     def own_words(self, channel: Channel) -> dict[str, Any]:
-        """Give those parts of a message that a push-like channel says for itself, by the names in ``Message``."""
+        """Return the parts of a message that a push-like channel has of its own, by the names in ``Message``."""
         settings = getattr(self, channel) if channel in PUSH_LIKE else None
         return {name: own for name in Message.model_fields if (own := getattr(settings, name, None))}

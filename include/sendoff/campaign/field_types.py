@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime, time
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -32,32 +32,37 @@ QUERY_ZONE = "query"
 """Instead of a time zone: that of each person's column ``time_zone`` in the audience query."""
 
 NEVER = "never"
-FROZEN = "frozen"
-"""The context in which a launch's campaign is read: as it was frozen, whatever is asked of a file by now."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-_NO_LINKS = frozenset(
-    {"http", "https", "javascript", "vbscript", "data"}
-)  # web addresses, and what runs code
+_NO_LINKS = ("http", "https", "javascript", "vbscript", "data")  # web addresses, and what runs code
 _SPACES = re.compile(r"[\s\x00-\x1f]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files beside those of IANA's zones
 
 
-class Value(BaseModel):
+class FrozenModel(BaseModel):
     """A frozen value that has no unknown field; the types below admit no text where a number belongs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values, which are not checked."""
+        return self.model_copy(update=changes)
+
+
+def optional(description: str, default: Any = None) -> Any:
+    """Return a field that a file may leave out."""
+    return Field(default, description=description)
+
 
 def problem(found: str, allowed: str) -> PydanticCustomError:
-    """Say what a campaign file holds and what it may hold, in the one form that all its errors have."""
+    """Return an error about what a campaign file holds and what it may hold, in the form of all its errors."""
     return PydanticCustomError(
         "campaign", "found {found}; allowed: {allowed}", {"found": found, "allowed": allowed}
     )
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Describe a value for an error: short words as they stand; of what may be the text of a message, only its size."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 40 and value.isprintable() and " " not in value else _size(value)
@@ -80,32 +85,24 @@ def _size(text: str) -> str:
 
 def _hour_minute(text: str) -> str:
     if not _HOUR_MINUTE.fullmatch(text):
-        raise problem(shown(text), 'a time of day as "HH:MM", from 00:00 to 23:59')
+        raise problem(describe(text), 'a time of day as "HH:MM", from 00:00 to 23:59')
     return text
 
 
-def _day(value: Any) -> Any:
-    try:
-        return _iso_day(value) if isinstance(value, str) else value
-    except ValueError:
-        raise problem(shown(value), "a date as YYYY-MM-DD") from None
+def _day(*also: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if value in also or not isinstance(value, str):
+            return value
+        try:
+            return date.fromisoformat(value if _DAY.fullmatch(value) else "")
+        except ValueError:
+            raise problem(describe(value), ", or ".join(["a date as YYYY-MM-DD", *also])) from None
 
-
-def _day_or_never(value: Any) -> Any:
-    try:
-        return value if value == NEVER or not isinstance(value, str) else _iso_day(value)
-    except ValueError:
-        raise problem(shown(value), "a date as YYYY-MM-DD, or never") from None
-
-
-def _iso_day(text: str) -> date:
-    if not _DAY.fullmatch(text):
-        raise ValueError
-    return date.fromisoformat(text)
+    return BeforeValidator(check)
 
 
 def is_time_zone(name: str) -> bool:
-    """Say whether there is an IANA time zone of that name."""
+    """Check whether there is an IANA time zone of that name."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -113,42 +110,31 @@ def is_time_zone(name: str) -> bool:
     return not name.startswith(_NO_ZONES)
 
 
-def _time_zone(name: str) -> str:
-    if not is_time_zone(name):
-        near = get_close_matches(name, available_timezones(), n=1)
-        example = near[0] if near else "Europe/Dublin"
-        raise problem(shown(name), f"an IANA time zone, such as {example}")
-    return name
+def _time_zone(*also: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in also and not is_time_zone(name):
+            (example,) = get_close_matches(name, available_timezones(), n=1) or ["Europe/Dublin"]
+            raise problem(describe(name), f"an IANA time zone, such as {example}")
+        return name
+
+    return AfterValidator(check)
 
 
-def _time_zone_or_own(name: str) -> str:
-    return name if name == OWN_ZONE else _time_zone(name)
-
-
-def _time_zone_or_query(name: str) -> str:
-    return name if name == QUERY_ZONE else _time_zone(name)
-
-
-def _any_time_zone(name: str) -> str:
-    return name if name in (OWN_ZONE, QUERY_ZONE) else _time_zone(name)
-
-
-def check_default_zone(time_zone: str, default: str | None) -> None:
-    """Raise an error unless there is a default zone where each person's comes from the query, and only there."""
-    if (time_zone == QUERY_ZONE) == (default is not None):
-        return
-    found = f"default_time_zone with time_zone: {time_zone}" if default else "no default_time_zone"
-    raise problem(found, "default_time_zone with time_zone: query, and only there")
+def check_only_with(name: str, value: object, field: str, setting: str, needed: str) -> None:
+    """Raise an error unless a value is given where another field has the setting that needs it, and only there."""
+    if (setting == needed) != (value is not None):
+        found = f"no {name}" if value is None else f"{name} with {field}: {setting}"
+        raise problem(found, f"{name} with {field}: {needed}, and only there")
 
 
 def _language(code: str) -> str:
     if code not in _LANGUAGES.split():
-        raise problem(shown(code), "a language of two letters (ISO 639-1), such as en")
+        raise problem(describe(code), "a language of two letters (ISO 639-1), such as en")
     return code
 
 
 def is_web_address(address: str) -> bool:
-    """Say whether an address is one that a browser opens: https, or http on this machine."""
+    """Check whether a browser opens an address: https, or http on this machine."""
     try:
         parts = urlsplit(address)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
@@ -176,6 +162,11 @@ def _link(address: str) -> str:
     return address
 
 
+def between(least: int, most: int) -> Any:
+    """Return what limits a whole number."""
+    return Field(ge=least, le=most, strict=True)
+
+
 _STRICT = Field(strict=True)
 _ZONE_SCHEMA = WithJsonSchema({"type": "string", "examples": ["Europe/Dublin"]})
 
@@ -190,12 +181,12 @@ HourMinute = Annotated[
     AfterValidator(_hour_minute),
     WithJsonSchema({"type": "string", "pattern": f"^{_HOUR_MINUTE.pattern}$", "examples": ["18:30"]}),
 ]
-Day = Annotated[date, _STRICT, BeforeValidator(_day)]
-DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], BeforeValidator(_day_or_never)]
-TimeZone = Annotated[str, _STRICT, AfterValidator(_time_zone), _ZONE_SCHEMA]
-TimeZoneOrOwn = Annotated[str, _STRICT, AfterValidator(_time_zone_or_own), _ZONE_SCHEMA]
-TimeZoneOrQuery = Annotated[str, _STRICT, AfterValidator(_time_zone_or_query), _ZONE_SCHEMA]
-AnyTimeZone = Annotated[str, _STRICT, AfterValidator(_any_time_zone), _ZONE_SCHEMA]
+Day = Annotated[date, _STRICT, _day()]
+DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], _day(NEVER)]
+TimeZone = Annotated[str, _STRICT, _time_zone(), _ZONE_SCHEMA]
+TimeZoneOrOwn = Annotated[str, _STRICT, _time_zone(OWN_ZONE), _ZONE_SCHEMA]
+TimeZoneOrQuery = Annotated[str, _STRICT, _time_zone(QUERY_ZONE), _ZONE_SCHEMA]
+AnyTimeZone = Annotated[str, _STRICT, _time_zone(OWN_ZONE, QUERY_ZONE), _ZONE_SCHEMA]
 Language = Annotated[
     str,
     _STRICT,
@@ -223,7 +214,7 @@ WEEKDAYS: tuple[Weekday, ...] = (
 
 
 def moment(day: date, hour_minute: str, zone: str) -> datetime:
-    """Give the moment of a local time; one that the clocks skip comes as much later as they are put forward.
+    """Return the moment of a local time; one that the clocks skip comes as much later as they are put forward.
 
     Where clocks are put back and a time comes twice, the first is meant.
     """

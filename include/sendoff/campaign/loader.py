@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from sendoff.campaign.audience_rules import FileExclusion, QueryExclusion
-from sendoff.campaign.field_types import did_you_mean, shown
-from sendoff.campaign.files import MOST_SQL, UnfitFileError, read_text
+from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion
+from sendoff.campaign.error_messages import sentence
+from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.yaml_document import Document, Place, Problem, read_document
+from sendoff.campaign.validation import broken_rules, broken_texts
+from sendoff.campaign.yaml_document import (
+    MOST_SQL,
+    Document,
+    Place,
+    UnfitFileError,
+    read_document,
+    read_text,
+)
 from sendoff.errors import CampaignError
 from sendoff.warehouse import Spot, jinja_at, named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_OUTCOME = "outcome.sql"
-_LEADS_OUT = "{}: found a link that leads out of the campaign's folder; allowed: a file of the folder itself"
+_AUDIENCE, _OUTCOME = "audience.sql", "outcome.sql"
 _MOST = 50  # mistakes of a file that are told one by one
-_QUOTED = re.compile(r"'([^']+)'")
-_MAPPING = ("model_type", "model_attributes_type", "dict_type")
-_ALLOWED = {
-    **dict.fromkeys(_MAPPING, "a mapping"),
-    "tuple_type": "a list",
-    "too_short": "one or more",
-    "string_type": "a text",
-    "string_too_short": "a text that is not empty",
-    "int_type": "a whole number",
-    **dict.fromkeys(("float_parsing", "float_type", "int_parsing"), "a number, such as 5"),
-    "bool_type": "true or false",
-    "date_type": "a date as YYYY-MM-DD",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class CampaignFolder:
         return f"{file}:{line}: {'.'.join(place)}" if line else f"{file}: {'.'.join(place)}"
 
     def needed_outcome_sql(self) -> str:
-        """Give the query that says what people did afterwards, or raise CampaignError where there is none."""
+        """Return the query that says what people did afterwards, or raise CampaignError where there is none."""
         if self.outcome_sql is None:
             raise CampaignError(f"{self.path / _OUTCOME}: found no such file; allowed: the outcome query")
         return self.outcome_sql
@@ -71,44 +64,10 @@ def load_campaign(folder: Path) -> CampaignFolder:
     """Read a campaign's folder, or raise one CampaignError that names everything that is wrong with it."""
     folder = folder.absolute()
     try:
-        return _loaded(folder)
+        return _FolderReader(folder).read()
     except OSError as error:
         problem = error.strerror
     raise CampaignError(f"{folder}: found a folder that cannot be read ({problem}); allowed: one that can")
-
-
-def _loaded(folder: Path) -> CampaignFolder:
-    file = folder / "campaign.yaml"
-    if _leads_out(file):
-        raise CampaignError(_LEADS_OUT.format(file))
-    document = read_document(file)
-    campaign = _checked(document) if isinstance(document.tree, dict) else None
-    if document.tree is not None and not isinstance(document.tree, dict):
-        document.report((), f"found {shown(document.tree)}; allowed: a mapping")
-    problems = [
-        _line(file, problem) for problem in sorted(document.problems, key=lambda each: each.line or 0)
-    ]
-    audience_sql = _audience_sql(folder, campaign, problems)
-    exclusion_sql = _exclusion_sql(folder, campaign, problems)
-    has_outcome = (folder / _OUTCOME).exists() or (folder / _OUTCOME).is_symlink()
-    outcome_sql = _sql(folder / _OUTCOME, "the outcome query", problems) if has_outcome else None
-    if not _NAME.fullmatch(folder.name):
-        problems.append(
-            f"{folder}: found a folder {folder.name!r}; allowed: letters, digits, _, - and . (at most 100)"
-        )
-    if problems or campaign is None:
-        raise CampaignError("\n".join(problems))
-    return CampaignFolder(folder.name, campaign, audience_sql, folder, exclusion_sql, outcome_sql)
-
-
-def campaign_schema() -> dict[str, Any]:
-    """Give the JSON Schema of ``campaign.yaml``, by which editors complete and check it."""
-    schema = Campaign.model_json_schema()
-    for node in schema["$defs"].values():
-        if "const" in node.get("properties", {}).get("kind", ()):  # has a default in Python, none in the file
-            del node["properties"]["kind"]["default"]
-            node["required"] = ["kind", *node.get("required", ())]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _checked(document: Document) -> Campaign | None:
@@ -117,24 +76,30 @@ def _checked(document: Document) -> Campaign | None:
     Of very many mistakes the first are told one by one, and how many there are besides.
     """
     campaign, errors = _validated(document.tree)
+    whole = campaign
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     if errors and len(unknown) == len(errors) <= _MOST:
-        errors += _validated(_without(document.tree, unknown))[1]
+        whole, others = _validated(_without(document.tree, unknown))
+        errors += others
+    places = [error["loc"] for error in errors[:_MOST]]
+    mistakes = [(error["loc"], sentence(error)) for error in errors[:_MOST] if not _is_echo(error, places)]
+    mistakes += [(rule.path, rule.text) for rule in broken_texts(document.tree)]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
-    told, more = errors[:_MOST], errors[_MOST:]
-    for error in told:
-        if error["type"] != "too_short" or not any(
-            _lies_within(other["loc"], error["loc"]) for other in told
-        ):
-            _report(document, error, is_channel_unknown=is_channel_unknown)
-    if more:
-        document.report(more[0]["loc"], f"found {len(more)} more mistakes; allowed: none")
+    for rule in broken_rules(whole) if whole else ():
+        # That the content lacks a channel is not news where a channel has only a wrong name.
+        if not (is_channel_unknown and _is_about_channels(rule.path)):
+            mistakes.append((rule.path, rule.text))
+    for loc, text in mistakes[:_MOST]:
+        document.report(loc, text)
+    if more := [*(error["loc"] for error in errors[_MOST:]), *(loc for loc, _ in mistakes[_MOST:])]:
+        document.report(more[0], f"found {len(more)} more mistakes; allowed: none")
     return campaign
 
 
-def _lies_within(inner: Place, outer: Place) -> bool:
-    """Say whether a place lies inside another; a list whose only item is wrong counts as empty, which is not news."""
-    return len(inner) > len(outer) and inner[: len(outer)] == outer
+def _is_echo(error: ErrorDetails, places: Sequence[Place]) -> bool:
+    """Check whether a list counts as empty only because its one item is wrong."""
+    size = len(error["loc"])
+    return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
 
 def _validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
@@ -162,179 +127,115 @@ def _leads_to(loc: Place, place: Place) -> bool:
     return all(step in steps for step in place)
 
 
-def _report(document: Document, error: ErrorDetails, *, is_channel_unknown: bool) -> None:
-    """Report an error; not that the content lacks a channel where one has only a wrong name."""
-    if error["type"] == "campaign_rules":
-        for path, text in error["ctx"]["broken"]:
-            if not (is_channel_unknown and _is_about_channels(path)):
-                document.report(path, text)
-    else:
-        document.report(error["loc"], _sentence(error))
-
-
-def _is_about_channels(path: Sequence[str]) -> bool:
+def _is_about_channels(path: Place) -> bool:
     place = path[2:] if path[0] == "variants" else path
     return place[:1] in (("message",), ("channels",), ("push_expiry",))
 
 
-def _sentence(error: ErrorDetails) -> str:
-    """Say what was found and what is allowed; never the words of a message."""
-    kind, loc = error["type"], error["loc"]
-    context = error.get("ctx", {})
-    if kind == "campaign":
-        return error["msg"]
-    if kind == "missing":
-        return f"found no {loc[-1]}; allowed: {loc[-1]} is required"
-    if kind == "extra_forbidden":
-        return _unknown_field(loc)
-    if kind == "union_tag_not_found":
-        return f"found no kind; allowed: kind is one of {', '.join(_kinds_at(loc))}"
-    if kind in _MAPPING and isinstance(error["input"], list):
-        return f"found {shown(error['input'])}; allowed: {_mapping_like(error['input'], loc)}"
-    found = shown(context.get("tag", error["input"]))
-    choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
-    hint = did_you_mean(context.get("tag", error["input"]), choices)
-    if kind == "union_tag_invalid":
-        return f"found kind {found}{hint}; allowed: {context['expected_tags']}"
-    words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
-    return f"found {found}{hint}; allowed: {_ALLOWED.get(kind, words)}"
+class _FolderReader:
+    """Reads the files of a folder, and notes everything that is wrong with them."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._problems: list[str] = []
 
-def _mapping_like(items: Sequence[Any], loc: Place) -> str:
-    """Say how a field is named, where a list holds the names of fields: channels are often listed at first."""
-    names = (name for name in items if isinstance(name, str) and name in _fields_at(loc))
-    example = next(names, None)
-    return f"a mapping, for example `{example}:` on a line of its own" if example else "a mapping"
+    def read(self) -> CampaignFolder:
+        if self._leads_out("campaign.yaml"):
+            raise CampaignError(*self._problems)
+        document = read_document(self._folder / "campaign.yaml")
+        campaign = _checked(document) if isinstance(document.tree, dict) else None
+        if document.tree is not None and not isinstance(document.tree, dict):
+            document.report((), f"found {describe(document.tree)}; allowed: a mapping")
+        for problem in sorted(document.problems, key=lambda problem: problem.line or 0):
+            text = f"{problem.path}: {problem.text}" if problem.path else problem.text
+            self._refuse("campaign.yaml", text, problem.line)
+        audience_sql = self._audience_sql(campaign)
+        exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
+        outcome = self._folder / _OUTCOME
+        has_outcome = outcome.exists() or outcome.is_symlink()
+        outcome_sql = self._sql(_OUTCOME, "the outcome query") if has_outcome else None
+        name = self._folder.name
+        if not _NAME.fullmatch(name):
+            self._refuse("", f"found a folder {name!r}; allowed: letters, digits, _, - and . (at most 100)")
+        if self._problems or campaign is None:
+            raise CampaignError("\n".join(self._problems))
+        return CampaignFolder(name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql)
 
+    def _refuse(self, file: str, text: str, line: int | None = None) -> None:
+        where = f"{self._folder / file}:{line}" if line else self._folder / file
+        self._problems.append(f"{where}: {text}")
 
-def _unknown_field(loc: Place) -> str:
-    allowed = sorted(_fields_at(loc[:-1]))
-    hint = did_you_mean(str(loc[-1]), allowed)
-    return f"found the unknown field {str(loc[-1])!r}{hint}; allowed: {', '.join(allowed)}"
-
-
-def _fields_at(loc: Place) -> set[str]:
-    """Give the fields that a mapping may have, by the schema."""
-    return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
-
-
-def _kinds_at(loc: Place) -> list[str]:
-    return [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    return campaign_schema()
-
-
-def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:
-    schema = _schema()
-    nodes = _variants(schema, schema["$defs"])
-    for step in loc:
-        inner = [inner for node in nodes for inner in _inside(node, step)]
-        nodes = [variant for node in inner for variant in _variants(node, schema["$defs"])]
-    return nodes
-
-
-def _variants(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    if "$ref" in node:
-        node = definitions[node["$ref"].rsplit("/", 1)[1]]
-    choices = node.get("anyOf") or node.get("oneOf")
-    return (
-        [variant for choice in choices for variant in _variants(choice, definitions)] if choices else [node]
-    )
-
-
-def _inside(node: Mapping[str, Any], step: str | int) -> Iterator[Mapping[str, Any]]:
-    """Go one step down; a step that names one of several kinds keeps the node of that kind."""
-    properties = node.get("properties", {})
-    if isinstance(step, int):
-        yield from [node["items"]] if "items" in node else []
-    elif step in properties:
-        yield properties[step]
-    elif isinstance(node.get("additionalProperties"), dict):
-        yield node["additionalProperties"]
-    elif "kind" not in properties or properties["kind"].get("const") == step:
-        yield node
-
-
-def _line(file: Path, problem: Problem) -> str:
-    where = f"{file}: " if problem.line is None else f"{file}:{problem.line}: "
-    return f"{where}{problem.path}: {problem.text}" if problem.path else where + problem.text
-
-
-def _audience_sql(folder: Path, campaign: Campaign | None, problems: list[str]) -> str | None:
-    """Read the query where people are chosen by one; a query that would not be asked is a mistake too."""
-    file = folder / "audience.sql"
-    if campaign and campaign.targeting.kind != "query":
-        if file.exists():
-            problems.append(
-                f"{file}: found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
-            )
-        return None
-    sql = _sql(file, "the query that gives the people", problems)
-    if campaign and sql and (problem := _parts_problem(sql, campaign.audience.parts)):
-        problems.append(f"{file}: {problem}")
-    return sql
-
-
-def _parts_problem(sql: str, parts: int | None) -> str | None:
-    """Say what is wrong where a query is read in parts and does not give them, or the other way round."""
-    named = set(named_parameters(sql))
-    if parts is None:
-        used = [f":{name}" for name in ("part", "parts") if name in named]
-        allowed = "neither, or audience.parts in campaign.yaml"
-        return f"found {' and '.join(used)} without audience.parts; allowed: {allowed}" if used else None
-    missing = [f":{name}" for name in ("part", "parts") if name not in named]
-    return (
-        f"found no {' and no '.join(missing)} beside audience.parts: {parts}; allowed: both, such as "
-        "WHERE device_id % :parts = :part, or rows come several times or not at all"
-        if missing
-        else None
-    )
-
-
-def _exclusion_sql(folder: Path, campaign: Campaign | None, problems: list[str]) -> dict[str, str]:
-    """Read the queries whose people are left out, and see that the files of such people are there."""
-    queries: dict[str, str] = {}
-    for exclusion in campaign.audience.exclude if campaign else ():
-        if isinstance(exclusion, QueryExclusion):
-            sql = _sql(folder / exclusion.file, "the query of the people who are left out", problems)
-            queries[exclusion.file] = sql or ""
-        elif isinstance(exclusion, FileExclusion) and _leads_out(folder / exclusion.file):
-            problems.append(_LEADS_OUT.format(folder / exclusion.file))
-        elif isinstance(exclusion, FileExclusion) and not (folder / exclusion.file).is_file():
-            problems.append(
-                f"{folder / exclusion.file}: found no such file; allowed: the people who are left out, as CSV"
-            )
-    return queries
-
-
-def _leads_out(file: Path) -> bool:
-    """Say whether a file is a link to one outside of its folder; links inside of it are how volumes are mounted."""
-    try:
-        return file.is_symlink() and not file.resolve().is_relative_to(file.parent.resolve())
-    except RuntimeError:  # a link that leads to itself, before Python 3.13; whoever reads it is told so
-        return False
-
-
-def _sql(file: Path, meant: str, problems: list[str]) -> str | None:
-    if _leads_out(file):
-        problems.append(_LEADS_OUT.format(file))
-        return None
-    try:
-        sql = read_text(file, "SQL", MOST_SQL)
-    except FileNotFoundError:
-        problems.append(f"{file}: found no such file; allowed: {meant}")
-    except UnfitFileError as error:
-        problems.append(f"{file}: {error}")
-    else:
-        if not sql.strip():
-            problems.append(f"{file}: found an empty file; allowed: {meant}")
-        if (at := jinja_at(sql)) is not None:
-            problems.append(
-                f"{file}:{Spot.at(sql, at).line}: found Jinja, such as {{{{ ds }}}}, which nothing renders here; "
-                "allowed: the parameters of a query, such as :period_start and :period_end, without quotes"
-            )
+    def _audience_sql(self, campaign: Campaign | None) -> str | None:
+        """Read the query where people are chosen by one; a query that would not be asked is a mistake too."""
+        if campaign and campaign.targeting.kind != "query":
+            if (self._folder / _AUDIENCE).exists():
+                self._refuse(
+                    _AUDIENCE, f"found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
+                )
+            return None
+        sql = self._sql(_AUDIENCE, "the query that gives the people")
+        if campaign and sql:
+            self._check_partitions(set(named_parameters(sql)), campaign.audience.partitions)
         return sql
-    return None
+
+    def _check_partitions(self, named: Set[str], partitions: int | None) -> None:
+        """Refuse a query that is read in parts and does not give them, or the other way round."""
+        used = [f":{name}" for name in ("part", "parts") if name in named]
+        missing = [f":{name}" for name in ("part", "parts") if name not in named]
+        if partitions is None and used:
+            allowed = "neither, or audience.partitions in campaign.yaml"
+            self._refuse(
+                _AUDIENCE, f"found {' and '.join(used)} without audience.partitions; allowed: {allowed}"
+            )
+        elif partitions is not None and missing:
+            found = f"no {' and no '.join(missing)} beside audience.partitions: {partitions}"
+            allowed = "WHERE device_id % :parts = :part, or rows come several times or not at all"
+            self._refuse(_AUDIENCE, f"found {found}; allowed: both, such as {allowed}")
+
+    def _exclusion_sql(self, exclusions: Iterable[Exclusion]) -> dict[str, str]:
+        """Read the queries whose people are left out, and check that the files of such people are there."""
+        queries = {}
+        for exclusion in exclusions:
+            if isinstance(exclusion, QueryExclusion):
+                sql = self._sql(exclusion.file, "the query of the people who are left out")
+                queries[exclusion.file] = sql or ""
+            if not isinstance(exclusion, FileExclusion) or self._leads_out(exclusion.file):
+                continue
+            if not (self._folder / exclusion.file).is_file():
+                self._refuse(
+                    exclusion.file, "found no such file; allowed: the people who are left out, as CSV"
+                )
+        return queries
+
+    def _sql(self, name: str, meaning: str) -> str | None:
+        if self._leads_out(name):
+            return None
+        try:
+            sql = read_text(self._folder / name, "SQL", MOST_SQL)
+        except FileNotFoundError:
+            self._refuse(name, f"found no such file; allowed: {meaning}")
+            return None
+        except UnfitFileError as error:
+            self._refuse(name, str(error))
+            return None
+        if not sql.strip():
+            self._refuse(name, f"found an empty file; allowed: {meaning}")
+        if (at := jinja_at(sql)) is not None:
+            found = "Jinja, such as {{ ds }}, which nothing renders here"
+            allowed = "the parameters of a query, such as :period_start and :period_end, without quotes"
+            self._refuse(name, f"found {found}; allowed: {allowed}", Spot.at(sql, at).line)
+        return sql
+
+    def _leads_out(self, name: str) -> bool:
+        """Refuse a link to a file outside of the folder; links inside of it are how volumes are mounted."""
+        file = self._folder / name
+        try:
+            leads_out = file.is_symlink() and not file.resolve().is_relative_to(self._folder.resolve())
+        except RuntimeError:  # a link that leads to itself, before Python 3.13; whoever reads it is told so
+            return False
+        if leads_out:
+            self._refuse(
+                name,
+                "found a link that leads out of the campaign's folder; allowed: a file of the folder itself",
+            )
+        return leads_out

@@ -17,36 +17,38 @@ from sendoff.campaign.field_types import (
     AnyTimeZone,
     Day,
     DayOrNever,
+    FrozenModel,
     HourMinute,
     Int32,
     Text,
     TimeZone,
     TimeZoneOrOwn,
-    Value,
     Weekday,
-    check_default_zone,
+    between,
+    check_only_with,
     moment,
+    optional,
     problem,
 )
 
 _LAST_ZONE = timezone(timedelta(hours=-12))  # where a time of day comes last
 
 
-class Now(Value):
+class Now(FrozenModel):
     """Send at once."""
 
     kind: Literal["now"] = "now"
 
     def resolved(self, _period_end: datetime) -> Self:
-        """Give itself: at once needs no date."""
+        """Return this: sending at once needs no date."""
         return self
 
     def sends_at(self) -> datetime:
-        """Give a moment before any request: what is sent at once is sent as soon as it is accepted."""
+        """Return a moment before any request: what is sent at once is sent as soon as it is accepted."""
         return datetime.min.replace(tzinfo=UTC)
 
 
-class Once(Value):
+class Once(FrozenModel):
     """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
 
     kind: Literal["once"] = "once"
@@ -55,33 +57,33 @@ class Once(Value):
         description="IANA time zone of time; user: each person's own, as the service knows it; "
         "query: that of the column time_zone, with a request for each zone"
     )
-    default_time_zone: TimeZone | None = Field(
-        None, description="Of people whose column time_zone names none; with time_zone: query, and only there"
+    default_time_zone: TimeZone | None = optional(
+        "Of people whose column time_zone names none; with time_zone: query, and only there"
     )
-    date: Day | None = Field(
-        None, description="Default the day that the period ends; with time_zone: query, the first such moment"
+    date: Day | None = optional(
+        "Default the day that the period ends; with time_zone: query, the first such moment"
     )
 
     @model_validator(mode="after")
     def _has_a_zone_for_all(self) -> Self:
-        check_default_zone(self.time_zone, self.default_time_zone)
+        check_only_with("default_time_zone", self.default_time_zone, "time_zone", self.time_zone, QUERY_ZONE)
         return self
 
     def in_zone(self, zone: str, period_end: datetime) -> Once:
-        """Give what people of one zone get, resolved: on ``date``, else at the first such time in the period's wake.
+        """Return what people of one zone get, resolved: on ``date``, else at the first such time in the period's wake.
 
         Raises ValueError where ``date`` is over in that zone when the period ends.
         """
-        there = self.model_copy(update={"time_zone": zone, "default_time_zone": None})
+        there = self.replace(time_zone=zone, default_time_zone=None)
         if self.date is None:
             day = day_of(period_end, zone)
             if moment(day, self.time, zone) < period_end:
                 day += timedelta(days=1)
-            there = there.model_copy(update={"date": day})
+            there = there.replace(date=day)
         return there.resolved(period_end)
 
     def resolved(self, period_end: datetime) -> Self:
-        """Give it with its date; a time that the clocks skip on that day comes as much later as they are put forward.
+        """Return a copy with its date; a time that the clocks skip comes as much later as they are put forward.
 
         That of each person's column stays without, for :meth:`in_zone` to give. Raises ValueError where that moment
         lies before the end of the period.
@@ -90,7 +92,7 @@ class Once(Value):
             return self
         day = self.date or day_of(period_end, self.time_zone)
         if self.time_zone == OWN_ZONE:
-            return self.model_copy(update={"date": day})
+            return self.replace(date=day)
         at = moment(day, self.time, self.time_zone)
         if at < period_end:
             ends = period_end.astimezone(ZoneInfo(self.time_zone))
@@ -98,41 +100,46 @@ class Once(Value):
                 f"{self.time} on {day} in {self.time_zone} is over when the period ends "
                 f"({ends:%Y-%m-%d %H:%M}); let the period end earlier, or give a date"
             )
-        return self.model_copy(update={"date": at.date(), "time": f"{at:%H:%M}"})
+        return self.replace(date=at.date(), time=f"{at:%H:%M}")
 
     def sends_at(self) -> datetime:
-        """Give the moment (UTC) by which everybody is sent to; it must be resolved."""
+        """Return the moment (UTC) by which everybody is sent to; it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: it has no date yet")
         if self.time_zone == OWN_ZONE:
             return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE).astimezone(UTC)
         return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
+    def is_over(self, now: datetime) -> bool:
+        """Check whether the moment of sending has passed; it must be resolved."""
+        return now > self.sends_at()
 
-class Window(Value):
+
+def check_window(earliest: str, latest: str) -> None:
+    """Raise an error unless a daily window starts before it ends."""
+    if earliest >= latest:
+        raise problem(f"{earliest} to {latest}", "a window that starts before it ends, on one day")
+
+
+class Window(FrozenModel):
     """The part of each day in which a triggered campaign may send."""
 
-    earliest: HourMinute = Field("00:00", description="First minute of each day in which it may send")
-    latest: HourMinute = Field(
-        "23:59", description="Last minute of each day in which it may send; later than earliest"
+    earliest: HourMinute = optional("First minute of each day in which it may send", "00:00")
+    latest: HourMinute = optional(
+        "Last minute of each day in which it may send; later than earliest", "23:59"
     )
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        if self.earliest >= self.latest:
-            raise problem(
-                f"{self.earliest} to {self.latest}", "a window that starts before it ends, on one day"
-            )
+        check_window(self.earliest, self.latest)
         return self
 
 
-class _Running(Value):
+class _Running(FrozenModel):
     """What recurring and triggered campaigns share: days, and a time zone for them."""
 
     time_zone: TimeZoneOrOwn = Field(description="IANA time zone, or user: each person's own")
-    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = Field(
-        None, description="Default every day"
-    )
+    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = optional("Default every day")
     start: Day = Field(description="First day; the launch is for the time from here to end")
     end: DayOrNever = Field(
         description="Last day, on which the service stops it; never: until a person stops it in the service"
@@ -147,17 +154,17 @@ class _Running(Value):
         return self
 
     def sends_at(self) -> None:
-        """Give None: it is sent again and again, or when something happens, and silence proves nothing."""
+        """Return None: it is sent again and again, or when something happens, and silence proves nothing."""
 
     def ends_at(self) -> datetime | None:
-        """Give the end of its last day, for each person's own zone where that comes last; None: it has none."""
+        """Return the end of its last day, for each person's own zone where that comes last; None: it has none."""
         if not isinstance(self.end, date):
             return None
         zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
         return datetime.combine(self.end + timedelta(days=1), time(), zone)
 
     def resolved(self, _period_end: datetime) -> Self:
-        """Give itself: its days stand in the file."""
+        """Return this: its days stand in the file."""
         return self
 
 
@@ -171,44 +178,38 @@ class Recurring(_Running):
 Period = Literal["day", "campaign"]
 
 
-class LocationTrigger(Value):
+class LocationTrigger(FrozenModel):
     """What a device must do at one of the service's locations (section 2.10), and how often it may be told."""
 
     kind: Literal["location"] = "location"
     locations: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved locations")]
     when: Literal["enter", "exit", "dwell"] = Field(description="What a device does at the location")
-    dwell_minutes: Annotated[int, Field(ge=1, le=30, strict=True)] | None = Field(
-        None, description="How long it stays; required with when: dwell, and only there"
+    dwell_minutes: Annotated[int, between(1, 30)] | None = optional(
+        "How long it stays; required with when: dwell, and only there"
     )
-    per_user: Int32 = Field(1, description="Most messages for a person in per_user_period")
-    per_user_period: Period = Field("day", description="What per_user counts in")
-    per_location: Int32 = Field(
-        1, description="Most messages for a person and location in per_location_period"
+    per_user: Int32 = optional("Most messages for a person in per_user_period", 1)
+    per_user_period: Period = optional("What per_user counts in", "day")
+    per_location: Int32 = optional("Most messages for a person and location in per_location_period", 1)
+    per_location_period: Period = optional("What per_location counts in", "day")
+    nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = optional(
+        "Events needed before the one that sends", 0
     )
-    per_location_period: Period = Field("day", description="What per_location counts in")
-    nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = Field(
-        0, description="Events needed before the one that sends"
-    )
-    nth_hit_period: Period = Field("day", description="What nth_hit counts in")
+    nth_hit_period: Period = optional("What nth_hit counts in", "day")
 
     @model_validator(mode="after")
     def _dwells_for_a_while(self) -> Self:
-        if (self.when == "dwell") != (self.dwell_minutes is not None):
-            found = (
-                "no dwell_minutes" if self.dwell_minutes is None else f"dwell_minutes with when: {self.when}"
-            )
-            raise problem(found, "dwell_minutes with when: dwell, and only there")
+        check_only_with("dwell_minutes", self.dwell_minutes, "when", self.when, "dwell")
         return self
 
 
-class EventTrigger(Value):
+class EventTrigger(FrozenModel):
     """Somebody causes an event that the app or the site reports to the service, such as leaving a basket."""
 
     kind: Literal["event"] = "event"
     name: Text = Field(description="Name of the event, as it is reported to the service")
 
 
-class ApiTrigger(Value):
+class ApiTrigger(FrozenModel):
     """Somebody calls the service to send it: the template of executions."""
 
     kind: Literal["api"] = "api"
@@ -222,7 +223,7 @@ class Triggered(_Running):
         LocationTrigger | EventTrigger | ApiTrigger,
         Field(discriminator="kind", description="What makes it send"),
     ]
-    window: Window = Field(Window(), description="The part of each day in which it may send")
+    window: Window = optional("The part of each day in which it may send", Window())
 
 
 Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="kind")]
@@ -230,37 +231,37 @@ Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="ki
 Unit = Literal["seconds", "minutes", "hours", "days", "weeks"]
 
 
-class Until(Value):
+class Until(FrozenModel):
     """A moment: a time of day on the day that the period ends, or on a date."""
 
     time: HourMinute = Field(description="Time of day")
     time_zone: TimeZone = Field(description="IANA time zone of time")
-    date: Day | None = Field(None, description="Default the day that the period ends")
+    date: Day | None = optional("Default the day that the period ends")
 
     def resolved(self, period_end: datetime) -> Self:
-        """Give it with its date; raises ValueError where it lies before the end of the period."""
+        """Return the moment with its date. Raise ValueError if it lies before the end of the period."""
         day = self.date or day_of(period_end, self.time_zone)
         if moment(day, self.time, self.time_zone) < period_end:
             raise ValueError(f"{self.time} on {day} in {self.time_zone} is over when the period ends")
-        return self.model_copy(update={"date": day})
+        return self.replace(date=day)
 
     def moment(self) -> datetime:
-        """Give the moment itself (UTC); it must be resolved."""
+        """Return the moment itself (UTC); it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: this moment has no date yet")
         return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
     def timestamp(self) -> int:
-        """Give it in Unix seconds; it must be resolved."""
+        """Return the moment in Unix seconds; it must be resolved."""
         return int(self.moment().timestamp())
 
 
-class Keeping(Value):
+class TimeToLive(FrozenModel):
     """How long something lasts: a length with its unit, a last moment, or both."""
 
-    length: Int32 | None = Field(None, description="How many units; given together with unit")
-    unit: Unit | None = Field(None, description="Unit of length")
-    until: Until | None = Field(None, description="The last moment; beside or instead of length and unit")
+    length: Int32 | None = optional("How many units; given together with unit")
+    unit: Unit | None = optional("Unit of length")
+    until: Until | None = optional("The last moment; beside or instead of length and unit")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -271,16 +272,16 @@ class Keeping(Value):
         return self
 
     def ends_at(self) -> datetime | None:
-        """Give its last moment, resolved; None: it names none."""
+        """Return its last moment, resolved; None: it names none."""
         return self.until.moment() if self.until else None
 
     def resolved(self, period_end: datetime) -> Self:
-        """Give it with the date of its last moment."""
-        return self.model_copy(update={"until": self.until and self.until.resolved(period_end)})
+        """Return a copy with the date of its last moment."""
+        return self.replace(until=self.until and self.until.resolved(period_end))
 
 
 def day_of(period_end: datetime, zone: str) -> date:
-    """Give the day on which a period ends, in a time zone (for each person's own: in UTC)."""
+    """Return the day on which a period ends, in a time zone (for each person's own: in UTC)."""
     if period_end.tzinfo is None:
         raise ValueError("a period needs an aware datetime")
     return period_end.astimezone(UTC if zone == OWN_ZONE else ZoneInfo(zone)).date()

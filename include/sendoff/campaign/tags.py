@@ -8,12 +8,8 @@ so it is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
-
-from pydantic import AfterValidator, ValidationInfo
-
-from sendoff.campaign.field_types import FROZEN, problem
 
 _NAME = r"[^\W\d][\w.-]*"
 _TAG = re.compile(r"\{\{\s*(" + _NAME + r")\s*\}\}")
@@ -28,64 +24,68 @@ _BROWSERS_OWN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)", re.DOTALL | r
 _LONGEST_SHOWN = 40  # characters of a tag in an error; a longer one may be the text of a message
 
 
-def names_of_tags(text: str) -> Iterator[str]:
-    """Yield the name in each tag of a text."""
-    return (found[1] for found in _TAG.finditer(text))
-
-
 def names_in(value: Any) -> Iterator[str]:
     """Yield the name in each tag of every text in a value of JSON's types."""
-    if isinstance(value, str):
-        yield from names_of_tags(value)
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from names_in(inner)
+    for _, text in _texts(value, ()):
+        yield from (tag[1] for tag in _TAG.finditer(text))
 
 
-def _checked(text: str, *, single: bool = True) -> str:
-    """Return the text, or raise an error for its first tag that is malformed or holds more than a name.
+def broken_tags(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the path of each text with a wrong tag in a value of JSON's types, and what is wrong with its first one.
 
-    ``single``: also refuse a name in single braces, which is a tag that was meant.
+    A name in single braces is a tag that was meant, except in a payload and in the body of a webhook, which hold code.
     """
-    for found in _SUSPECT.finditer(text):
-        if not _TAG.fullmatch(found[0]):
-            raise _problem(text, found)
-    if single:
-        plain = _BROWSERS_OWN.sub(lambda code: " " * len(code[0]), text)
-        plain = _TAG.sub(lambda tag: " " * len(tag[0]), plain)
-        if one := _ONE_BRACE.search(plain):
-            name = one[0].strip("{} \n")
-            is_code = one[0].startswith("{#")
-            allowed = (
-                "text and tags, but no template code"
-                if is_code
-                else f"{{{{{name}}}}}, with two braces on each side"
-            )
-            raise problem(
-                f"{'a comment' if is_code else _shown(one[0])} {_place(text, one.start())}", allowed
-            )
-    return text
+    for place, text in _texts(value, path):
+        is_code = "payload" in place or place[-2:] == ("body", "content")
+        if found := _broken_tag(text) or (None if is_code else _single_braces(text)):
+            yield place, f"found {found[0]}; allowed: {found[1]}"
 
 
-def _problem(text: str, found: re.Match[str]) -> Exception:
-    place = _place(text, found.start())
-    if found["three"]:
-        return problem(f"three braces {place}", "a tag with two braces on each side, such as {{first_name}}")
-    if found["open"]:
-        name = found["open"].strip("{ \n") or "first_name"
-        return problem(
-            f"{_shown(found['open'])} {place}, which no }}}} closes",
+def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in items:
+        yield from _texts(inner, (*path, step))
+
+
+def _broken_tag(text: str) -> tuple[str, str] | None:
+    """Return the first tag that is malformed or holds more than a name, and what is allowed in its place."""
+    tag = next((tag for tag in _SUSPECT.finditer(text) if not _TAG.fullmatch(tag[0])), None)
+    if tag is None:
+        return None
+    place = _place(text, tag.start())
+    if tag["three"]:
+        return f"three braces {place}", "a tag with two braces on each side, such as {{first_name}}"
+    if tag["open"]:
+        name = tag["open"].strip("{ \n") or "first_name"
+        return (
+            f"{_excerpt(tag['open'])} {place}, which no }}}} closes",
             f"{{{{{name}}}}}, closed with two braces",
         )
-    if found["code"]:
+    if tag["code"]:
         allowed = "text and tags, such as {{first_name}}; the service runs no template code"
-        return problem(f"{_shown(found['code'])} {place}", allowed)
-    if not found["content"].strip():
-        return problem(f"a tag without a name {place}", "a name between the braces, such as {{first_name}}")
+        return f"{_excerpt(tag['code'])} {place}", allowed
+    if not tag["content"].strip():
+        return f"a tag without a name {place}", "a name between the braces, such as {{first_name}}"
     allowed = "a name alone between the braces, such as {{first_name}}: no filter, condition, quote or space"
-    return problem(f"{_shown(found['closed'])} {place}", allowed)
+    return f"{_excerpt(tag['closed'])} {place}", allowed
 
 
-def _shown(tag: str) -> str:
+def _single_braces(text: str) -> tuple[str, str] | None:
+    plain = _BROWSERS_OWN.sub(lambda code: " " * len(code[0]), text)
+    plain = _TAG.sub(lambda tag: " " * len(tag[0]), plain)
+    tag = _ONE_BRACE.search(plain)
+    if tag is None:
+        return None
+    place = _place(text, tag.start())
+    if tag[0].startswith("{#"):
+        return f"a comment {place}", "text and tags, but no template code"
+    name = tag[0].strip("{} \n")
+    return f"{_excerpt(tag[0])} {place}", f"{{{{{name}}}}}, with two braces on each side"
+
+
+def _excerpt(tag: str) -> str:
     is_short = len(tag) <= _LONGEST_SHOWN and tag.isprintable()
     return tag if is_short else f"a tag of {len(tag)} characters"
 
@@ -94,17 +94,3 @@ def _place(text: str, at: int) -> str:
     line = text.count("\n", 0, at) + 1
     column = at - (text.rfind("\n", 0, at) + 1) + 1
     return f"at character {column}" + (f" of line {line} of the text" if "\n" in text.strip() else "")
-
-
-def _validator(check: Callable[[str], str]) -> AfterValidator:
-    def checked(text: str, info: ValidationInfo) -> str:
-        return text if info.context == FROZEN else check(text)  # a launch is read as it was frozen
-
-    return AfterValidator(checked)
-
-
-TAGGED = _validator(_checked)
-"""Annotates a text with tags."""
-
-TAGGED_CODE = _validator(lambda text: _checked(text, single=False))
-"""Annotates a text with tags in which single braces are something else, such as the JSON of a webhook."""

@@ -6,34 +6,34 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from sendoff.campaign.field_types import Int32, Text, Value, problem
+from sendoff.campaign.field_types import FrozenModel, Int32, Text, optional, problem
 
 
-class ByQuery(Value):
+class ByQuery(FrozenModel):
     """The people that ``audience.sql`` gives."""
 
     kind: Literal["query"] = "query"
 
 
-class Broadcast(Value):
+class Broadcast(FrozenModel):
     """The whole user base."""
 
     kind: Literal["broadcast"] = "broadcast"
 
 
-class SavedSegments(Value):
+class SavedSegments(FrozenModel):
     """The people of segments that the service keeps."""
 
     kind: Literal["saved_segments"] = "saved_segments"
     ids: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved segments")]
 
 
-class Condition(Value):
+class Condition(FrozenModel):
     """One condition: an attribute whose field compares with a value."""
 
     attribute: Text = Field(description="What is looked at")
-    field: Text = Field("value", description="Which field of the attribute")
-    comparison: Text = Field("=", description="How the field compares with value, in the service's spelling")
+    field: Text = optional("Which field of the attribute", "value")
+    comparison: Text = optional("How the field compares with value, in the service's spelling", "=")
     value: str | int | float | bool = Field(repr=False, description="What the field is compared with")
 
 
@@ -49,13 +49,11 @@ Member = Annotated[
 Members = Annotated[tuple[Member, ...], Field(min_length=1)]
 
 
-class Conditions(Value):
+class Conditions(FrozenModel):
     """Conditions of which all, or any, must hold; each may be such a group again."""
 
-    all: Members | None = Field(
-        None, description="Conditions or groups that must all hold; all or any, not both"
-    )
-    any: Members | None = Field(None, description="Conditions or groups of which one must hold")
+    all: Members | None = optional("Conditions or groups that must all hold; all or any, not both")
+    any: Members | None = optional("Conditions or groups of which one must hold")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -64,7 +62,7 @@ class Conditions(Value):
         return self
 
 
-class ByConditions(Value):
+class ByConditions(FrozenModel):
     """The people for whom conditions hold."""
 
     kind: Literal["conditions"] = "conditions"

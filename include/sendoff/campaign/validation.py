@@ -1,122 +1,164 @@
-"""Rules of a campaign that no field can check alone."""
+"""The rules of a campaign beyond the types of its fields, which a launch does not meet again once it is frozen.
+
+They apply where a file is read (``load_campaign``) and before a launch is planned (``check_campaign``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import Any
+
+from croniter import croniter
 
 from sendoff.campaign.content import PUSH_LIKE, Channel
-from sendoff.campaign.field_types import QUERY_ZONE, is_web_address
+from sendoff.campaign.field_types import QUERY_ZONE, describe, did_you_mean, is_web_address
+from sendoff.campaign.model import PRESETS, Campaign, Variant
 from sendoff.campaign.schedule import Once, Recurring, Triggered
-
-if TYPE_CHECKING:
-    from sendoff.campaign.model import Campaign, Variant
+from sendoff.campaign.tags import broken_tags
+from sendoff.errors import CampaignError
 
 _TITLED = frozenset({Channel.WEB_PUSH, Channel.INBOX})  # a browser shows no message without a title
 
 _ROUNDING = 1e-6  # percent
+_LONGEST_SCHEDULE = 80  # characters; Airflow keeps a description of it, which is much longer
+_CRON_FIELDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day": "1 to 31",
+    "month": "1 to 12 or jan to dec",
+    "weekday": "0 to 7 or sun to sat",
+}
+_CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
+_RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's own words for a value by chance
+_ZERO = re.compile(r"(?<!\d)0+(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
     """One thing that does not fit together: where the file says it, what it says and what it may say."""
 
-    path: tuple[str, ...]
+    path: tuple[str | int, ...]
     text: str
 
 
+def check_campaign(campaign: Campaign) -> None:
+    """Raise CampaignError if a campaign breaks rules, also one that was made in Python."""
+    broken = [*broken_texts(campaign.model_dump(mode="json")), *broken_rules(campaign)]
+    if broken:
+        raise CampaignError("; ".join(f"{'.'.join(map(str, rule.path))}: {rule.text}" for rule in broken))
+
+
+def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
+    """Yield the rules that the texts of a campaign break: its schedule, and the tags in its words.
+
+    ``tree``: the campaign in JSON's types; it may lack fields or have others.
+    """
+    schedule, variants = tree.get("schedule"), tree.get("variants")
+    if isinstance(schedule, str) and (text := _schedule_problem(schedule)):
+        yield BrokenRule(("schedule",), text)
+    contents: list[tuple[tuple[str, ...], Any]] = [((), tree)]
+    if isinstance(variants, dict):
+        contents += [(("variants", name), variant) for name, variant in variants.items()]
+    for path, content in contents:
+        for part in ("message", "channels") if isinstance(content, dict) else ():
+            for place, text in broken_tags(content.get(part), (*path, part)):
+                yield BrokenRule(place, text)
+
+
+def _schedule_problem(schedule: str) -> str | None:
+    """Return what keeps Airflow from following a schedule; None if nothing does."""
+    if schedule in PRESETS:
+        return None
+    fields = schedule.split()
+    if len(fields) != len(_CRON_FIELDS) or not all(map(_CRON_CHARACTERS.fullmatch, fields)):
+        found = describe(schedule) if len(fields) in (1, len(_CRON_FIELDS)) else f"{len(fields)} fields"
+        hint = did_you_mean(schedule, PRESETS)
+        return (
+            f"found {found}{hint}; allowed: a cron expression of five fields, or one of {', '.join(PRESETS)}"
+        )
+    if len(schedule) > _LONGEST_SCHEDULE:
+        return f"found {describe(schedule)}; allowed: at most {_LONGEST_SCHEDULE} characters"
+    for place, (name, values) in enumerate(_CRON_FIELDS.items()):
+        for part in dict.fromkeys([*fields[place].lower().split(","), fields[place].lower()]):
+            alone = " ".join([*"*" * place, part, *"*" * (len(fields) - place - 1)])
+            has_zero = name in ("day", "month") and _ZERO.search(part)  # which croniter takes in a range
+            if has_zero or _RANDOM.match(part) or not croniter.is_valid(alone):
+                found = part if part.isdigit() else describe(part)
+                return f"found {name} {found}; allowed: {values}, alone or with cron's signs * , - / (not /0)"
+    # Where both are given, a day of the month or a day of the week is enough.
+    if fields[4] in ("*", "?") and not croniter.is_valid(schedule, strict=True):
+        return f"found day {fields[2]} in month {fields[3]}, which never comes; allowed: a day that its months have"
+    return None
+
+
 def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Give every rule that a campaign breaks."""
-    yield from _starts_in_one_way(campaign)
-    yield from _created_once(campaign)
+    """Yield every rule that a campaign breaks."""
+    yield from _starts_and_sends_once(campaign)
     yield from _days_are_in_order(campaign)
-    yield from _waves_can_be_judged(campaign)
-    yield from _one_default_zone(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
-    found = list(_says_what_it_uses(campaign))
-    yield from found
+    of_content = list(_content_is_whole(campaign))
+    yield from of_content
     yield from _variants_are_shares(campaign)
     for name, variant in campaign.variants.items():
-        yield from _variant_fits(campaign, name, variant)
+        rules = [*_variant_fits(campaign, variant, campaign.as_variant(name))]
         if campaign.template or not variant.template:
-            for rule in _says_what_it_uses(campaign.as_variant(name)):
-                if rule not in found:
-                    yield _of_variant(name, rule)
-
-
-def _of_variant(name: str, rule: BrokenRule) -> BrokenRule:
-    return BrokenRule(("variants", name, *rule.path), rule.text)
+            rules += [rule for rule in _content_is_whole(campaign.as_variant(name)) if rule not in of_content]
+        yield from (BrokenRule(("variants", name, *rule.path), rule.text) for rule in rules)
 
 
 def _broken(path: str, found: str, allowed: str) -> BrokenRule:
-    return BrokenRule(tuple(path.split(".")), f"found {found}; allowed: {allowed}")
+    return BrokenRule(tuple(path.split(".")) if path else (), f"found {found}; allowed: {allowed}")
 
 
-def _starts_in_one_way(campaign: Campaign) -> Iterator[BrokenRule]:
-    if campaign.schedule is not None and campaign.after:
+def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
+    """What starts the DAG, when the service sends, and what waits for it, must fit together."""
+    schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
+    if schedule is not None and campaign.after:
         yield _broken("after", "after beside schedule", "what starts the DAG: a clock or assets, not both")
-    if campaign.schedule is None and campaign.schedule_time_zone != "UTC":
-        yield _broken(
-            "schedule_time_zone", "schedule_time_zone without schedule", "schedule_time_zone with schedule"
-        )
-
-
-def _created_once(campaign: Campaign) -> Iterator[BrokenRule]:
-    if not isinstance(campaign.send, Recurring | Triggered):
-        return
-    kind = campaign.send.kind
-    if campaign.schedule is not None:
-        found = f"{campaign.schedule!r} with send.kind: {kind}"
-        yield _broken("schedule", found, "no schedule: trigger the DAG once, the service repeats it")
-    for path, keeping in campaign.keepings():
-        if keeping.until and keeping.until.date is None:
-            text = f"found no date with send.kind: {kind}; allowed: date, or length and unit"
-            yield BrokenRule((*path, "until"), text)
+    if schedule is None and campaign.schedule_time_zone != "UTC":
+        allowed = "schedule_time_zone with schedule"
+        yield _broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
+    if isinstance(send, Recurring | Triggered):
+        if schedule is not None:
+            allowed = "no schedule: trigger the DAG once, the service repeats it"
+            yield _broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
+        for path, expiry in campaign.expiries():
+            if expiry.until and expiry.until.date is None:
+                text = f"found no date with send.kind: {send.kind}; allowed: date, or length and unit"
+                yield BrokenRule((*path, "until"), text)
+    if campaign.gates.rollout and send.kind != "now":
+        allowed = "send.kind: now, because a wave is judged by what came back of it"
+        yield _broken("gates.rollout", f"rollout with send.kind: {send.kind}", allowed)
+    zones = (window and window.default_time_zone, isinstance(send, Once) and send.default_time_zone)
+    if all(zones) and zones[0] != zones[1]:
+        found = f"{zones[0]} beside send.default_time_zone: {zones[1]}"
+        yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
 
 
 def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
     """Nothing is over before the DAG, or what the service repeats, begins."""
-    starts: dict[str, date | None] = {"start": campaign.start}
+    send = campaign.send
+    starts: dict[str, date | None] = {"start": campaign.start, "send.start": getattr(send, "start", None)}
     ends: dict[tuple[str, ...], object] = {
-        (*path, "until", "date"): keeping.until and keeping.until.date
-        for path, keeping in campaign.keepings()
+        (*path, "until", "date"): expiry.until and expiry.until.date for path, expiry in campaign.expiries()
     }
-    if isinstance(campaign.send, Recurring | Triggered):
-        starts["send.start"] = campaign.send.start
-        ends["send", "end"] = campaign.send.end
-    if isinstance(campaign.send, Once):
-        ends["send", "date"] = campaign.send.date
+    ends |= {("send", part): getattr(send, part, None) for part in ("end", "date")}
     for path, end in ends.items():
         for name, start in starts.items():
             if start and isinstance(end, date) and end < start:
-                yield BrokenRule(
-                    path, f"found {end}, before {name} ({start}); allowed: a date on or after {name}"
-                )
-
-
-def _waves_can_be_judged(campaign: Campaign) -> Iterator[BrokenRule]:
-    if campaign.gates.spread and campaign.send.kind != "now":
-        allowed = "send.kind: now, because a wave is judged by what came back of it"
-        yield _broken("gates.spread", f"spread with send.kind: {campaign.send.kind}", allowed)
-
-
-def _one_default_zone(campaign: Campaign) -> Iterator[BrokenRule]:
-    window, send = campaign.gates.window, campaign.send
-    if not (window and window.default_time_zone and isinstance(send, Once) and send.default_time_zone):
-        return
-    if window.default_time_zone != send.default_time_zone:
-        found = f"{window.default_time_zone} beside send.default_time_zone: {send.default_time_zone}"
-        yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
+                text = f"found {end}, before {name} ({start}); allowed: a date on or after {name}"
+                yield BrokenRule(path, text)
 
 
 def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
     """Of people whom the service chooses nothing is known before."""
-    audience, gates = campaign.audience, campaign.gates
+    audience, gates, channels = campaign.audience, campaign.gates, campaign.channels
     needing = {
-        "audience.parts": audience.parts,
+        "audience.partitions": audience.partitions,
         "audience.exclude": audience.exclude,
         "audience.priority": audience.priority,
         "audience.cap": audience.cap,
@@ -127,61 +169,45 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
         "gates.change": gates.change,
         "gates.unusable": gates.unusable,
         "gates.window.time_zone": gates.window and gates.window.time_zone == QUERY_ZONE,
-        "gates.spread": gates.spread,
+        "gates.rollout": gates.rollout,
         "send.time_zone": getattr(campaign.send, "time_zone", None) == QUERY_ZONE,
+        "channels.email.translations": channels.email and channels.email.translations,
+        "channels.sms.translations": channels.sms and channels.sms.translations,
     }
-    for path, is_given in needing.items():
-        if is_given:
-            yield _needs_people(campaign, path, path.rpartition(".")[2])
-    for channel in (Channel.EMAIL, Channel.SMS):
-        if getattr(getattr(campaign.channels, channel), "translations", None):
-            yield _needs_people(
-                campaign, f"channels.{channel}.translations", "translations that are sent apart"
-            )
-
-
-def _needs_people(campaign: Campaign, path: str, found: str) -> BrokenRule:
-    kind = campaign.targeting.kind
-    return _broken(
-        path, f"{found} with targeting.kind: {kind}", "targeting.kind: query, whose people are known"
-    )
+    for path, value in needing.items():
+        if value:
+            part = path.rpartition(".")[2] + (" that are sent apart" if path.startswith("channels") else "")
+            allowed = "targeting.kind: query, whose people are known"
+            yield _broken(path, f"{part} with targeting.kind: {campaign.targeting.kind}", allowed)
 
 
 def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:
-    if not campaign.variants:
-        return
     if len(campaign.variants) == 1:
         yield _broken("variants", "one variant", "two or more, or none")
     total = sum(variant.percent for variant in campaign.variants.values())
-    if abs(total - 100) > _ROUNDING:
+    if campaign.variants and abs(total - 100) > _ROUNDING:
         yield _broken("variants", f"percents that add up to {total:g}", "percents that add up to 100")
 
 
-def _variant_fits(campaign: Campaign, name: str, variant: Variant) -> Iterator[BrokenRule]:
+def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iterator[BrokenRule]:
+    """Yield the rules that a variant breaks, with paths inside of it; ``whole``: the campaign with it."""
     for channel in () if campaign.template else variant.channels.used():
         if channel not in campaign.channels.used():
-            rule = _broken(f"channels.{channel}", f"{channel}, which the campaign lacks", "its own channels")
-            yield _of_variant(name, rule)
+            yield _broken(f"channels.{channel}", f"{channel}, which the campaign lacks", "its own channels")
     if variant.template and not campaign.template:
-        rule = _broken("template", "a template in a campaign without one", "template in both, or in neither")
-        yield _of_variant(name, rule)
+        allowed = "template in both, or in neither"
+        yield _broken("template", "a template in a campaign without one", allowed)
     elif variant.template and campaign.template:
         own, shared = variant.template.channels, campaign.template.channels
         if set(own) != set(shared):
-            rule = _broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
-            yield _of_variant(name, rule)
-    own_languages, shared_languages = campaign.as_variant(name).languages(), campaign.languages()
-    if own_languages != shared_languages:
-        text = f"found words in {_listed(own_languages)}; allowed: {_listed(shared_languages)}, as in the campaign"
-        yield BrokenRule(("variants", name), text)
+            yield _broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
+    if whole.languages() != campaign.languages():
+        found, allowed = (", ".join(each.languages()) or "no language" for each in (whole, campaign))
+        yield _broken("", f"words in {found}", f"{allowed}, as in the campaign")
 
 
-def _listed(languages: tuple[str, ...]) -> str:
-    return ", ".join(languages) or "no language"
-
-
-def _says_what_it_uses(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Give the rules of content that a campaign breaks, or one of its variants."""
+def _content_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Yield the rules of content that a campaign breaks, or one of its variants."""
     if campaign.template:
         yield from _template_brings_its_content(campaign)
         return
@@ -195,29 +221,26 @@ def _says_what_it_uses(campaign: Campaign) -> Iterator[BrokenRule]:
 def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
     for name in ("message", "language", "push_expiry", "encryption"):
         if getattr(campaign, name) is not None:
-            yield _broken(
-                name, f"{name} beside template", "a template, which has its own, or content without template"
-            )
+            allowed = "a template, which has its own, or content without template"
+            yield _broken(name, f"{name} beside template", allowed)
     if campaign.channels.used():
         yield _broken("channels", "channels beside template", "template.channels")
     if campaign.send.kind != "now":
-        yield _broken(
-            "send", f"kind: {campaign.send.kind} with a template", "kind: now, because an execution sends"
-        )
+        allowed = "kind: now, because an execution sends"
+        yield _broken("send", f"kind: {campaign.send.kind} with a template", allowed)
     if campaign.targeting.kind != "query":
-        found = f"kind: {campaign.targeting.kind} with a template"
-        yield _broken("targeting", found, "kind: query, because an execution names its people")
+        allowed = "kind: query, because an execution names its people"
+        yield _broken("targeting", f"kind: {campaign.targeting.kind} with a template", allowed)
 
 
 def _pushes_have_words(campaign: Campaign) -> Iterator[BrokenRule]:
     for channel in campaign.channels.used():
-        if channel not in PUSH_LIKE:
-            continue
-        words = campaign.words(channel)
-        if words.text is None:
-            yield _broken(f"channels.{channel}", "no text", f"message.text, or channels.{channel}.text")
-        if words.title is None and channel in _TITLED:
-            yield _broken(f"channels.{channel}", "no title", f"message.title, or channels.{channel}.title")
+        message = campaign.message_for(channel)
+        for part, channels in (("text", PUSH_LIKE), ("title", _TITLED)):
+            if channel in channels and getattr(message, part) is None:
+                yield _broken(
+                    f"channels.{channel}", f"no {part}", f"message.{part}, or channels.{channel}.{part}"
+                )
 
 
 def _nothing_is_idle(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -226,21 +249,19 @@ def _nothing_is_idle(campaign: Campaign) -> Iterator[BrokenRule]:
         channels = ", ".join(channel for channel in Channel if channel in PUSH_LIKE)
         yield _broken("message", "a message that no channel shows", f"message with one of {channels}")
     if campaign.push_expiry and not used & (PUSH_LIKE - {Channel.INBOX}):
-        yield _broken(
-            "push_expiry", "an expiry without push", "push_expiry with android_push, ios_push or web_push"
-        )
+        allowed = "push_expiry with android_push, ios_push or web_push"
+        yield _broken("push_expiry", "an expiry without push", allowed)
 
 
 def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
     codes = {code for _, content in campaign.translated() for code in content.translations}
     if codes and campaign.language is None:
-        yield _broken(
-            "language", "translations without language", "the language of the words that are no translation"
-        )
+        allowed = "the language of the words that are no translation"
+        yield _broken("language", "translations without language", allowed)
     if campaign.language in codes:
         yield _broken("language", f"{campaign.language!r}, which is also a translation", "another language")
     for path, content in campaign.translated():
-        if _says_something(content):
+        if any(getattr(content, part, None) is not None for part in ("title", "text", "html", "subject")):
             yield from _is_whole(".".join(path), content, codes)
     yield from _browsers_can_open_it(campaign)
     if codes and campaign.channels.own_words(Channel.WEB_PUSH):
@@ -252,32 +273,25 @@ def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
     """Web push takes its url from the message, and a browser opens no link into an app."""
     if Channel.WEB_PUSH not in campaign.channels.used():
         return
-    words = campaign.words(Channel.WEB_PUSH)
-    if words.url and not is_web_address(words.url):
+    message = campaign.message_for(Channel.WEB_PUSH)
+    if message.url and not is_web_address(message.url):
         allowed = "channels.web_push.url with a web address, because a browser opens no link into an app"
         yield _broken("channels.web_push", "no web address to open", allowed)
-    for code, translation in words.translations.items():
+    for code, translation in message.translations.items():
         if translation.url and not is_web_address(translation.url):
             allowed = "a web address, because web_push shows it too and a browser opens no link into an app"
             yield _broken(f"message.translations.{code}.url", "a link into an app", allowed)
 
 
-def _is_whole(path: str, content: object, codes: set[str]) -> Iterator[BrokenRule]:
-    translations = getattr(content, "translations", {})
-    for code in sorted(codes - set(translations)):
-        yield _broken(
-            f"{path}.translations", f"no {code}", "every language that the campaign is translated into"
-        )
-    for code, translation in translations.items():
+def _is_whole(path: str, content: Any, codes: set[str]) -> Iterator[BrokenRule]:
+    path = f"{path}.translations"
+    for code in sorted(codes - set(content.translations)):
+        yield _broken(path, f"no {code}", "every language that the campaign is translated into")
+    for code, translation in content.translations.items():
+        shared = path.removesuffix(".translations")
         for part in type(translation).model_fields:
-            given, own = getattr(translation, part), getattr(content, part)
-            if given is None and own is not None and part != "url":
-                yield _broken(f"{path}.translations.{code}", f"no {part}", f"{part}, as in {path}")
-            if given is not None and own is None:
-                yield _broken(
-                    f"{path}.translations.{code}.{part}", f"{part}, which {path} lacks", f"{part} in both"
-                )
-
-
-def _says_something(content: object) -> bool:
-    return any(getattr(content, part, None) is not None for part in ("title", "text", "html", "subject"))
+            translated, own = getattr(translation, part), getattr(content, part)
+            if translated is None and own is not None and part != "url":
+                yield _broken(f"{path}.{code}", f"no {part}", f"{part}, as in {shared}")
+            if translated is not None and own is None:
+                yield _broken(f"{path}.{code}.{part}", f"{part}, which {shared} lacks", f"{part} in both")

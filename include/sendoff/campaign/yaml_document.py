@@ -6,7 +6,10 @@ and there are no anchors, tags or merges. So what an editor checks against the J
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +17,12 @@ from typing import Any
 
 import yaml
 
-from sendoff.campaign.files import MOST_YAML, UnfitFileError, read_text
-
 Place = tuple[str | int, ...]
+
+MOST_SQL = 1024 * 1024
+"""Most bytes of a query."""
+
+_MOST_YAML = 256 * 1024  # bytes; reading a megabyte takes longer than Airflow lets a DAG file take
 
 _HINTS = (
     (r"'\t' that cannot start", "indent with spaces, not tabs"),
@@ -59,27 +65,28 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a file; what YAML itself finds wrong is among the document's problems."""
     document = Document()
+
+    def refuse(line: int | None, text: str) -> None:
+        document.problems.append(Problem(line, "", text))
+
     try:
-        text = read_text(path, "YAML", MOST_YAML)
-        loader = _Loader(text)
+        loader = _Loader(read_text(path, "YAML", _MOST_YAML))
         try:
-            node = loader.get_single_node()
-            if node is None:
-                document.problems.append(Problem(1, "", "found an empty file; allowed: a campaign"))
+            if node := loader.get_single_node():
+                document.tree = _Reader(loader, document).value(node, ())
             else:
-                document.tree = _Walk(loader, document).value(node, ())
+                refuse(1, "found an empty file; allowed: a campaign")
         finally:
             loader.dispose()
     except FileNotFoundError:
-        document.problems.append(Problem(None, "", "found no such file; allowed: a campaign"))
+        refuse(None, "found no such file; allowed: a campaign")
     except UnfitFileError as error:
-        document.problems.append(Problem(None, "", str(error)))
+        refuse(None, str(error))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        text = f"not YAML: {error.problem}{_hint(error.problem or '')}"
-        document.problems.append(Problem(mark.line + 1 if mark else 1, "", text))
+        refuse(mark.line + 1 if mark else 1, f"not YAML: {error.problem}{_hint(error.problem or '')}")
     except yaml.YAMLError:
-        document.problems.append(Problem(1, "", "not YAML: it holds characters that YAML does not allow"))
+        refuse(1, "not YAML: it holds characters that YAML does not allow")
     return document
 
 
@@ -94,7 +101,7 @@ def dotted(place: Place) -> str:
 
 
 def storable(text: str) -> str:
-    """Give a text with a question mark for each character that no database takes."""
+    """Return a text with a question mark for each character that no database takes."""
     return _UNSTORABLE.sub("?", text)
 
 
@@ -145,9 +152,9 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"(?:{_pattern})\\Z"), list(_first))
 
 
-@dataclass(slots=True)
-class _Walk:
-    """The way through a file's nodes, which turns them into JSON's types and notes their lines."""
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Turns a file's nodes into JSON's types, and notes their lines."""
 
     loader: _Loader
     document: Document
@@ -155,31 +162,10 @@ class _Walk:
     def value(self, node: yaml.Node, place: Place) -> Any:
         self.document.lines.setdefault(place, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, place)
+            return self._mapping(node, place)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*place, number)) for number, item in enumerate(node.value)]
-        return self.scalar(node, place)
-
-    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
-            inner = (*place, key)
-            first = self.document.lines.get(inner) if key in found else None
-            self.document.lines[inner] = key_node.start_mark.line + 1
-            if first is not None:
-                self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.document.report(
-                    inner, "found {{ or a like key; allowed: text (quote one that begins with {)"
-                )
-            elif not self.is_unstorable(key, inner) and not key_node.tag.endswith(":str"):
-                self.document.report(inner, "found a key that is no text; allowed: text (put it in quotes)")
-            found[key] = self.value(value_node, inner)
-        return found
-
-    def scalar(self, node: yaml.Node, place: Place) -> Any:
-        if self.is_unstorable(node.value, place):
+        if self._is_unstorable(node.value, place):
             return None
         try:
             return self.loader.construct_object(node)
@@ -187,10 +173,64 @@ class _Walk:
             self.document.report(place, "found a number that is too large; allowed: fewer digits")
             return None
 
-    def is_unstorable(self, text: str, place: Place) -> bool:
-        """Say whether a text holds what no database takes, and report it; YAML allows it as an escape."""
-        found = _UNSTORABLE.search(text)
-        if found:
-            code = f"\\u{ord(found[0]):04x}"
+    def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            is_scalar = isinstance(key_node, yaml.ScalarNode)
+            key = str(key_node.value) if is_scalar else "?"
+            inner = (*place, key)
+            first = self.document.lines.get(inner)
+            self.document.lines[inner] = key_node.start_mark.line + 1
+            if key in values:
+                self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
+            if not is_scalar:
+                allowed = "text (quote one that begins with {)"
+                self.document.report(inner, f"found {{{{ or a like key; allowed: {allowed}")
+            elif not self._is_unstorable(key, inner) and not key_node.tag.endswith(":str"):
+                self.document.report(inner, "found a key that is no text; allowed: text (put it in quotes)")
+            values[key] = self.value(value_node, inner)
+        return values
+
+    def _is_unstorable(self, text: str, place: Place) -> bool:
+        """Check whether a text holds what no database takes, and report it; YAML allows it as an escape."""
+        if character := _UNSTORABLE.search(text):
+            code = f"\\u{ord(character[0]):04x}"
             self.document.report(place, f"found the character {code}; allowed: those that databases take")
-        return found is not None
+        return character is not None
+
+
+class UnfitFileError(Exception):
+    """A file that is not read, and why."""
+
+    def __init__(self, found: str, allowed: str) -> None:
+        super().__init__(f"found {found}; allowed: {allowed}")
+
+
+def read_text(file: Path, kind: str, most: int) -> str:
+    """Read a file of at most ``most`` bytes; ``kind`` names its content in errors, such as SQL.
+
+    The author of the file may not be the one who runs this: it never blocks, and reads regular files only. Raises
+    FileNotFoundError, or UnfitFileError for anything else.
+    """
+    try:
+        with open(file, "rb", opener=_without_waiting) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise UnfitFileError("what is no regular file", f"{kind} in UTF-8")
+            content = stream.read(most + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnfitFileError(f"a file that cannot be read ({error.strerror})", f"{kind} in UTF-8") from None
+    if len(content) > most:
+        raise UnfitFileError("a file that is too large", f"at most {most // 1024} KiB")
+    try:
+        text = io.TextIOWrapper(io.BytesIO(content), "utf-8").read()  # with one kind of line end
+    except UnicodeDecodeError:
+        raise UnfitFileError("bytes that are not UTF-8", "UTF-8") from None
+    if "\0" in text:
+        raise UnfitFileError("a character that no database takes (NUL)", f"{kind} without it")
+    return text
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer

@@ -75,8 +75,9 @@ def preview(
     period.
     """
     from sendoff.campaign import load_campaign
-    from sendoff.launch import as_table, due_at_of
+    from sendoff.launch import LaunchOptions, due_time
     from sendoff.launch import preview_campaign as make_preview
+    from sendoff.report import as_terminal, describe_preview
 
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)
@@ -88,16 +89,18 @@ def preview(
             period=period,
             warehouses=warehouses,
             ledger=ledger,
-            size_limit=size_limit,
-            due_at=due_at_of(loaded.campaign, period, None),
-            send_late=send_late,
+            options=LaunchOptions(
+                size_limit=size_limit,
+                due_at=due_time(loaded.campaign, period, None),
+                send_late=send_late,
+            ),
             rate=rate,
         )
     result = replace(found, warnings=[*remarks, *found.warnings])
     if as_json:
         typer.echo(json.dumps(result.to_json(whole_request=True), indent=2))
     else:
-        Console().print(as_table(result))
+        Console().print(as_terminal(describe_preview(result)))
     if not result.would_send:
         raise typer.Exit(WOULD_NOT_SEND)
 
@@ -110,8 +113,8 @@ def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tu
     if end is not None:
         end = end if end.tzinfo else end.replace(tzinfo=UTC)
         return Period(end - timedelta(days=days), end), []
-    if campaign.life:
-        return campaign.life, []
+    if campaign.fixed_period:
+        return campaign.fixed_period, []
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     if not campaign.schedule:
         return Period(end - timedelta(days=days), end), []

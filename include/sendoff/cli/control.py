@@ -26,7 +26,7 @@ from sendoff.cli.shared import (
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
-from sendoff.ledger import Doubt, Ledger, SentAgain
+from sendoff.ledger import Doubt, Ledger, PendingResend
 
 
 class Resolution(StrEnum):
@@ -101,8 +101,10 @@ def resume(steered: _Steered) -> None:
     else:
         steering.resume_all(ledger, who(), steered.why, connection=steered.connection)
     typer.echo(f"{steered} resumed; its workers go on within half a minute")
-    for brake in ledger.brakes.on(ledger.launches.get(key).connection) if key else []:
-        typer.echo(f"but launches are still paused ({brake.scope}) by {brake.who}: {brake.why}")
+    for global_pause in ledger.pauses.of_connection(ledger.launches.get(key).connection) if key else []:
+        typer.echo(
+            f"but launches are still paused ({global_pause.scope}) by {global_pause.who}: {global_pause.why}"
+        )
 
 
 @app.command()
@@ -154,7 +156,9 @@ def stop(steered: _Steered) -> None:
     else:
         keys = steering.stop_all(ledger, who(), steered.why, connection=steered.connection)
     for each in keys:
-        typer.echo(f"launch {each} is stopped{_never_made(ledger.dispatches.states(each).get('planned', 0))}")
+        typer.echo(
+            f"launch {each} is stopped{_never_made(ledger.dispatch_queries.states(each).get('planned', 0))}"
+        )
     if not key:
         typer.echo(f"stopped: {counted(len(keys), 'launch', 'launches')}")
 
@@ -176,7 +180,7 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch) if launch else None
         found = steering.doubts(ledger, key)
-        planned = steering.planned_again(ledger, key)
+        planned = ledger.doubts.pending_resends(key)
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
     else:
@@ -188,7 +192,7 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
         typer.echo(line, err=as_json)
 
 
-def _request(each: Doubt | SentAgain) -> str:
+def _request(each: Doubt | PendingResend) -> str:
     people = f" ({counted(each.people, 'person', 'people')})" if each.people else ""
     segment = f"segment {each.segment:,}{people}"
     return f"{each.dispatch_key[:12]}  {each.campaign}, launch {each.launch_key[:12]}, {segment}"
@@ -224,9 +228,9 @@ def resolve(
         key = _only_doubt(ledger, dispatch)
         steering.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
         launch = next(
-            (each.launch_key for each in steering.planned_again(ledger) if each.dispatch_key == key), None
+            (each.launch_key for each in ledger.doubts.pending_resends() if each.dispatch_key == key), None
         )
-        planned = steering.planned_again(ledger, launch) if launch else []
+        planned = ledger.doubts.pending_resends(launch) if launch else []
     if how is Resolution.RESEND:
         typer.echo(f"dispatch {key} is planned again")
         for line in steering.how_to_continue(planned):
@@ -236,7 +240,7 @@ def resolve(
 
 
 def _only_doubt(ledger: Ledger, prefix: str) -> str:
-    found = [each.dispatch_key for each in ledger.dispatches.doubts() if each.dispatch_key.startswith(prefix)]
+    found = [each.dispatch_key for each in ledger.doubts.open() if each.dispatch_key.startswith(prefix)]
     if not found:
         raise NotFoundError(f"nothing in doubt starts with {prefix!r}; see: sendoff doubts")
     if len(found) > 1:

@@ -36,7 +36,7 @@ def maintain(
     with opened(ledger_url) as ledger:
         forgotten = keep_small(ledger, timedelta(days=keep_days))
     typer.echo(f"{len(forgotten.days)} days and {forgotten.post_backs:,} single post-backs were forgotten")
-    for days, why in ((forgotten.needed, "is not folded or waits"), (forgotten.in_use, "was in use")):
+    for days, why in ((forgotten.needed, "is not aggregated or waits"), (forgotten.in_use, "was in use")):
         for day in days:
             typer.echo(f"{day} stays: what came then {why}")
 

@@ -21,10 +21,11 @@ from sendoff.cli.shared import (
     opened,
 )
 from sendoff.errors import SettingsError
-from sendoff.figures import VERDICTS, counted
+from sendoff.figures import counted
+from sendoff.states import Verdict
 
 if TYPE_CHECKING:
-    from sendoff.figures import Figures
+    from sendoff.figures import LaunchStats
     from sendoff.ledger import Ledger
     from sendoff.report import Comparison
 
@@ -66,29 +67,28 @@ def report(
         _list_launches(ledger_url, as_json=as_json)
         return
     from sendoff import report as reports
-    from sendoff.dispatch import how_to_continue, planned_again
+    from sendoff.dispatch import how_to_continue
     from sendoff.postbacks import reconcile_launch
 
     with opened(ledger_url) as ledger:
         figures = reconcile_launch(ledger, only_launch(ledger, launch))
-        next_steps = how_to_continue(planned_again(ledger, figures.launch_key))
+        next_steps = how_to_continue(ledger.doubts.pending_resends(figures.launch_key))
         comparisons = _comparisons(ledger, figures, outcome, folder)
+    document = reports.describe_launch(figures, comparisons)
     if as_json:
         typer.echo(json.dumps(reports.as_json(figures, comparisons), indent=2))
     else:
-        Console().print(reports.as_table(figures), *map(reports.as_comparison, comparisons))
+        Console().print(reports.as_terminal(document))
     for step in next_steps:
         typer.echo(step, err=as_json)
     if picture:
         typer.echo(f"picture: {reports.as_picture(figures, picture)}", err=as_json)
     if html:
-        from sendoff.report import write_html
-
-        typer.echo(f"page: {write_html(figures, html, comparisons)}", err=as_json)
+        typer.echo(f"page: {reports.write_html(document, html)}", err=as_json)
 
 
 def _comparisons(
-    ledger: Ledger, figures: Figures, outcome: str | None, folder: Path | None
+    ledger: Ledger, figures: LaunchStats, outcome: str | None, folder: Path | None
 ) -> list[Comparison]:
     from sendoff.campaign import load_campaign
     from sendoff.report import measure_outcome, of_engagement
@@ -113,7 +113,7 @@ def verdicts(
         str | None, typer.Option(metavar="NAME", help="Its table, made if need be: NAME or SCHEMA.NAME")
     ] = None,
     verdict: Annotated[
-        str | None, typer.Option(help=f"Only this one: {', '.join(VERDICTS)}", show_default=False)
+        str | None, typer.Option(help=f"Only this one: {', '.join(Verdict)}", show_default=False)
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
     ledger_url: LedgerUrl = None,
@@ -123,17 +123,17 @@ def verdicts(
     In a table, the rows of this launch are replaced, and no others. The file names people: keep it as you keep them.
     """
     only = verdict.replace(" ", "_") if verdict else None
-    if only and only not in VERDICTS:
-        raise SettingsError(f"found the verdict {verdict}; allowed: {', '.join(VERDICTS)}")
+    if only and only not in list(Verdict):
+        raise SettingsError(f"found the verdict {verdict}; allowed: {', '.join(Verdict)}")
     if bool(to) != bool(table) or not (out or to):
         raise SettingsError("say where to: --out FILE, or --to URL with --table NAME")
     from sendoff.postbacks import reconcile_launch
-    from sendoff.report import Verdicts, write_file, write_table
+    from sendoff.report import VerdictRows, write_file, write_table
 
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch)
         reconcile_launch(ledger, key)
-        found = Verdicts.of(ledger, key)
+        found = VerdictRows.of(ledger, key)
         if out:
             rows = write_file(found, out, only=only, replace=force)
             typer.echo(f"{counted(rows, 'row')}: {out}")
@@ -185,7 +185,7 @@ def why(
 ) -> None:
     """Say what became of one person in a launch: why not sent to, or in which segment and with which verdict."""
     with opened(ledger_url) as ledger:
-        found = ledger.launches.why(only_launch(ledger, launch), identifier)
+        found = ledger.launches.recipient(only_launch(ledger, launch), identifier)
     typer.echo(json.dumps(found.to_json(), indent=2) if as_json else found.sentence)
 
 
@@ -194,23 +194,23 @@ def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     """Say which post-backs came as they should have, which did not, and of which nobody can tell; alarms nobody."""
     from rich.table import Table
 
-    from sendoff.postbacks import look
+    from sendoff.postbacks import inspect_feeds
 
     with opened(ledger_url) as ledger:
-        found = look(ledger)
-        strays = ledger.returns.strays()
+        checks = inspect_feeds(ledger)
+        orphans = ledger.aggregates.orphans()
     if as_json:
-        told = {"sources": [asdict(each) for each in found], "strays": asdict(strays)}
-        typer.echo(json.dumps(told, indent=2, default=datetime.isoformat))
+        values = {"feeds": [asdict(check) for check in checks], "orphans": asdict(orphans)}
+        typer.echo(json.dumps(values, indent=2, default=datetime.isoformat))
         return
     table = Table("post-backs", "now", "why", "last certain", box=None)
-    for each in found:
-        last = f"{each.last.state} since {each.last.since:%Y-%m-%d %H:%M} UTC" if each.last else ""
-        table.add_row(str(each.source), each.state, each.why, last)
+    for check in checks:
+        last = f"{check.last.state} since {check.last.since:%Y-%m-%d %H:%M} UTC" if check.last else ""
+        table.add_row(str(check.feed), check.state, check.why, last)
     Console().print(table)
-    if strays.post_backs:
-        of = counted(strays.dispatches, "dispatch", "dispatches")
+    if orphans.post_backs:
+        of = counted(orphans.dispatches, "dispatch", "dispatches")
         typer.echo(
-            f"set aside: {counted(strays.post_backs, 'post-back')}, of {of} that the ledger does not hold; "
-            f"the newest is of {strays.newest_at:%Y-%m-%d %H:%M} UTC"
+            f"parked: {counted(orphans.post_backs, 'post-back')}, of {of} that the ledger does not hold; "
+            f"the newest is of {orphans.newest_at:%Y-%m-%d %H:%M} UTC"
         )

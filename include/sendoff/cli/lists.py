@@ -40,7 +40,7 @@ def upload(
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with opened(ledger_url) as ledger:
-        ledger.lists.store(name, column, people, who(), datetime.now(UTC))
+        ledger.suppression_lists.store(name, column, people, who(), datetime.now(UTC))
     typer.echo(f"list {name}: {counted(len(people), 'person', 'people')} by {column}")
 
 
@@ -48,7 +48,7 @@ def upload(
 def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     """Show the uploaded lists, without their people."""
     with opened(ledger_url) as ledger:
-        found = ledger.lists.all()
+        found = ledger.suppression_lists.all()
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
         return
@@ -67,5 +67,5 @@ def delete(
 ) -> None:
     """Forget a list; campaigns that name it fail until it is uploaded again."""
     with opened(ledger_url) as ledger:
-        ledger.lists.delete(name)
+        ledger.suppression_lists.delete(name)
     typer.echo(f"list {name} is deleted")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
 from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
-from sendoff.ledger import Counted, Ledger, observe
+from sendoff.ledger import Ledger, LedgerStats
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ def metrics(
         if every is not None:
             _go_on(ledger, every)
         elif as_json:
-            typer.echo(json.dumps(_told(observe(ledger)), indent=2))
+            typer.echo(json.dumps(_told(ledger.stats.collect_gauges()), indent=2))
         else:
-            _tell(observe(ledger))
+            _tell(ledger.stats.collect_gauges())
 
 
 def _go_on(ledger: Ledger, every: float) -> None:
@@ -47,7 +47,7 @@ def _go_on(ledger: Ledger, every: float) -> None:
     observed = False
     while True:
         try:
-            observe(ledger)
+            ledger.stats.collect_gauges()
             observed = True
         except (LedgerUnavailableError, UnusableLedgerError) as error:
             if isinstance(error, UnusableLedgerError) and not observed:
@@ -57,11 +57,11 @@ def _go_on(ledger: Ledger, every: float) -> None:
             return
 
 
-def _told(counted: Counted) -> dict[str, object]:
+def _told(counted: LedgerStats) -> dict[str, object]:
     """Give the counts in the form of JSON; the dispatches by connection, then by state."""
     moments = {
         name: at.isoformat() if at else None
-        for name, at in (("unfolded_since", counted.unfolded_since), ("reported_at", counted.reported_at))
+        for name, at in (("pending_since", counted.pending_since), ("reported_at", counted.reported_at))
     }
     dispatches = {
         name: {state: count for (of, state), count in counted.dispatches.items() if of == name}
@@ -70,7 +70,7 @@ def _told(counted: Counted) -> dict[str, object]:
     return {"launches": counted.launches, "dispatches": dispatches, "doubts": counted.doubts, **moments}
 
 
-def _as_table(counted: Counted) -> Table:
+def _as_table(counted: LedgerStats) -> Table:
     table = Table("what", "of", "state", "count", box=None)
     for state, count in counted.launches.items():
         table.add_row("launches", "", state, f"{count:,}")
@@ -81,9 +81,9 @@ def _as_table(counted: Counted) -> Table:
     return table
 
 
-def _tell(counted: Counted) -> None:
+def _tell(counted: LedgerStats) -> None:
     Console().print(_as_table(counted))
     since, reported = (
-        f"{at:%Y-%m-%d %H:%M} UTC" if at else "none" for at in (counted.unfolded_since, counted.reported_at)
+        f"{at:%Y-%m-%d %H:%M} UTC" if at else "none" for at in (counted.pending_since, counted.reported_at)
     )
-    typer.echo(f"oldest post-back that waits to be folded: {since}; newest report: {reported}")
+    typer.echo(f"oldest post-back that is not aggregated: {since}; newest report: {reported}")

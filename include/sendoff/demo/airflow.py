@@ -18,7 +18,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from sendoff.demo.processes import Child, DemoError, Supervisor
+from sendoff.demo.options import DemoError
+from sendoff.demo.processes import Process, Supervisor
 
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
@@ -48,8 +49,8 @@ def command(name: str) -> str:
 
 def clean_environment() -> dict[str, str]:
     """This process's environment without a person's own Airflow or Sendoff, and without proxies for loopback."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SENDOFF_"))}
-    return {**kept, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SENDOFF_"))}
+    return {**own, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Airflow:
             **self.variables,
         }
 
-    def migrate(self, supervisor: Supervisor) -> Child:
-        """Begin to make its database, which takes some seconds; the child ends when it is made."""
+    def migrate(self, supervisor: Supervisor) -> Process:
+        """Begin to make its database, which takes some seconds; the process ends when it is made."""
         self.home.mkdir(parents=True)
         config = self.home / "config"  # on the path of every component
         config.mkdir()
@@ -121,7 +122,7 @@ class Task:
 
 
 def has_failed(task: Task) -> bool:
-    """Say whether a task failed, or failed twice and would be tried for an hour: longer than a person watches."""
+    """Check whether a task failed, or failed twice and would be tried for an hour: longer than a person watches."""
     return task.state == "failed" or (task.state == "up_for_retry" and task.tries > 1)
 
 
@@ -155,13 +156,13 @@ class AirflowApi:
         errors = self._call("GET", "/api/v2/importErrors")["import_errors"]
         if errors:
             raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
-        return any(found["dag_id"] == dag for found in self._call("GET", "/api/v2/dags?limit=100")["dags"])
+        return any(entry["dag_id"] == dag for entry in self._call("GET", "/api/v2/dags?limit=100")["dags"])
 
     def plugin_errors(self) -> list[str]:
         """What kept plugins from being imported."""
         return [
-            str(found["error"])
-            for found in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
+            str(entry["error"])
+            for entry in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
         ]
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
@@ -171,13 +172,13 @@ class AirflowApi:
         It is made before the DAG is unpaused, so that the scheduler finds it and makes no other one.
         """
         details = self._call("GET", f"/api/v2/dags/{dag}")
-        wanted = {
+        body = {
             "logical_date": details["next_dagrun_logical_date"] or datetime.now(UTC).isoformat(),
             "data_interval_start": details["next_dagrun_data_interval_start"],
             "data_interval_end": details["next_dagrun_data_interval_end"],
             "conf": dict(conf or {}),
         }
-        run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json=wanted)
+        run = self._call("POST", f"/api/v2/dags/{dag}/dagRuns", json=body)
         self._call("PATCH", f"/api/v2/dags/{dag}", json={"is_paused": False})
         return str(run["dag_run_id"])
 
@@ -189,8 +190,8 @@ class AirflowApi:
         """The tasks of a run, as far as they exist by now."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances?limit=200"
         return [
-            Task(found["task_id"], found["map_index"], found["state"], found["try_number"])
-            for found in self._call("GET", path)["task_instances"]
+            Task(instance["task_id"], instance["map_index"], instance["state"], instance["try_number"])
+            for instance in self._call("GET", path)["task_instances"]
         ]
 
     def log_tail(self, dag: str, run: str, task: Task, lines: int = 25) -> str:

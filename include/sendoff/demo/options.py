@@ -1,4 +1,4 @@
-"""What a person may choose of the demo."""
+"""The options of the demo, and its error."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sendoff.demo.processes import Port
+from sendoff.errors import SendoffError
+
+
+class DemoError(SendoffError):
+    """The demo cannot go on; the message says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +27,7 @@ class Options:
     dags: Path = Path("dags")
 
     def ports(self) -> tuple[Port, ...]:
-        """Give every port that the demo listens on."""
+        """Return every port that the demo listens on."""
         return (
             Port(self.airflow_port, "Airflow's API and UI", "--airflow-port"),
             Port(self.receiver_port, "the receiver of post-backs", "--receiver-port"),

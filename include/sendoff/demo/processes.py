@@ -1,8 +1,12 @@
-"""Starts the demo's processes and leaves none behind on any way out: return, error, Ctrl-C, even ``kill -9``."""
+"""Starts processes, watches them, and ends them all on any way out: return, error, Ctrl-C, even ``kill -9``.
+
+The demo, the crash tests (``tools/chaos``), and the tests of whole processes run theirs by this module.
+"""
 
 from __future__ import annotations
 
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -10,44 +14,113 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+
+import requests
 
 from sendoff.demo import watchdog
 from sendoff.errors import SendoffError
 
 Found = TypeVar("Found")
-PATIENCE = 240.0  # seconds; a machine that does other things as well may need half of them
+TIMEOUT = 240.0  # seconds; a machine that does other things as well may need half of them
 
 # The shell tells the watchdog its number, through standard input, before it becomes the command: there is never
-# a process that the watchdog does not know, even if the demo is killed while it starts one.
+# a process that the watchdog does not know, even if its owner is killed while it starts one.
 _ANNOUNCE = ("/bin/sh", "-c", 'echo $$ >&0 && exec "$@" </dev/null', "sh")
 
 
-class DemoError(SendoffError):
-    """The demo cannot go on; the message says what to do about it."""
+class ProcessError(SendoffError):
+    """A process failed, or something did not come about in time; the message says what, and names the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A process that was started, by the name that people know it by, and the file it writes to.
+class Process:
+    """A command in a session of its own, which can be ended and started again; made by a :class:`Supervisor`.
 
-    One that ``stays`` does so as long as the demo; another is expected to end by itself.
+    It writes to ``log``. One that ``stays`` runs as long as its supervisor; another is expected to end by itself.
     """
 
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    stays: bool
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        *,
+        stays: bool,
+        ready: Callable[[], object] | None,
+        user: str | None,
+        stop: signal.Signals,
+    ) -> None:
+        self.name = name
+        self.log = supervisor.logs / f"{name}.log"
+        self._supervisor = supervisor
+        self._command = command
+        self._environment = environment
+        self._stays = stays
+        self._ready = ready
+        self._user = user
+        self._stop = stop
 
-    def require_well(self) -> None:
-        """Raise DemoError, with the end of its log, if it failed or is gone although it should stay."""
-        code = self.process.poll()
-        if code or (code == 0 and self.stays):
-            raise DemoError(f"{self.name} {_ending(code)}; the end of {self.log}:\n{tail(self.log)}")
+    def start(self) -> None:
+        """Start it, again where it was ended, and wait until it is ready."""
+        with self.log.open("ab") as output:
+            self._process = self._supervisor.spawn(
+                self._command, self._environment, user=self._user, stdout=output, stderr=output
+            )
+        self._supervisor.running.append(self)
+        if self._ready is not None:
+            self._supervisor.wait_until(self._ready, f"{self.name} answers", every=0.05)
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is that of its session and of its process group as well."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return its exit code; None while it runs."""
+        return self._process.poll()
+
+    def send_signal(self, how: signal.Signals) -> None:
+        """Signal its process group, as a terminal or a container does."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, how)
+
+    def wait(self, seconds: float = TIMEOUT) -> int:
+        """Wait for it to end, however it ends, and return its exit code."""
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise ProcessError(
+                f"{self.name} did not end within {seconds:.0f} seconds; see {self.log}"
+            ) from None
+        if self in self._supervisor.running:
+            self._supervisor.running.remove(self)
+            self._supervisor.forget(self.pid)
+        return code
+
+    def end(self, how: signal.Signals | None = None, seconds: float = TIMEOUT) -> int:
+        """Signal its process group, wait until it is gone, and return its exit code; kill it if it takes too long."""
+        self.send_signal(how or self._stop)
+        try:
+            return self.wait(seconds)
+        except ProcessError:
+            self.send_signal(signal.SIGKILL)
+            return self.wait()
+
+    def finish(self, seconds: float = TIMEOUT) -> None:
+        """Wait for it to end by itself. Raise ProcessError if it fails."""
+        self.wait(seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raise ProcessError, with the end of its log, if it failed, or has ended and should stay."""
+        code = self.poll()
+        if code or (code == 0 and self._stays):
+            raise ProcessError(f"{self.name} {_ending(code)}; the end of {self.log}:\n{tail(self.log)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +135,17 @@ class Port:
 class Supervisor:
     """Starts processes, notices when one dies, and ends them all when it is left.
 
-    Each is a session of its own, so that a Ctrl-C at the terminal reaches only the demo. The ending is done by
-    the watchdog process alone, which also does it when this process is killed.
+    Each is a session of its own, so that a Ctrl-C at the terminal reaches only their owner. A watchdog process ends
+    them, which it also does when this process is killed.
     """
 
     def __init__(self, logs: Path, grace: float = watchdog.GRACE) -> None:
-        self._logs = logs
+        self.logs = logs
+        self.running: list[Process] = []
         self._grace = grace
-        self._children: list[Child] = []
 
     def __enter__(self) -> Self:
-        self._logs.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
         reader, self._line = os.pipe()
         self._watchdog = subprocess.Popen(  # noqa: S603  # our own file
             [sys.executable, "-I", "-S", watchdog.__file__, str(self._grace)],
@@ -93,86 +166,111 @@ class Supervisor:
                 time.sleep(0.02)
             self._collect()
             if self._watchdog.returncode:
-                watchdog.end([child.process.pid for child in self._children], self._grace)
+                watchdog.end([process.pid for process in self.running], self._grace)
 
     def start(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], *, stays: bool = True
-    ) -> Child:
-        """Start a process and go on; what it writes goes to ``<name>.log``."""
-        log = self._logs / f"{name}.log"
-        with log.open("ab") as output:
-            process = self._spawn(command, environment, stdout=output, stderr=output)
-        child = Child(name, process, log, stays)
-        self._children.append(child)
-        return child
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        stays: bool = True,
+        ready: Callable[[], object] | None = None,
+        user: str | None = None,
+        stop: signal.Signals = signal.SIGTERM,
+    ) -> Process:
+        """Start a process that writes to ``<name>.log``, and go on once it is ``ready``.
+
+        ``environment``: that of this process if not given. ``user``: whom it runs as. ``stop``: what ends it.
+        """
+        process = Process(self, name, command, environment, stays=stays, ready=ready, user=user, stop=stop)
+        process.start()
+        return process
 
     def run(
-        self, name: str, command: Sequence[str], environment: Mapping[str, str], wait: float = PATIENCE
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], wait: float = TIMEOUT
     ) -> str:
-        """Run a process to its end, within ``wait`` seconds, and give what it wrote to standard output.
+        """Run a process to its end, within ``wait`` seconds, and return what it wrote to standard output.
 
-        Raises DemoError with the end of its log if it fails.
+        Raise ProcessError with the end of its log if it fails.
         """
-        log = self._logs / f"{name}.log"
+        log = self.logs / f"{name}.log"
         with log.open("ab") as errors:
-            process = self._spawn(command, environment, stdout=subprocess.PIPE, stderr=errors)
+            process = self.spawn(command, environment, stdout=subprocess.PIPE, stderr=errors)
         try:
             output, _ = process.communicate(timeout=wait)
         except subprocess.TimeoutExpired:
-            raise DemoError(f"{name} did not end within {wait:.0f} seconds; see {log}") from None
-        os.write(self._line, b"-%d\n" % process.pid)
+            raise ProcessError(f"{name} did not end within {wait:.0f} seconds; see {log}") from None
+        self.forget(process.pid)
         if process.returncode:
-            raise DemoError(f"{name} {_ending(process.returncode)}:\n{tail(log)}")
+            raise ProcessError(f"{name} {_ending(process.returncode)}:\n{tail(log)}")
         return output.decode()
 
     def check(self) -> None:
-        """Raise DemoError if a process failed, or is gone that should stay, with the end of its log."""
-        for child in self._children:
-            child.require_well()
+        """Raise ProcessError, with the end of its log, if a process failed, or has ended and should stay."""
+        for process in self.running:
+            process.check()
 
-    def finish(self, child: Child, wait: float = PATIENCE) -> None:
-        """Wait for a process that was started beside others to end by itself; DemoError if it fails."""
-        try:
-            child.process.wait(wait)
-        except subprocess.TimeoutExpired:
-            raise DemoError(f"{child.name} did not end within {wait:.0f} seconds; see {child.log}") from None
-        child.require_well()
-        self._children.remove(child)
-        os.write(self._line, b"-%d\n" % child.process.pid)
+    def wait_until(
+        self, look: Callable[[], Found | None], what: str, wait: float = TIMEOUT, every: float = 0.2
+    ) -> Found:
+        """Call ``look`` every so many seconds until it returns something true, and return that.
 
-    def wait_until(self, look: Callable[[], Found | None], what: str, wait: float = PATIENCE) -> Found:
-        """Call ``look`` five times a second until it gives something true, and give that.
-
-        Raises DemoError when ``wait`` seconds have passed or a process is gone meanwhile.
+        Raise ProcessError when ``wait`` seconds have passed or a process is gone meanwhile.
         """
         deadline = time.monotonic() + wait
         while not (found := look()):
             self.check()
             if time.monotonic() > deadline:
-                raise DemoError(f"waited {wait:.0f} seconds in vain until {what}; see {self._logs}")
-            time.sleep(0.2)
+                raise ProcessError(f"waited {wait:.0f} seconds in vain until {what}; see {self.logs}")
+            time.sleep(every)
         return found
 
-    def _spawn(
-        self, command: Sequence[str], environment: Mapping[str, str], **streams: object
+    def spawn(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None,
+        user: str | None = None,
+        **options: Any,
     ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # type: ignore[call-overload,no-any-return]  # noqa: S603  # the demo's commands
-            [*_ANNOUNCE, *command], stdin=self._line, env=dict(environment), start_new_session=True, **streams
+        """Start a process that the watchdog knows, and leave the rest to the caller."""
+        if user:
+            options |= {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+        return subprocess.Popen(  # noqa: S603  # commands of our own
+            [*_ANNOUNCE, *command],
+            stdin=self._line,
+            env=None if environment is None else dict(environment),
+            start_new_session=True,
+            **options,
         )
 
+    def forget(self, pid: int) -> None:
+        """Tell the watchdog that a session is over."""
+        os.write(self._line, b"-%d\n" % pid)
+
     def _collect(self) -> None:
-        for child in self._children:
-            child.process.poll()
+        for process in self.running:
+            process.poll()
+
+
+def answers(address: str) -> bool:
+    """Check whether a GET of this address is answered with success."""
+    try:
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.get(address, timeout=5).ok
+    except requests.RequestException:
+        return False
 
 
 def require_free(ports: Sequence[Port]) -> None:
-    """Raise DemoError that names each port somebody listens on, who needs it, and the option for another."""
+    """Raise ProcessError that names each port somebody listens on, who needs it, and the option for another."""
     taken = [port for port in ports if not _is_free(port.number)]
     if taken:
         lines = (
             f"  {port.number} is needed by {port.owner}; choose another with {port.option}" for port in taken
         )
-        raise DemoError("\n".join(["Something else listens on a port that the demo needs:", *lines]))
+        raise ProcessError("\n".join(["Something else listens on a port that is needed:", *lines]))
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -1,4 +1,4 @@
-"""What the demo shows: a line for each thing that is done, and between them how far the next one is."""
+"""The demo's progress: a line for each step that is done, and between them how far the next one is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 _EVERY = 5.0  # seconds between two lines of progress where a line cannot be written over
-_WORTH_TELLING = 0.1  # seconds
+_SHOWN_FROM = 0.1  # seconds
 
 
-class Screen:
+class Progress:
     """Standard output: a terminal, where progress is one moving line, or a file, where it is a line now and then."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,7 +22,7 @@ class Screen:
         self._clock = clock
         self._status: Status | None = None
         self._began = clock()
-        self._said = ("", float("-inf"))
+        self._last_line = ("", float("-inf"))
 
     def __enter__(self) -> Self:
         return self
@@ -30,39 +30,39 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._still()
+        self._stop_status()
 
     def doing(self, text: str) -> None:
-        """Say how far it is with what takes a while."""
+        """Show how far a step is that takes a while."""
         if self._console.is_terminal:
             self._status = self._status or self._console.status("")
             self._status.update(text)
             self._status.start()
-        elif text != self._said[0] and self._clock() - self._said[1] >= _EVERY:
-            self._said = (text, self._clock())
+        elif text != self._last_line[0] and self._clock() - self._last_line[1] >= _EVERY:
+            self._last_line = (text, self._clock())
             self._line(f"  ... {text}")
 
     def done(self, title: str, text: str) -> None:
-        """Say what came of it, and how long it took since the last line of this kind."""
-        self._still()
+        """Print the result of a step, and how long it took since the last one."""
+        self._stop_status()
         now = self._clock()
         took, self._began = now - self._began, now
-        self._line(f"{title:<10} {text}  [{took:.1f} s]" if took >= _WORTH_TELLING else f"{title:<10} {text}")
+        self._line(f"{title:<10} {text}  [{took:.1f} s]" if took >= _SHOWN_FROM else f"{title:<10} {text}")
 
-    def say(self, text: str) -> None:
-        """Say something in a line of its own."""
-        self._still()
+    def print_line(self, text: str) -> None:
+        """Print a line."""
+        self._stop_status()
         self._line(text)
 
     def show(self, thing: RenderableType) -> None:
-        """Show a table."""
-        self._still()
+        """Print a table."""
+        self._stop_status()
         self._console.print(thing)
 
     def _line(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)  # a path stays in one piece
 
-    def _still(self) -> None:
+    def _stop_status(self) -> None:
         if self._status:
             self._status.stop()
             self._status = None

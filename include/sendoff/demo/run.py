@@ -1,4 +1,4 @@
-"""The demo: one campaign on this machine, from the warehouse to the report, run by a real Airflow."""
+"""The demo: one campaign on this machine, from the warestack to the report, run by a real Airflow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.demo.airflow import PASSWORD, USER, command
-from sendoff.demo.options import Options
-from sendoff.demo.processes import DemoError, Supervisor, interruptible, require_free
-from sendoff.demo.progress import Screen
-from sendoff.demo.stack import House
-from sendoff.demo.verification import Comparison
+from sendoff.demo.options import DemoError, Options
+from sendoff.demo.processes import Supervisor, interruptible, require_free
+from sendoff.demo.progress import Progress
+from sendoff.demo.stack import DemoStack
+from sendoff.demo.verification import VerificationResult
 from sendoff.demo.workspace import Workspace
-from sendoff.figures import Figures
+from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
+from sendoff.states import DispatchState, Verdict
 
 CAMPAIGN = "lapsed_buyers"
 INTERRUPTED = 130  # what a shell says of a command that was ended by Ctrl-C
@@ -28,34 +29,31 @@ INTERRUPTED = 130  # what a shell says of a command that was ended by Ctrl-C
 def demo(options: Options) -> int:
     """Run the demo and give its exit code: 0 if the campaign ended and every verdict equals the service's record.
 
-    Raises DemoError if it cannot go on. On every way out all its processes are gone.
+    Raise DemoError if it cannot go on. On every way out all its processes are gone.
     """
-    with Screen() as screen:
+    with Progress() as progress:
         try:
             with interruptible():
-                return _play(options, screen)
+                return _play(options, progress)
         except KeyboardInterrupt:
-            screen.say("Stopped; no process is left.")
+            progress.print_line("Stopped; no process is left.")
             return INTERRUPTED
 
 
-def summary(figures: Figures, comparison: Comparison) -> dict[str, Any]:
-    """Give the figures of the demo for machines."""
+def summary(figures: LaunchStats, result: VerificationResult) -> dict[str, Any]:
+    """Return the figures of the demo for machines."""
     verdicts = Counter(figures.verdicts)
     return {
         "audience": figures.audience,
         "segments": figures.segments,
-        "dispatches_accepted": figures.dispatches.get("accepted", 0),
-        **{
-            name: verdicts[name]
-            for name in ("delivered", "engaged", "missing", "unknowable", "in_doubt", "not_sent")
-        },
+        "dispatches_accepted": figures.dispatches.get(DispatchState.ACCEPTED, 0),
+        **{verdict.value: verdicts[verdict] for verdict in Verdict},
         "unexpected": figures.anomalies.get("unexpected", 0),
-        "equals_truth": comparison.holds,
+        "equals_truth": result.holds,
     }
 
 
-def _play(options: Options, screen: Screen) -> int:
+def _play(options: Options, progress: Progress) -> int:
     folder = _campaign(options.dags)
     for name in ("airflow", "messaging-service", "sendoff"):
         command(name)
@@ -66,17 +64,17 @@ def _play(options: Options, screen: Screen) -> int:
         closing(Ledger(workspace.ledger_url)) as ledger,
     ):
         try:
-            house = House(options, workspace, folder, supervisor, ledger, screen)
-            figures, comparison = house.run_campaign()
+            stack = DemoStack(options, workspace, folder, supervisor, ledger, progress)
+            figures, result = stack.run_campaign()
             if not options.exit:
-                _stay(house, screen)
+                _stay(stack, progress)
         finally:
-            screen.doing("stopping every process")
-    screen.say(f"Stopped; no process is left. Logs and databases are in {options.workspace}.")
+            progress.doing("stopping every process")
+    progress.print_line(f"Stopped; no process is left. Logs and databases are in {options.workspace}.")
     if options.exit:
-        sys.stdout.write(json.dumps(summary(figures, comparison)) + "\n")
+        sys.stdout.write(json.dumps(summary(figures, result)) + "\n")
         sys.stdout.flush()
-    return 0 if comparison.holds else 1
+    return 0 if result.holds else 1
 
 
 def _campaign(dags: Path) -> CampaignFolder:
@@ -86,12 +84,12 @@ def _campaign(dags: Path) -> CampaignFolder:
     return load_campaign(path)
 
 
-def _stay(house: House, screen: Screen) -> None:
-    where = f"Airflow runs at {house.airflow.address}, user {USER}, password {PASSWORD}."
-    screen.say(f"{where} Ctrl-C stops everything.")
+def _stay(stack: DemoStack, progress: Progress) -> None:
+    where = f"Airflow runs at {stack.airflow.address}, user {USER}, password {PASSWORD}."
+    progress.print_line(f"{where} Ctrl-C stops everything.")
     try:
         while True:
-            house.supervisor.check()
+            stack.supervisor.check()
             time.sleep(0.5)
     except KeyboardInterrupt:
         return

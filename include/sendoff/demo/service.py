@@ -11,7 +11,8 @@ from typing import Any
 import requests
 
 from sendoff.demo.airflow import clean_environment, command
-from sendoff.demo.processes import DemoError, Supervisor
+from sendoff.demo.options import DemoError
+from sendoff.demo.processes import Supervisor, answers
 
 _PAGE = 1_000
 
@@ -42,8 +43,12 @@ class LocalService:
     def start(self, supervisor: Supervisor) -> None:
         """Start it and wait until it answers."""
         serve = [command("messaging-service"), "serve", "--host", "127.0.0.1", "--port", str(self._port)]
-        supervisor.start("messaging-service", [*serve, *self._on_database()], clean_environment())
-        supervisor.wait_until(lambda: answers(f"{self.address}/healthz"), "the messaging service answers")
+        supervisor.start(
+            "messaging-service",
+            [*serve, *self._on_database()],
+            clean_environment(),
+            ready=lambda: answers(f"{self.address}/healthz"),
+        )
 
     def open_account(self, supervisor: Supervisor) -> Account:
         """Add an app and a client ID with a secret."""
@@ -56,15 +61,15 @@ class LocalService:
         return int(self._command(supervisor, "devices", "import", str(file))["devices"])
 
     def progress(self) -> dict[str, Any]:
-        """Give how far it is with its runs and post-backs."""
+        """Return how far it is with its runs and post-backs."""
         return self._get("/admin/progress")
 
     def is_quiet(self) -> bool:
-        """Say whether it has nothing more to send or to post back."""
+        """Check whether it has nothing more to send or to post back."""
         return bool(self.progress()["quiet"])
 
-    def truths(self) -> list[Mapping[str, Any]]:
-        """Give its record of every campaign that it was ever asked for."""
+    def records(self) -> list[Mapping[str, Any]]:
+        """Return its record of every campaign that it was ever asked for."""
         campaigns: list[Any] = []
         while page := self._get(f"/admin/campaigns?count={_PAGE}&skip={len(campaigns)}")["campaigns"]:
             campaigns += page
@@ -88,13 +93,3 @@ class LocalService:
 
     def _on_database(self) -> tuple[str, str]:
         return "--database", self._database
-
-
-def answers(address: str) -> bool:
-    """Say whether a GET of this address is answered with success."""
-    try:
-        with requests.Session() as session:
-            session.trust_env = False
-            return session.get(address, timeout=5).ok
-    except requests.RequestException:
-        return False

@@ -20,22 +20,22 @@ from sendoff.demo.airflow import (
     command,
     has_failed,
 )
-from sendoff.demo.options import Options
-from sendoff.demo.processes import Child, DemoError, Supervisor
-from sendoff.demo.progress import Screen
-from sendoff.demo.service import Account, LocalService, answers
-from sendoff.demo.verification import Comparison, compare, facts_of
+from sendoff.demo.options import DemoError, Options
+from sendoff.demo.processes import Process, Supervisor, answers
+from sendoff.demo.progress import Progress
+from sendoff.demo.service import Account, LocalService
+from sendoff.demo.verification import VerificationResult, device_records, verify
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.demo.workspace import Workspace
-from sendoff.figures import Figures
+from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks import reconcile_launch
-from sendoff.report import as_picture, as_table
+from sendoff.report import as_picture, as_terminal, describe_launch
 
 LONGEST_RUN = 900.0  # seconds
 
 
-class House:
+class DemoStack:
     """The warehouse, the service, the receiver, Airflow, and the ledger between them, for one demo."""
 
     def __init__(
@@ -45,7 +45,7 @@ class House:
         folder: CampaignFolder,
         supervisor: Supervisor,
         ledger: Ledger,
-        screen: Screen,
+        progress: Progress,
     ) -> None:
         self.supervisor = supervisor
         self.service = LocalService(workspace.service, options.service_port)
@@ -54,10 +54,10 @@ class House:
         self._workspace = workspace
         self._folder = folder
         self._ledger = ledger
-        self._screen = screen
+        self._progress = progress
         self._secrets = [secrets.token_hex(32)]
 
-    def run_campaign(self) -> tuple[Figures, Comparison]:
+    def run_campaign(self) -> tuple[LaunchStats, VerificationResult]:
         """Set everything up, run the campaign's DAG to its end, and check what the ledger says of it."""
         migration = self.airflow.migrate(self.supervisor)  # takes the longest, beside the rest
         self._make_warehouse()
@@ -68,36 +68,40 @@ class House:
         return self._conclude()
 
     def _make_warehouse(self) -> None:
-        self._screen.doing("making the warehouse")
-        made = make_warehouse(
+        self._progress.doing("making the warehouse")
+        warehouse = make_warehouse(
             self._workspace.warehouse,
             customers=self._options.customers,
             seed=self._options.seed,
             today=datetime.now(UTC).date(),
         )
         export_directory(self._workspace.warehouse, self._workspace.devices)
-        self._screen.done("warehouse", f"{made}")
+        self._progress.done("warehouse", f"{warehouse}")
 
     def _open_service(self) -> Account:
-        self._screen.doing("starting the messaging service")
+        self._progress.doing("starting the messaging service")
         self.service.start(self.supervisor)
         account = self.service.open_account(self.supervisor)
         self._secrets += [account.client_secret, account.app_token]
         devices = self.service.import_devices(self.supervisor, self._workspace.devices)
-        self._screen.done("service", f"{self.service.address}, with {devices:,} devices in its directory")
+        self._progress.done("service", f"{self.service.address}, with {devices:,} devices in its directory")
         return account
 
     def _open_receiver(self) -> None:
         self._ledger.migrate()
         port = str(self._options.receiver_port)
         line = [command("sendoff"), "receiver", "--host", "127.0.0.1", "--port", port]
-        self.supervisor.start("receiver", line, {**clean_environment(), **self._settings()})
-        self.supervisor.wait_until(lambda: answers(f"{self._receiver}/healthz"), "the receiver answers")
-        self._screen.done("receiver", f"{self._receiver}, with a migrated ledger")
+        self.supervisor.start(
+            "receiver",
+            line,
+            {**clean_environment(), **self._settings()},
+            ready=lambda: answers(f"{self._receiver}/healthz"),
+        )
+        self._progress.done("receiver", f"{self._receiver}, with a migrated ledger")
 
-    def _open_airflow(self, migration: Child, account: Account) -> AirflowApi:
-        self._screen.doing("starting Airflow")
-        self.supervisor.finish(migration)
+    def _open_airflow(self, migration: Process, account: Account) -> AirflowApi:
+        self._progress.doing("starting Airflow")
+        migration.finish()
         self.airflow = replace(self.airflow, variables={**self._settings(), **self._connections(account)})
         self.airflow.start(self.supervisor)
         api = AirflowApi(self.airflow.address)
@@ -108,7 +112,7 @@ class House:
         )
         if errors := api.plugin_errors():
             raise DemoError(f"Airflow cannot import a plugin: {errors[0]}")
-        self._screen.done("airflow", f"{self.airflow.address}, user {USER}, password {PASSWORD}")
+        self._progress.done("airflow", f"{self.airflow.address}, user {USER}, password {PASSWORD}")
         return api
 
     @property
@@ -150,13 +154,13 @@ class House:
             tasks = api.tasks(dag, run)
             if any(map(has_failed, tasks)):
                 raise DemoError(self._failure(api, run, tasks))
-            self._screen.doing(self._progress(tasks))
+            self._progress.doing(self._run_progress(tasks))
             time.sleep(1)
         if state != "success":
             raise DemoError(self._failure(api, run, api.tasks(dag, run)))
-        self._screen.done("dag", f"{dag}, run {run}")
+        self._progress.done("dag", f"{dag}, run {run}")
 
-    def _progress(self, tasks: list[Task]) -> str:
+    def _run_progress(self, tasks: list[Task]) -> str:
         running = sorted({task.name for task in tasks if task.state in {"running", "deferred"}})
         parts = [f"task {' and '.join(running)}" if running else "between two tasks"]
         if states := self._dispatches():
@@ -170,7 +174,7 @@ class House:
 
     def _dispatches(self) -> Counter[str]:
         launches = self._ledger.launches.search(campaign=self._folder.name, limit=1)
-        return Counter(self._ledger.dispatches.states(launches[0].launch_key) if launches else {})
+        return Counter(self._ledger.dispatch_queries.states(launches[0].launch_key) if launches else {})
 
     def _failure(self, api: AirflowApi, run: str, tasks: list[Task]) -> str:
         dag = self._folder.name
@@ -182,16 +186,16 @@ class House:
             text = text.replace(secret, "***")
         return f"the task {failed.name} of the DAG {dag} failed; the end of its log:\n{text}"
 
-    def _conclude(self) -> tuple[Figures, Comparison]:
-        self._screen.doing("comparing with the service's own record")
+    def _conclude(self) -> tuple[LaunchStats, VerificationResult]:
+        self._progress.doing("comparing with the service's own record")
         self.supervisor.wait_until(self.service.is_quiet, "the service has nothing left to post back")
         launch = self._ledger.launches.search(campaign=self._folder.name, limit=1)[0]
         reported = self._ledger.verdicts.figures(launch.launch_key)
         figures = reconcile_launch(self._ledger, launch.launch_key)
         if figures.verdicts != reported.verdicts:
-            self._screen.say("Post-backs came after the DAG's report; this one has them all.")
-        self._screen.show(as_table(figures))
-        self._screen.done("picture", str(as_picture(figures, self._workspace.picture)))
-        comparison = compare(self._ledger, launch.launch_key, facts_of(self.service.truths()))
-        self._screen.done("truth", str(comparison))
-        return figures, comparison
+            self._progress.print_line("Post-backs came after the DAG's report; this one has them all.")
+        self._progress.show(as_terminal(describe_launch(figures)))
+        self._progress.done("picture", str(as_picture(figures, self._workspace.picture)))
+        result = verify(self._ledger, launch.launch_key, device_records(self.service.records()))
+        self._progress.done("truth", str(result))
+        return figures, result

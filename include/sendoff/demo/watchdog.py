@@ -58,7 +58,7 @@ def _members(sessions: Collection[int]) -> Iterator[tuple[int, int]]:
 
 
 def _running() -> Iterator[int]:
-    """Give the numbers of all processes that are not merely waiting to be collected by their parent."""
+    """Return the numbers of all processes that are not merely waiting to be collected by their parent."""
     if not Path("/proc/self/stat").exists():
         yield from _listed()
         return

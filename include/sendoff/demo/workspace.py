@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sendoff.demo.processes import DemoError
+from sendoff.demo.options import DemoError
 
 MARK = "this-folder-belongs-to-the-sendoff-demo"
 
@@ -17,7 +17,7 @@ MARK = "this-folder-belongs-to-the-sendoff-demo"
 class Workspace:
     """The paths of a demo's files; entering it takes the folder for this process and empties it.
 
-    Raises DemoError where the folder holds something that no demo made, or where another demo is running in it.
+    Raise DemoError where the folder holds something that no demo made, or where another demo is running in it.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,45 +1,44 @@
+from .checks import check_all_sent, check_refusals
 from .control import (
+    awaited_role,
     awaits_approval,
     doubts,
     how_to_continue,
     pause,
     pause_all,
-    planned_again,
     release,
     release_all,
     resolve,
     resolve_seen,
     resume,
     resume_all,
-    role_awaited,
     stop,
     stop_all,
 )
-from .lookup import resolve_by_reading
-from .request import MOST_AT_ONCE, REQUESTS_AT_ONCE, Sender
-from .worker import check_all_made, check_refusals, work
+from .lookup import resolve_by_listing
+from .request import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE, ServiceConnection
+from .worker import send_launch
 
 __all__ = [
-    "MOST_AT_ONCE",
-    "REQUESTS_AT_ONCE",
-    "Sender",
+    "DEFAULT_REQUESTS_AT_ONCE",
+    "MAX_REQUESTS_AT_ONCE",
+    "ServiceConnection",
+    "awaited_role",
     "awaits_approval",
-    "check_all_made",
+    "check_all_sent",
     "check_refusals",
     "doubts",
     "how_to_continue",
     "pause",
     "pause_all",
-    "planned_again",
     "release",
     "release_all",
     "resolve",
-    "resolve_by_reading",
+    "resolve_by_listing",
     "resolve_seen",
     "resume",
     "resume_all",
-    "role_awaited",
+    "send_launch",
     "stop",
     "stop_all",
-    "work",
 ]

@@ -1,7 +1,7 @@
-"""What a person may do with launches and with what is in doubt; the ledger remembers who did it and why.
+"""What a person may do with launches and with doubts; the audit log keeps who did it and why.
 
-Every worker looks before each request, so what is decided here has effect on all of them at once: what the service is
-being asked at that moment is not taken back, and nothing is asked after it.
+Every worker checks before each request, so a decision takes effect on all of them at once. A request that is under way
+is not taken back, and no other follows it.
 """
 
 from __future__ import annotations
@@ -9,31 +9,33 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
 from sendoff.campaign import Campaign
 from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
-from sendoff.ledger import Decision, Doubt, Launch, Ledger, SentAgain, scope_of
-from sendoff.postbacks import fold
+from sendoff.ledger import Decision, Doubt, Launch, Ledger, PendingResend, scope_of
+from sendoff.postbacks import aggregate
+from sendoff.states import DispatchState, LaunchState
 
-_MAY_YET_BE_SENT = ("planned", "in_flight", "in_doubt")
+_MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)
 
 
 def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
-    """Say whether a launch is held since it was frozen, until somebody agrees to it; ``decisions``: all that are its.
+    """Check whether a launch waits for its first approval; ``decisions``: all of the launch.
 
-    One that was held later, because something went wrong, awaits none.
+    A launch that was held later, because something went wrong, does not.
     """
-    return launch.state == "held" and not {each.kind for each in decisions} & {"approved", "released", "held"}
+    kinds = {decision.kind for decision in decisions}
+    return launch.state == LaunchState.HELD and not kinds & {"approved", "released", "held"}
 
 
-def role_awaited(launch: Launch, decisions: Sequence[Decision]) -> str | None:
-    """Give the role of which somebody must agree to a launch before it is sent; None: anybody may, or nobody needs to.
+def awaited_role(launch: Launch, decisions: Sequence[Decision]) -> str | None:
+    """Return the role that must approve a launch before it is sent; None if anybody may, or nobody must.
 
-    It is that of the campaign as it was frozen. Who is of the role, only Airflow knows.
+    The role is that of the frozen campaign. Only Airflow knows who has it.
     """
     return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
 
@@ -47,15 +49,14 @@ def release(
     without_approval: bool = False,
     now: datetime | None = None,
 ) -> None:
-    """Let a launch that is held be sent; where a wave held it, the next wave follows without a judgement.
+    """Release a launch that is held. If a wave held it, the next wave follows without a judgement.
 
-    Its failures count anew from here. ``without_approval``: also where somebody of a role must agree to it and did not,
-    since nobody can say here who is of that role; the reason that is kept then says so. Raises GateError where such an
-    approval is awaited and ``without_approval`` is not given, or where it is not held, NotFoundError where the ledger
-    does not hold it.
+    Only failures after the release count. ``without_approval``: release it even if a role must approve it and has not,
+    since this function cannot know who has the role; the reason in the audit log then says so. Raises GateError if
+    such an approval is missing or the launch is not held, NotFoundError if the ledger does not hold it.
     """
     launch = ledger.launches.get(launch_key)
-    if role := role_awaited(launch, ledger.decisions.of_launch(launch_key)):
+    if role := awaited_role(launch, ledger.audit_log.of_launch(launch_key)):
         if not without_approval:
             raise GateError(
                 f"launch {launch_key} waits for somebody of the role {role}: they answer the task approve of its run "
@@ -72,23 +73,23 @@ def reject(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime
 
 
 def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """Make no further request of a launch until somebody resumes it; its workers wait, and go on by themselves.
+    """Pause a launch until a person resumes it; its workers wait.
 
-    Raises GateError where it is not released, NotFoundError where the ledger does not hold it.
+    Raises GateError if it is not released, NotFoundError if the ledger does not hold it.
     """
     _decide(ledger, launch_key, "paused", who, why, now)
 
 
 def resume(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """Let a launch that was paused go on at the segment at which it was. Raises GateError where it is not paused."""
+    """Resume a paused launch at the next segment. Raises GateError if it is not paused."""
     _decide(ledger, launch_key, "resumed", who, why, now)
 
 
 def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """End a launch that is held, released or paused: no request of it is made any more.
+    """End a launch that is held, released or paused: it makes no further request.
 
-    What the service has accepted is not taken back. Raises GateError where it was rejected or stopped before,
-    NotFoundError where the ledger does not hold it.
+    Requests that the service accepted are not taken back. Raises GateError if it was rejected or stopped before,
+    NotFoundError if the ledger does not hold it.
     """
     _decide(ledger, launch_key, "stopped", who, why, now)
 
@@ -96,73 +97,73 @@ def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime |
 def pause_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> None:
-    """Make no further request of any launch, or of any of one connection, also of those that are yet to be made.
+    """Pause every launch, or every launch of one connection, also those that are made later.
 
-    Raises GateError where that is so already.
+    Raises GateError if they are paused already.
     """
     scope = scope_of(connection)
-    if not ledger.brakes.set(scope, who, why, now=now or datetime.now(UTC)):
+    if not ledger.pauses.pause(scope, who, why, now=now or datetime.now(UTC)):
         raise GateError(f"launches are paused already ({scope})")
 
 
 def resume_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> None:
-    """Undo :func:`pause_all` of the same connection; what else holds a launch still does. Raises GateError."""
+    """Undo :func:`pause_all` of the same connection, and nothing else that holds a launch. Raises GateError."""
     scope = scope_of(connection)
-    if not ledger.brakes.lift(scope, who, why, now=now or datetime.now(UTC)):
+    if not ledger.pauses.resume(scope, who, why, now=now or datetime.now(UTC)):
         raise GateError(f"launches are not paused ({scope})")
 
 
 def stop_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
-    """Stop every launch of which something may yet be sent, or every one of a connection, and give their keys.
+    """Stop every launch, or every launch of one connection, that may still send, and return their keys.
 
-    What is in flight may come back unsent, and what is in doubt be sent again: both end here too.
+    A launch whose last requests are in flight or in doubt may: they can come back unsent, or be sent again.
     """
-    unsent = ledger.launches.unsent("held", "released", "paused", connection=connection, of=_MAY_YET_BE_SENT)
+    active = (LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED)
+    unsent = ledger.launches.unsent(*active, connection=connection, of=_MAY_BE_SENT)
     return _decide_all(ledger, unsent, "stopped", who, why, now)
 
 
 def release_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
-    """Release every launch that was held because something went wrong, and give their keys.
+    """Release every launch that was held because something went wrong, and return their keys.
 
-    Not those that wait for somebody's approval.
+    Launches that wait for an approval stay held.
     """
-    held = [key for key in ledger.launches.unsent("held", connection=connection) if _went_wrong(ledger, key)]
+    held = [
+        key
+        for key in ledger.launches.unsent(LaunchState.HELD, connection=connection)
+        if any(decision.kind == "held" for decision in ledger.audit_log.of_launch(key))
+    ]
     return _decide_all(ledger, held, "released", who, why, now)
 
 
 def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | None = None) -> list[Doubt]:
-    """Give what is in doubt in a launch, or in all, once what post-backs prove is settled; oldest first."""
+    """Return the doubts of a launch, or of all, that no post-back has settled; oldest first."""
     moment = now or datetime.now(UTC)
-    ledger.dispatches.expire_leases(launch_key, moment)
-    fold(ledger, now=moment)
-    return ledger.dispatches.doubts(launch_key)
+    ledger.doubts.expire_leases(launch_key, moment)
+    aggregate(ledger, now=moment)
+    return ledger.doubts.open(launch_key)
 
 
-def planned_again(ledger: Ledger, launch_key: str | None = None) -> list[SentAgain]:
-    """Return the requests of a launch, or of all, that somebody had planned again and that are not sent yet."""
-    return ledger.dispatches.planned_again(launch_key)
-
-
-def how_to_continue(planned: Sequence[SentAgain]) -> list[str]:
+def how_to_continue(planned: Sequence[PendingResend]) -> list[str]:
     """Return a sentence for each launch with requests planned again: how many, and the command that sends them."""
-    launches = Counter((each.launch_key, each.campaign, each.state) for each in planned)
+    launches = Counter((resend.launch_key, resend.campaign, resend.state) for resend in planned)
     return [
         f"{counted(count, 'request')} of launch {key[:12]} {'is' if count == 1 else 'are'} planned again and not sent "
-        f"yet; unless a task is sending the launch now, continue it with: {_continuing(key, campaign, state)}"
+        f"yet; unless a task is sending the launch now, continue it with: {_continue_command(key, campaign, state)}"
         for (key, campaign, state), count in launches.items()
     ]
 
 
-def _continuing(launch_key: str, campaign: str, state: str) -> str:
+def _continue_command(launch_key: str, campaign: str, state: str) -> str:
     conf = shlex.quote(json.dumps({"launch": launch_key}))
     command = f"airflow dags trigger {shlex.quote(campaign)} --conf {conf}"
-    first = {"held": "release", "paused": "resume"}.get(state)
+    first = {LaunchState.HELD: "release", LaunchState.PAUSED: "resume"}.get(LaunchState(state))
     return f"sendoff {first} {launch_key[:12]} --why TEXT; {command}" if first else command
 
 
@@ -173,19 +174,18 @@ def resolve(
     who: str,
     why: str,
     *,
-    doubts: int | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Send a dispatch in doubt again, or write it off; what post-backs prove by now stands before that.
+    """Send a dispatch in doubt again, or write it off, unless post-backs prove by now that it was accepted.
 
-    Sent again, people may get the message twice; written off, they may not have got it, and nobody looks any more. A
-    launch that no task is sending must be continued for a resend to happen: see :func:`how_to_continue`. ``doubts``:
-    only if so many of its attempts went into doubt, as whoever decides has seen. Raises GateError where the dispatch is
-    not in doubt, or must be sent and its launch is over, NotFoundError where the ledger does not hold it.
+    Sent again, its recipients may get the message twice; written off, they may not have got it, and nobody looks any
+    more. If no task is sending the launch, it must be continued for a resend: see :func:`how_to_continue`. Raises
+    GateError if the dispatch is not in doubt, or its launch is over and it would be sent, NotFoundError if the ledger
+    does not hold it.
     """
     moment = now or datetime.now(UTC)
-    fold(ledger, now=moment)
-    if not ledger.dispatches.resolve(dispatch_key, how, who, why, moment, doubts=doubts):
+    aggregate(ledger, now=moment)
+    if not ledger.doubts.resolve(dispatch_key, how, who, why, moment):
         raise GateError(f"dispatch {dispatch_key} is not in doubt, or its launch is stopped or rejected")
 
 
@@ -198,37 +198,33 @@ def resolve_seen(
     *,
     now: datetime | None = None,
 ) -> int:
-    """Resolve several dispatches as :func:`resolve` does, with one look at the post-backs, and count those resolved.
+    """Resolve several dispatches as :func:`resolve` does, reading the post-backs once, and return how many it resolved.
 
-    ``seen``: how many attempts of each dispatch were in doubt where somebody saw it. One that changed meanwhile is left
-    alone, and so are the others if the ledger goes away after the first. Raises NotFoundError where the ledger does not
-    hold one, LedgerUnavailableError if none was resolved.
+    ``seen``: the number of attempts of each dispatch that were in doubt when the person saw it. It passes over those
+    that changed since, and over the rest if the ledger goes away after the first. Raises NotFoundError if the ledger
+    does not hold one, LedgerUnavailableError if none was resolved.
     """
     moment = now or datetime.now(UTC)
-    fold(ledger, now=moment)
-    done = 0
-    for key, doubts in seen.items():
+    aggregate(ledger, now=moment)
+    resolved = 0
+    for key, attempts in seen.items():
         try:
-            done += ledger.dispatches.resolve(key, how, who, why, moment, doubts=doubts)
-        except LedgerUnavailableError:  # each is a commit of its own: what was done is told
-            if not done:
+            resolved += ledger.doubts.resolve(key, how, who, why, moment, doubts=attempts)
+        except LedgerUnavailableError:  # each is a commit of its own: report what was done
+            if not resolved:
                 raise
             break
-    return done
-
-
-def _went_wrong(ledger: Ledger, launch_key: str) -> bool:
-    return any(each.kind == "held" for each in ledger.decisions.of_launch(launch_key))
+    return resolved
 
 
 def _decide_all(
-    ledger: Ledger, launch_keys: list[str], kind: str, who: str, why: str, now: datetime | None
+    ledger: Ledger, launch_keys: Iterable[str], kind: str, who: str, why: str, now: datetime | None
 ) -> list[str]:
     moment = now or datetime.now(UTC)
-    return [key for key in launch_keys if ledger.decisions.decide(key, kind, who, why, now=moment)]
+    return [key for key in launch_keys if ledger.audit_log.decide(Decision(key, kind, who, why, moment))]
 
 
 def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str, now: datetime | None) -> None:
-    if not ledger.decisions.decide(launch_key, kind, who, why, now=now or datetime.now(UTC)):
+    if not ledger.audit_log.decide(Decision(launch_key, kind, who, why, now or datetime.now(UTC))):
         state = ledger.launches.get(launch_key).state
         raise GateError(f"launch {launch_key} is {state}, so it cannot be {kind}")

@@ -1,8 +1,8 @@
-"""Resolving doubts by reading: the campaign of a dispatch is found by the key that its title carries.
+"""Resolving doubts by the service's list of campaigns: a campaign's title carries the key of its dispatch.
 
-The service's document shows no such list (docs/reference/unknowns.md), so it is read only over a connection
-that says that there
-is one. What is found was accepted. What is not found stays in doubt: nobody knows when a list is complete.
+The service's document shows no such list (docs/reference/unknowns.md), so it is read only if the connection has
+``can_list``. A listed campaign was accepted. A campaign that is not listed stays in doubt: no list is known to be
+complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sendoff.dispatch.control import doubts
-from sendoff.dispatch.request import Sender
+from sendoff.dispatch.request import ServiceConnection
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
 from sendoff.service import Client
@@ -23,45 +23,45 @@ _log = logging.getLogger(__name__)
 
 _KEY = re.compile(r"\[([0-9a-f]{32})\]\Z")
 _PAGE = 100  # campaigns
-_MOST_PAGES = 50
+_MAX_PAGES = 50
 _FOUND = "the service lists a campaign with its key"
 
 
 def find_campaigns(
     client: Client, dispatch_keys: Collection[str], app_token: str | None = None
 ) -> dict[str, int]:
-    """Look for the campaigns that dispatches made, among the newest 5,000: dispatch key -> the service's number.
+    """Return the service's number of each campaign that dispatches made, by dispatch key, among the newest 5,000.
 
-    Raises RetryableError where there was no clear answer, RefusedError where the service lists nothing.
+    Raises RetryableError if there is no clear answer, RefusedError if the service lists nothing.
     """
-    found: dict[str, int] = {}
-    for number in range(_MOST_PAGES):
+    numbers: dict[str, int] = {}
+    for number in range(_MAX_PAGES):
         page = client.list_campaigns(list_body(_PAGE, number * _PAGE, app_token))
         for campaign_id, title in page:
             key = _KEY.search(title)
             if key and key[1] in dispatch_keys:
-                found[key[1]] = campaign_id
-        if len(page) < _PAGE or len(found) == len(dispatch_keys):
+                numbers[key[1]] = campaign_id
+        if len(page) < _PAGE or len(numbers) == len(dispatch_keys):
             break
-    return found
+    return numbers
 
 
-def resolve_by_reading(
-    ledger: Ledger, launch_key: str, sender: Sender, *, now: datetime | None = None
+def resolve_by_listing(
+    ledger: Ledger, launch_key: str, connection: ServiceConnection, *, now: datetime | None = None
 ) -> int:
-    """Take those dispatches in doubt of a launch for accepted whose campaigns the service lists; gives their number.
+    """Accept those dispatches in doubt of a launch whose campaigns the service lists, and return their number.
 
-    ``sender`` is of the launch's connection. Executions leave no title to find. Raises SettingsError unless the
-    connection says that the list may be read, and what :func:`find_campaigns` raises.
+    Executions leave no title to find. Raises SettingsError unless the connection has ``can_list``, and what
+    :func:`find_campaigns` raises.
     """
-    if not sender.can_list:
+    if not connection.can_list:
         raise SettingsError("the connection does not say that the service lists its campaigns (can_list)")
     moment = now or datetime.now(UTC)
-    keys = {each.dispatch_key for each in doubts(ledger, launch_key, now=moment)}
+    keys = {doubt.dispatch_key for doubt in doubts(ledger, launch_key, now=moment)}
     if not keys:
         return 0
-    found = find_campaigns(sender.client, keys, sender.app_token)
-    resolved = sum(ledger.dispatches.accept(key, number, _FOUND, moment) for key, number in found.items())
+    numbers = find_campaigns(connection.client, keys, connection.app_token)
+    resolved = sum(ledger.doubts.accept(key, number, _FOUND, moment) for key, number in numbers.items())
     _log.info(
         "launch %s: %d of %d dispatches in doubt were found by reading", launch_key, resolved, len(keys)
     )

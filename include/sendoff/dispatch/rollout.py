@@ -1,9 +1,8 @@
-"""Sending to a few first: the next wave of a launch is opened only if those before it went well.
+"""Staged rollout: the next wave of a launch opens only if the waves before it went well.
 
-Judged are the waves that are open, all of them made: the requests that the service refused, and the people who are
-missing. A request in doubt counts as refused until a post-back shows that it was not: what cannot be answered for is
-no reason to go on. Once somebody released a launch that a wave had held, that wave and those before it are not judged
-again.
+The open waves are judged once all of their requests are made: by the requests that the service refused, and by the
+people who are missing. A request in doubt counts as refused until a post-back proves otherwise. If a person releases a
+launch that a wave had held, that wave and those before it are not judged again.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sendoff.audience.identifiers import union
-from sendoff.campaign import Spread
+from sendoff.campaign import Rollout
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Launch, Ledger
-from sendoff.postbacks import fold, reconcile_launch, whose_silence_tells
+from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
+from sendoff.states import DispatchState, Verdict
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """What became of the waves that are judged; ``people``: those accepted whose silence would mean missing."""
+class WaveResult:
+    """What became of the open waves. ``people``: those accepted whose silence would mean missing."""
 
     wave: int
     requests: int
@@ -33,55 +33,53 @@ class Judgement:
     people: int = 0
     missing: int = 0
 
-    def faults(self, spread: Spread) -> Iterator[str]:
-        """Yield what is more than a campaign allows, each with what was found and what is allowed."""
-        if _percent(self.refused, self.requests) > spread.refused:
-            yield _fault(
-                "refused", self.refused, self.requests, "requests refused or in doubt", spread.refused
-            )
-        if spread.missing is not None and _percent(self.missing, self.people) > spread.missing:
-            yield _fault("missing", self.missing, self.people, "people missing", spread.missing)
+    def violations(self, rollout: Rollout) -> Iterator[str]:
+        """Yield a sentence for each limit of the campaign that is exceeded."""
+        limits = [
+            ("refused", self.refused, self.requests, "requests refused or in doubt", rollout.refused),
+            ("missing", self.missing, self.people, "people missing", rollout.missing),
+        ]
+        for name, count, whole, what, allowed in limits:
+            percent = 100 * count / whole if whole else 0.0
+            if allowed is not None and percent > allowed:
+                yield (
+                    f"gates.rollout.{name}: found {count:,} of {whole:,} {what} ({percent:.1f} %); "
+                    f"allowed: at most {allowed:g} %"
+                )
 
 
-def open_next_wave(ledger: Ledger, launch: Launch, spread: Spread, *, now: datetime) -> None:
-    """Judge the open waves of a launch, and open the next one or hold the launch.
+def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: datetime) -> None:
+    """Judge the open waves of a launch, then open the next one or hold the launch.
 
-    ``launch``: as it was before its open waves were seen to be made. Where it has changed meanwhile, or something was
-    decided of it, nothing happens: of any number of workers at once one decides, and a person before all of them.
-    Raises NotYetError before the time of waiting is over.
+    ``launch``: as it was before its open waves were found to be made. If it has changed meanwhile, or somebody decided
+    about it, nothing happens: of any number of workers one decides, and a person's decision comes first. Raises
+    NotYetError while the rollout waits for post-backs.
     """
-    launch_key = launch.launch_key
-    seen = ledger.decisions.newest(launch_key)
-    released = _released_after(ledger.decisions.of_launch(launch_key))
-    if released >= launch.wave:
-        _open(ledger, launch, "somebody released the launch", None, now, seen)
+    launch_key, wave = launch.launch_key, launch.wave
+    newest_decision = ledger.audit_log.newest(launch_key)
+    released = _released_wave(ledger.audit_log.of_launch(launch_key))
+    kind, why, result = "wave", "somebody released the launch", None
+    if released < wave:
+        newest = ledger.dispatch_queries.newest_outcome(launch_key, up_to_wave=wave)
+        if newest and now < (until := newest + rollout.wait.timedelta()):
+            raise NotYetError(f"launch {launch_key}: wave {wave} is made, and post-backs may come", until)
+        result = _judge(ledger, launch, range(released + 1, wave + 1), rollout, now)
+        violations = "; ".join(result.violations(rollout))
+        kind, why = (
+            ("held", f"after wave {wave}: {violations}") if violations else ("wave", f"wave {wave} went well")
+        )
+    detail = asdict(result) if result else None
+    decision = Decision(launch_key, kind, "sendoff", why, now, detail)
+    if not ledger.audit_log.decide(decision, wave=wave, since=newest_decision):
         return
-    newest = ledger.dispatches.newest_outcome(launch_key, up_to_wave=launch.wave)
-    if newest and now < (until := newest + spread.wait.timedelta()):
-        raise NotYetError(f"launch {launch_key}: wave {launch.wave} is made, and post-backs may come", until)
-    judged = _judge(ledger, launch, range(released + 1, launch.wave + 1), spread, now)
-    if faults := list(judged.faults(spread)):
-        why = f"after wave {launch.wave}: {'; '.join(faults)}"
-        if ledger.decisions.decide(
-            launch_key, "held", "sendoff", why, now=now, detail=asdict(judged), wave=launch.wave, since=seen
-        ):
-            _log.warning("launch %s is held %s", launch_key, why)
-        return
-    _open(ledger, launch, f"wave {launch.wave} went well", judged, now, seen)
+    if kind == "held":
+        _log.warning("launch %s is held %s", launch_key, why)
+    else:
+        _log.info("launch %s: wave %d is open", launch_key, wave + 1)
 
 
-def _open(
-    ledger: Ledger, launch: Launch, why: str, judged: Judgement | None, now: datetime, seen: int
-) -> None:
-    detail = asdict(judged) if judged else None
-    if ledger.decisions.decide(
-        launch.launch_key, "wave", "sendoff", why, now=now, detail=detail, wave=launch.wave, since=seen
-    ):
-        _log.info("launch %s: wave %d is open", launch.launch_key, launch.wave + 1)
-
-
-def _released_after(decisions: Iterable[Decision]) -> int:
-    """Give the newest wave that held a launch which somebody released thereupon; 0 where there is none."""
+def _released_wave(decisions: Iterable[Decision]) -> int:
+    """Return the newest wave that held a launch which a person then released; 0 if there is none."""
     held = released = 0
     for decision in decisions:
         if decision.kind == "held":
@@ -91,31 +89,21 @@ def _released_after(decisions: Iterable[Decision]) -> int:
     return released
 
 
-def _judge(ledger: Ledger, launch: Launch, waves: Sequence[int], spread: Spread, now: datetime) -> Judgement:
-    if spread.missing is None:
-        fold(ledger, now=now)
-        return Judgement(launch.wave, *_requests(ledger, launch.launch_key, waves))
-    reconcile_launch(ledger, launch.launch_key, now=now)
-    reached = union(launch.kind, ledger.dispatches.accepted(launch.launch_key, waves))
-    missing = reached & ledger.verdicts.sets(launch.launch_key)["missing"]
-    told = reached & whose_silence_tells(ledger, launch, now)
-    requests, refused = _requests(ledger, launch.launch_key, waves)
-    return Judgement(launch.wave, requests, refused, len(told), len(missing))
-
-
-def _requests(ledger: Ledger, launch_key: str, waves: Sequence[int]) -> tuple[int, int]:
+def _judge(
+    ledger: Ledger, launch: Launch, waves: Sequence[int], rollout: Rollout, now: datetime
+) -> WaveResult:
+    key, people, missing = launch.launch_key, 0, 0
+    if rollout.missing is None:
+        aggregate(ledger, now=now)
+    else:
+        reconcile_launch(ledger, key, now=now)
+        accepted = union(launch.kind, ledger.dispatch_queries.accepted(key, waves))
+        missing = len(accepted & ledger.verdicts.sets(key)[Verdict.MISSING])
+        people = len(accepted & measurable_recipients(ledger, launch, now))
     states: Counter[str] = Counter()
-    for part in ledger.dispatches.progress(launch_key):
+    for part in ledger.dispatch_queries.progress(key):
         if part.wave in waves:
             states[part.state] += part.dispatches
-    made = states.total() - states["planned"] - states["in_flight"]
-    return made, states["refused"] + states["in_doubt"]
-
-
-def _percent(part: int, whole: int) -> float:
-    return 100 * part / whole if whole else 0.0
-
-
-def _fault(name: str, found: int, whole: int, what: str, allowed: float) -> str:
-    share = _percent(found, whole)
-    return f"gates.spread.{name}: found {found:,} of {whole:,} {what} ({share:.1f} %); allowed: at most {allowed:g} %"
+    requests = states.total() - states[DispatchState.PLANNED] - states[DispatchState.IN_FLIGHT]
+    refused = states[DispatchState.REFUSED] + states[DispatchState.IN_DOUBT]
+    return WaveResult(launch.wave, requests, refused, people, missing)

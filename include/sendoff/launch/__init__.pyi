@@ -1,24 +1,24 @@
-from .gates import due_at_of, is_over, lateness, opens_at, zone_of
-from .plan import prepare_launch
-from .preview import Preview, preview_campaign, preview_launch
-from .preview_text import as_markdown, as_table
+from .build_preview import preview_campaign, preview_launch
+from .gates import due_time, lateness
+from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
+from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
-from .send_times import in_words, sending_of
+from .send_times import describe_schedule, send_times_of
 
 __all__ = [
+    "ExistingLaunch",
+    "LaunchOptions",
+    "Plan",
     "Preview",
     "Rendering",
-    "as_markdown",
-    "as_table",
-    "due_at_of",
-    "in_words",
-    "is_over",
+    "Zone",
+    "describe_schedule",
+    "due_time",
     "lateness",
-    "opens_at",
+    "plan_launch",
     "prepare_launch",
     "preview_campaign",
     "preview_launch",
     "renderings",
-    "sending_of",
-    "zone_of",
+    "send_times_of",
 ]

@@ -1,4 +1,4 @@
-"""What must hold before the first request of a launch: each gate says what it saw and what it allows.
+"""What must hold before the first request of a launch: each gate reports the actual value and the allowed one.
 
 .. code-block:: text
 
@@ -8,7 +8,7 @@
     unusable ..... rows without an identifier that can be used; one that came twice can be
     lateness ..... the time since the launch was due; if closed, the launch is skipped
     window ....... the times at which people are reached; what is sent at once waits for it instead
-    spread ....... the waves; never closed here, each is judged before the next (sendoff.dispatch.rollout)
+    rollout ...... the waves; never closed here, each is judged before the next (sendoff.dispatch.rollout)
     send ......... set by no campaign, and always there: a moment of sending is not over; if closed, it is skipped
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience, Segment
@@ -26,18 +26,18 @@ from sendoff.campaign import (
     QUERY_ZONE,
     Campaign,
     Duration,
-    Edition,
     Now,
     Once,
     Recurring,
+    Rollout,
     Schedule,
     SendWindow,
-    Spread,
     Triggered,
+    Variation,
     moment,
 )
 from sendoff.errors import GateError, LateError
-from sendoff.launch.reachability import reach_of
+from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
 
@@ -47,40 +47,43 @@ _OUTSIDE = frozenset({"channels", "send"})  # fields of the campaign that are ch
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What one gate of a campaign says of a launch: its name in the file, and counts or times, never people."""
+    """Whether one gate lets a launch pass: its name in the file, and counts or times, never people."""
 
     name: str
     is_open: bool
-    saw: str
+    actual: str
     allowed: str
 
     def __str__(self) -> str:
         path = self.name if self.name in _OUTSIDE else f"gates.{self.name}"
-        return f"{path}: found {self.saw}; allowed: {self.allowed}"
+        return f"{path}: found {self.actual}; allowed: {self.allowed}"
 
 
-def gates_of(
-    campaign: Campaign,
-    *,
-    audience: Audience | None,
-    segments: Sequence[Segment],
-    previous: Launch | None,
-    due_at: datetime | None,
-    period_end: datetime,
-    now: datetime,
-    send_late: bool = False,
-) -> tuple[GateResult, ...]:
-    """Hold a launch against every gate that its campaign sets, and against the clock.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateInputs:
+    """What the gates of a launch look at.
 
-    ``campaign`` is resolved for the period. ``audience``: None where the service chooses the people, and nobody knows
-    how many. ``segments``: who is sent to. ``previous``: the campaign's last launch. ``due_at``: when the
-    launch was to be made, as :func:`due_at_of` has it; None for one that has no such moment. ``send_late``: somebody
-    sends it late on purpose.
+    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the people. ``segments``: the
+    people who are sent to. ``previous``: the campaign's last launch. ``due_at``: when the launch was due, as
+    :func:`due_time` returns it. ``send_late``: a person sends it late on purpose.
     """
-    return tuple(_results(campaign, audience, segments, previous, due_at, period_end, now, send_late))
+
+    campaign: Campaign
+    audience: Audience | None
+    segments: Sequence[Segment]
+    previous: Launch | None
+    due_at: datetime | None
+    period_end: datetime
+    now: datetime
+    send_late: bool = False
 
 
-def due_at_of(campaign: Campaign, period: Period, run_at: datetime | None) -> datetime | None:
+def check_gates(inputs: GateInputs) -> tuple[GateResult, ...]:
+    """Check a launch against every gate that its campaign sets, and against the clock."""
+    return (*_audience_gates(inputs), *_time_gates(inputs))
+
+
+def due_time(campaign: Campaign, period: Period, run_at: datetime | None) -> datetime | None:
     """Return the moment from which ``gates.lateness`` counts, or None if the campaign cannot be too late.
 
     For a campaign with a schedule it is the end of the period, however the run was started; else it is the start of the
@@ -107,82 +110,56 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
 
 
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
-    """Give the decision that keeps what the gates of a launch said when it was frozen."""
+    """Return the decision that keeps the results of a launch's gates."""
     detail = {"gates": [asdict(result) for result in results]}
-    return Decision(launch_key, "gates", "sendoff", None, detail, now)
-
-
-def opens_at(window: SendWindow, zone: str, now: datetime) -> datetime | None:
-    """Give when a window opens next in a time zone (UTC), or None while it is open.
-
-    Where clocks are put back and its first minute comes twice, it opens twice.
-    """
-    there = now.astimezone(ZoneInfo(zone))
-    if _within(window, f"{there:%H:%M}"):
-        return None
-    firsts = (moment(there.date() + timedelta(days=n), window.earliest, zone) for n in (0, 1, 2))
-    openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
-    return next(at for at in openings if at > now)
-
-
-def zone_of(window: SendWindow, people: str | None) -> str:
-    """Give the time zone that a window has for people of one zone."""
-    return str(people or window.default_time_zone) if window.time_zone == QUERY_ZONE else window.time_zone
-
-
-def is_over(campaign: Campaign, zone: str | None, period_end: datetime, now: datetime) -> bool:
-    """Say whether the one moment at which the service sends to people of a zone has passed."""
-    send = campaign.edition(Edition(time_zone=zone), period_end).send
-    return isinstance(send, Once) and now > send.sends_at()
+    return Decision(launch_key, "gates", "sendoff", None, now, detail)
 
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
-    """Say how late a launch is; one that was not due at any time is never late."""
+    """Check how late a launch is; one without a due time is never late."""
     allowed = f"at most {most.length:,} {most.unit if most.length > 1 else most.unit.removesuffix('s')}"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
     rest = timedelta(seconds=round(late.total_seconds()))
     days = f"{rest.days} day{'s' if rest.days > 1 else ''} and " if rest.days else ""
-    saw = f"{days}{rest - timedelta(days=rest.days)} h after it was due"
-    return GateResult("lateness", late <= most.timedelta(), saw, allowed)
+    actual = f"{days}{rest - timedelta(days=rest.days)} h after it was due"
+    return GateResult("lateness", late <= most.timedelta(), actual, allowed)
 
 
-def _results(
-    campaign: Campaign,
-    audience: Audience | None,
-    segments: Sequence[Segment],
-    previous: Launch | None,
-    due_at: datetime | None,
-    period_end: datetime,
-    now: datetime,
-    send_late: bool,
-) -> Iterator[GateResult]:
-    gates = campaign.gates
+def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
+    gates, audience, segments = inputs.campaign.gates, inputs.audience, inputs.segments
     people = sum(map(len, segments))
     yield _least(gates.least, people if audience else None)
-    if audience and (reach := reach_of(campaign, audience.groups.get("platform", {}), segments)):
-        yield GateResult("channels", reach.is_anybody_reached, reach.saw, reach.allowed)
+    if audience and (channels := _channels(inputs.campaign, audience, segments)):
+        yield channels
     if gates.most is not None:
         yield GateResult("most", people <= gates.most, f"{people:,} people", f"at most {gates.most:,}")
     if gates.change is not None and audience:
-        yield _change(gates.change, audience, previous)
+        yield _change(gates.change, audience, inputs.previous)
     if gates.unusable is not None and audience:
         yield _unusable(gates.unusable, audience)
-    if gates.lateness and (due_at or gates.names_lateness):
-        late = lateness(gates.lateness, due_at, now)
-        on_purpose = send_late and not late.is_open
-        yield replace(late, is_open=True, saw=f"{late.saw}, sent late on purpose") if on_purpose else late
-    zones = sorted({segment.edition.time_zone or "" for segment in segments})
+
+
+def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
+    campaign, gates, now = inputs.campaign, inputs.campaign.gates, inputs.now
+    if gates.lateness and (inputs.due_at or gates.names_lateness):
+        late = lateness(gates.lateness, inputs.due_at, now)
+        on_purpose = inputs.send_late and not late.is_open
+        yield (
+            replace(late, is_open=True, actual=f"{late.actual}, sent late on purpose") if on_purpose else late
+        )
+    zones = sorted({segment.variation.time_zone or "" for segment in inputs.segments})
     sends = [
-        (zone or None, campaign.edition(Edition(time_zone=zone or None), period_end).send) for zone in zones
+        (zone or None, campaign.variation(Variation(time_zone=zone or None), inputs.period_end).send)
+        for zone in zones
     ]
     if gates.window and campaign.send.kind == "now":
-        yield _waits(gates.window, {zone_of(gates.window, zone) for zone, _ in sends}, now)
+        yield _waits(gates.window, {gates.window.zone_for(zone) for zone, _ in sends}, now)
     elif gates.window and sends:
         yield _reached_within(gates.window, sends)
-    if gates.spread:
-        yield _spread(gates.spread, segments)
+    if gates.rollout:
+        yield _rollout(gates.rollout, inputs.segments)
     if isinstance(campaign.send, Once) and sends:
         yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
 
@@ -194,20 +171,30 @@ def _least(least: int, people: int | None) -> GateResult:
     return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 
+def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment]) -> GateResult | None:
+    """Check that at least one recipient may be reached; None if the query cannot tell."""
+    platforms, pushed_to = audience.groups.get("platform", {}), platforms_pushed_to(campaign)
+    if pushed_to is None or not platforms or not segments:
+        return None
+    actual = f"people on {', '.join(f'{name} ({len(platforms[name]):,})' for name in sorted(platforms))}"
+    is_open = may_reach(platforms, pushed_to, segments)
+    return GateResult("channels", is_open, actual, f"somebody on {', '.join(sorted(pushed_to))}")
+
+
 def _change(most: float, audience: Audience, previous: Launch | None) -> GateResult:
     allowed = f"at most {most:g} % more or fewer than in the last launch"
-    people, found = _before_size_limit(len(audience.identifiers), audience.dropped)
+    people, words = _before_size_limit(len(audience.identifiers), audience.dropped)
     before, last = _before_size_limit(previous.audience, previous.dropped) if previous else (0, "")
     if not before:
-        return GateResult("change", True, f"an audience of {found}, and no launch before", allowed)
+        return GateResult("change", True, f"an audience of {words}, and no launch before", allowed)
     change = 100 * (people - before) / before
     direction = "more" if change >= 0 else "fewer"
-    saw = f"an audience of {found}, {abs(change):.1f} % {direction} than the {last} of the last launch"
-    return GateResult("change", abs(change) <= most, saw, allowed)
+    actual = f"an audience of {words}, {abs(change):.1f} % {direction} than the {last} of the last launch"
+    return GateResult("change", abs(change) <= most, actual, allowed)
 
 
 def _before_size_limit(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
-    """Give how many people a run's size limit was applied to, and the same in words."""
+    """Return the number of people before a run's size limit, and the same in words."""
     cut = dropped.get("size_limit", 0)
     people = kept + cut
     return people, f"{people:,} (before the size limit)" if cut else f"{people:,}"
@@ -216,8 +203,8 @@ def _before_size_limit(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]
 def _unusable(most: float, audience: Audience) -> GateResult:
     rows = audience.dropped.get("null", 0) + audience.dropped.get("invalid", 0)
     share = 100 * rows / audience.rows if audience.rows else 0.0
-    saw = f"{rows:,} of {audience.rows:,} rows ({share:.1f} %) null or invalid"
-    return GateResult("unusable", share <= most, saw, f"at most {most:g} % of the rows")
+    actual = f"{rows:,} of {audience.rows:,} rows ({share:.1f} %) null or invalid"
+    return GateResult("unusable", share <= most, actual, f"at most {most:g} % of the rows")
 
 
 def _window_text(window: SendWindow) -> str:
@@ -225,26 +212,22 @@ def _window_text(window: SendWindow) -> str:
     return f"{window.earliest} to {window.latest} in {zone}"
 
 
-def _within(window: SendWindow, hour_minute: str) -> bool:
-    return window.earliest <= hour_minute <= window.latest
-
-
 def _waits(window: SendWindow, zones: Set[str], now: datetime) -> GateResult:
-    shut = [(at, zone) for zone in zones if (at := opens_at(window, zone, now))]
-    saw = "open now"
+    shut = [(at, zone) for zone in zones if (at := window.opens_at(zone, now))]
+    actual = "open now"
     if shut:
         last, zone = max(shut)
         where = f" in {len(shut)} of {len(zones)} time zones" if len(zones) > 1 else ""
         there = last.astimezone(ZoneInfo(zone))
-        saw = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {zone}"
-    return GateResult("window", True, saw, _window_text(window))
+        actual = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {zone}"
+    return GateResult("window", True, actual, _window_text(window))
 
 
 def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedule]]) -> GateResult:
     times = {time for zone, send in sends for time in _times_of_day(send, window, zone)}
-    outside = sorted(time for time in times if not _within(window, time))
-    saw = f"sending at {', '.join((outside or sorted(times))[:3])}"
-    return GateResult("window", not outside, saw, _window_text(window))
+    outside = sorted(time for time in times if not window.contains(time))
+    actual = f"sending at {', '.join((outside or sorted(times))[:3])}"
+    return GateResult("window", not outside, actual, _window_text(window))
 
 
 def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:
@@ -270,31 +253,31 @@ def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Ite
 
 
 def _days_of(send: Once | Recurring | Triggered) -> list[date]:
-    """Give the days on which the service may send, of those to come the first year."""
+    """Return the days of the first year on which the service may send."""
     if isinstance(send, Once):
         return [send.date] if send.date else []
     days = (send.start + timedelta(days=n) for n in range(_A_YEAR))
     return [day for day in days if send.end == "never" or day <= send.end]
 
 
-def _spread(spread: Spread, segments: Sequence[Segment]) -> GateResult:
+def _rollout(rollout: Rollout, segments: Sequence[Segment]) -> GateResult:
     waves: Counter[int] = Counter()
     for segment in segments:
         waves[segment.wave] += len(segment)
-    saw = f"waves of {', '.join(f'{waves[wave]:,}' for wave in sorted(waves))} people"
-    shares = ", ".join(f"{share:g} %" for share in spread.shares)
-    missing = "" if spread.missing is None else f" and {spread.missing:g} % of people missing"
+    actual = f"waves of {', '.join(f'{waves[wave]:,}' for wave in sorted(waves))} people"
+    shares = ", ".join(f"{share:g} %" for share in rollout.shares)
+    missing = "" if rollout.missing is None else f" and {rollout.missing:g} % of people missing"
     allowed = (
-        f"{shares}, then the rest, {spread.wait.length:,} {spread.wait.unit} apart, "
-        f"with at most {spread.refused:g} % of requests refused{missing}"
+        f"{shares}, then the rest, {rollout.wait.length:,} {rollout.wait.unit} apart, "
+        f"with at most {rollout.refused:g} % of requests refused{missing}"
     )
-    return GateResult("spread", True, saw, allowed)
+    return GateResult("rollout", True, actual, allowed)
 
 
 def _not_over(sends: Sequence[Once], now: datetime) -> GateResult:
     first = min(sends, key=Once.sends_at)
-    over = sum(now > send.sends_at() for send in sends)
-    saw = f"{first.date} {first.time} in {first.time_zone}"
+    over = sum(send.is_over(now) for send in sends)
+    actual = f"{first.date} {first.time} in {first.time_zone}"
     if over:
-        saw += " as the first moment of sending, which is over"
-    return GateResult("send", not over, saw, f"a moment after {now:%Y-%m-%d %H:%M} UTC")
+        actual += " as the first moment of sending, which is over"
+    return GateResult("send", not over, actual, f"a moment after {now:%Y-%m-%d %H:%M} UTC")

@@ -1,55 +1,79 @@
-"""Making a launch: the audience is read, held against the campaign's rules and gates, cut into segments and frozen.
+"""Planning a launch: read the audience, apply the campaign's rules and gates, cut it into segments, and freeze them.
 
-Once for each launch key: what the ledger holds already is given back as it was frozen.
+Once for each launch key: a launch that the ledger already holds stays as it was frozen.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sendoff import warehouse
 from sendoff.audience import (
-    ALIKE,
+    DEFAULT_VARIATION,
     Audience,
     Segment,
     build_audience,
     segments_of,
     template_columns,
-    with_parameters,
+    with_template_values,
 )
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Edition, Once
-from sendoff.errors import AudienceError, OvertakenError, PermanentError, QueryError
-from sendoff.launch.gates import GateResult, gates_decision, gates_of, lateness, raise_if_closed
+from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Variation, check_campaign
+from sendoff.errors import AudienceError, ConflictError, PermanentError, QueryError
+from sendoff.launch.gates import (
+    GateInputs,
+    GateResult,
+    check_gates,
+    gates_decision,
+    lateness,
+    raise_if_closed,
+)
 from sendoff.launch.sample import sample_request
-from sendoff.launch.suppression import Kept, Rule, Warehouses, apply_rules, read_excluded
-from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
+from sendoff.ledger import Decision, Launch, Ledger, NewLaunch
 from sendoff.period import Period, launch_key
-
-__all__ = ["Launch", "Period", "Plan", "Warehouses", "launch_key", "plan_launch", "prepare_launch"]
+from sendoff.states import LaunchState
 
 _log = logging.getLogger(__name__)
 
-_MOST_PLANS = 20  # of one launch, each overtaken by another launch; then the caller comes again
+_MAX_PLANS = 20  # of one launch, each overtaken by another launch; then the caller tries again
 _UNCUT = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """What a run asks of a launch, beside its period.
+
+    ``size_limit``: the most people that are kept, before the holdout. ``due_at``: when the launch was due, as
+    :func:`~sendoff.launch.gates.due_time` returns it; ``send_late``: a person sends it however late it is. ``resend``:
+    above 0 it sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
+    """
+
+    size_limit: int | None = None
+    due_at: datetime | None = None
+    send_late: bool = False
+    resend: int = 0
+    reason: str | None = None
+    who: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A launch as it would be frozen: nothing of it is stored.
 
-    ``campaign`` is resolved for the period. ``audience`` is None where the service chooses the people. ``left_out``:
-    whom the query named and who is not sent to, by reason; the holdout among them is part of the audience. ``segments``
-    are everybody else. ``sends_at``: by when the service has sent; None: again and again. ``previous``: the campaign's
-    last launch. ``not_compared``: sentences on what might have left somebody out and could not be compared.
+    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the people. ``suppressed``: the
+    people of the query who are not sent to, by reason; the holdout among them is part of the audience. ``segments``:
+    everybody else. ``sends_at``: by when the service has sent; None if it sends repeatedly. ``previous``: the
+    campaign's last launch. ``not_compared``: sentences on what might have suppressed somebody and could not be
+    compared.
     """
 
     campaign: Campaign
-    audience: Audience | None
-    left_out: Mapping[str, Identifiers]
+    audience: Audience | None = None
+    suppressed: Mapping[str, Identifiers] = field(default_factory=dict)
     segments: tuple[Segment, ...]
     sends_at: datetime | None
     previous: Launch | None
@@ -58,7 +82,7 @@ class Plan:
 
     @property
     def people(self) -> int | None:
-        """How many are sent to; None: the service chooses them, and nobody knows."""
+        """The number of people who are sent to; None if the service chooses them."""
         return sum(map(len, self.segments)) if self.audience else None
 
 
@@ -68,73 +92,33 @@ def prepare_launch(
     *,
     period: Period,
     warehouses: Warehouses,
-    resend: int = 0,
-    reason: str | None = None,
-    who: str | None = None,
-    size_limit: int | None = None,
-    due_at: datetime | None = None,
-    send_late: bool = False,
+    options: LaunchOptions = LaunchOptions(),
     now: datetime | None = None,
 ) -> Launch:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
-    A launch that the ledger holds already is given back as it was frozen, without asking the warehouse again.
-    ``resend``: above 0 it needs a ``reason``, which the ledger keeps with the name of ``who`` gave it. ``size_limit``:
-    the most people that are kept, before the holdout. ``due_at``: when it was to be made, by
-    :func:`~sendoff.launch.gates.due_at_of`; ``send_late``: somebody sends it however late it is. Raises
-    LateError where it is
-    too late, before the warehouse is asked, GateError where another gate is closed, and what :func:`plan_launch`
-    raises; then nothing is frozen. Where its rules look at other launches and one is made meanwhile, it is planned
-    again; OvertakenError where that does not end.
+    Returns a launch that the ledger already holds as it was frozen, without asking the warehouse again. Raises
+    LateError, before the warehouse is asked, if it is too late, GateError if another gate is closed, and what
+    :func:`plan_launch` raises; then nothing is frozen. If the campaign's rules look at other launches and one is made
+    meanwhile, it plans again, and raises ConflictError if that does not end.
     """
     moment = now or datetime.now(UTC)
-    connection = folder.campaign.connection
-    key = launch_key(connection, folder.name, period, resend)
-    if frozen := ledger.launches.find(key):
-        return frozen
-    resent = _resent(folder.name, key, resend, reason, who, moment)
+    key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
+    if launch := ledger.launches.find(key):
+        return launch
+    decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
-    if gates.lateness and not send_late:
-        raise_if_closed(folder.name, [lateness(gates.lateness, due_at, moment)])
-    asked = _ask(folder, period=period, warehouses=warehouses, now=moment)
-    for _ in range(_MOST_PLANS):
-        seen = ledger.launches.count(connection) if folder.campaign.audience.depend_on_launches else None
-        plan = _plan(
-            ledger,
-            folder,
-            asked,
-            period=period,
-            size_limit=size_limit,
-            due_at=due_at,
-            send_late=send_late,
-            now=moment,
-        )
-        raise_if_closed(folder.name, plan.gates)
+    if gates.lateness and not options.send_late:
+        raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
+    inputs = _read(folder, period, warehouses, options, moment)
+    for _ in range(_MAX_PLANS):
         try:
-            return ledger.launches.freeze(
-                key,
-                connection=connection,
-                campaign=folder.name,
-                period=period,
-                resend=resend,
-                definition=plan.campaign.model_dump_json(),
-                audience=plan.audience,
-                segments=plan.segments,
-                now=moment,
-                state="held" if plan.campaign.approval.is_needed(plan.people) else "released",
-                due_at=due_at if gates.names_lateness and not send_late else None,
-                sends_at=plan.sends_at,
-                left_out=plan.left_out,
-                seen=seen,
-                decisions=[*resent, gates_decision(key, plan.gates, moment)],
-            )
-        except OvertakenError:
-            if frozen := ledger.launches.find(key):
-                return frozen
-            _log.info(
-                "campaign %s: another launch was made meanwhile, so this one is planned again", folder.name
-            )
-    raise OvertakenError(f"campaign {folder.name}: {_MOST_PLANS} times another launch was made meanwhile")
+            return _freeze(ledger, key, inputs, decisions)
+        except ConflictError:
+            if launch := ledger.launches.find(key):
+                return launch
+            _log.info("campaign %s: another launch was made meanwhile: planning again", folder.name)
+    raise ConflictError(f"campaign {folder.name}: {_MAX_PLANS} times another launch was made meanwhile")
 
 
 def plan_launch(
@@ -143,172 +127,177 @@ def plan_launch(
     *,
     period: Period,
     warehouses: Warehouses,
-    size_limit: int | None = None,
-    due_at: datetime | None = None,
-    send_late: bool = False,
+    options: LaunchOptions = LaunchOptions(),
     now: datetime,
 ) -> Plan:
-    """Run a campaign's query for a period and give the launch as it would be frozen; nothing is stored.
+    """Run a campaign's query for a period and return the launch as it would be frozen; nothing is stored.
 
-    Without a ledger it is the campaign's first launch, and nothing that needs the ledger leaves anybody out.
+    Without a ledger it is the campaign's first launch, and nothing that needs the ledger suppresses anybody.
 
-    Raises QueryError and AudienceError; an audience of nobody is an error. Raises CampaignError where a request for
-    these people cannot be written, or what the file dates is over, and LateError where what follows from the period is.
+    Raises QueryError, and AudienceError, also if nobody is left. Raises CampaignError if a request for these people
+    cannot be written or a date in the file has passed, and LateError if a date that follows from the period has.
     """
-    asked = _ask(folder, period=period, warehouses=warehouses, now=now)
-    return _plan(
-        ledger,
-        folder,
-        asked,
-        period=period,
-        size_limit=size_limit,
-        due_at=due_at,
-        send_late=send_late,
-        now=now,
-    )
+    return _plan(ledger, _read(folder, period, warehouses, options, now))
 
 
-def _resent(
-    campaign: str, key: str, resend: int, reason: str | None, who: str | None, now: datetime
-) -> list[Decision]:
-    """Give the decision to send a period again, where that is what the launch does."""
-    if not resend:
+def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: datetime) -> list[Decision]:
+    """Return the decision to send a period again, if the launch does. Raise PermanentError without a reason."""
+    if not options.resend:
         return []
-    if not reason or not reason.strip():
+    if not options.reason or not options.reason.strip():
         raise PermanentError(
-            f"campaign {campaign}: resend {resend} sends a period again that may have been sent before; "
+            f"campaign {campaign}: resend {options.resend} sends a period again that may have been sent before; "
             "found no reason; allowed: a reason, as text"
         )
-    return [Decision(key, "resend", who or "unknown", reason.strip(), {"resend": resend}, now)]
+    detail = {"resend": options.resend}
+    return [Decision(key, "resend", options.who or "unknown", options.reason.strip(), now, detail)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a launch begins with: its campaign, resolved, and what the warehouse and the folder's files gave.
+class _Inputs:
+    """What a plan is made of: the resolved campaign, and what the warehouse and the folder's files hold.
 
-    ``audience``: None where the service chooses the people.
+    ``audience`` is None if the service chooses the people.
     """
 
+    folder: CampaignFolder
+    period: Period
+    options: LaunchOptions
+    now: datetime
     campaign: Campaign
-    audience: Audience | None
-    excluded: Mapping[Rule, Identifiers]
+    audience: Audience | None = None
+    excluded: Mapping[Rule, Identifiers] = field(default_factory=dict)
 
 
-def _ask(folder: CampaignFolder, *, period: Period, warehouses: Warehouses, now: datetime) -> _Asked:
+def _read(
+    folder: CampaignFolder, period: Period, warehouses: Warehouses, options: LaunchOptions, now: datetime
+) -> _Inputs:
+    check_campaign(folder.campaign)  # it may not come from a file
     campaign = folder.campaign.resolved(period.end)
     folder.campaign.check_not_over(period.end, now)
     if folder.audience_sql is None:
-        return _Asked(campaign, None, {})
+        return _Inputs(folder, period, options, now, campaign)
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     source = warehouses(campaign.warehouse)
-    parts = campaign.audience.parts
+    partitions = campaign.audience.partitions
     try:
-        with warehouse.read(source, folder.audience_sql, parameters=parameters, parts=parts) as batches:
+        with warehouse.read(
+            source, folder.audience_sql, parameters=parameters, partitions=partitions
+        ) as batches:
             audience = build_audience(batches, columns=template_columns(campaign))
     except (AudienceError, QueryError) as error:
         raise type(error)(f"campaign {folder.name}: audience.sql: {error}") from None
     if not len(audience.identifiers):
         raise AudienceError(_nobody(folder.name, audience))
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
-    return _Asked(campaign, audience, excluded)
+    return _Inputs(folder, period, options, now, campaign, audience, excluded)
 
 
-def _plan(
-    ledger: Ledger | None,
-    folder: CampaignFolder,
-    asked: _Asked,
-    *,
-    period: Period,
-    size_limit: int | None,
-    due_at: datetime | None,
-    send_late: bool,
-    now: datetime,
-) -> Plan:
-    campaign = asked.campaign
+def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
+    campaign, folder, period, now = inputs.campaign, inputs.folder, inputs.period, inputs.now
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
-    kept = _kept(ledger, folder, asked, period=period, size_limit=size_limit, now=now)
-    segments = (
-        tuple(with_parameters(segments_of(campaign, kept.sent_to, name=folder.name), kept.sent_to))
-        if kept
-        else (Segment(None),)
-    )
-    audience = kept.audience if kept else None
+    eligible = _eligible(ledger, inputs)
+    audience = None
+    segments: tuple[Segment, ...] = (Segment(None),)
+    if eligible:
+        audience, recipients = eligible.audience, eligible.sent_to
+        segments = tuple(
+            with_template_values(segments_of(campaign, recipients, name=folder.name), recipients)
+        )
     identified_by = audience.identified_by if audience else "device_id"
-    for segment in _first_of_each_edition(segments):  # what cannot be written is refused before it is frozen
+    first_of_edition = {segment.variation: segment for segment in reversed(segments)}
+    for (
+        segment
+    ) in first_of_edition.values():  # raises before anything is frozen if a request cannot be written
         sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
     return Plan(
         campaign=campaign,
         audience=audience,
-        left_out=kept.left_out if kept else {},
+        suppressed=eligible.suppressed if eligible else {},
         segments=segments,
-        sends_at=_sends_at(campaign, {segment.edition for segment in segments}, period, now),
+        sends_at=_sends_at(campaign, first_of_edition, period, now),
         previous=previous,
-        gates=gates_of(
-            campaign,
-            audience=audience,
-            segments=segments,
-            previous=previous,
-            due_at=due_at,
-            period_end=period.end,
-            now=now,
-            send_late=send_late,
+        gates=check_gates(
+            GateInputs(
+                campaign=campaign,
+                audience=audience,
+                segments=segments,
+                previous=previous,
+                due_at=inputs.options.due_at,
+                period_end=period.end,
+                now=now,
+                send_late=inputs.options.send_late,
+            )
         ),
-        not_compared=kept.not_compared if kept else (),
+        not_compared=eligible.not_compared if eligible else (),
     )
 
 
-def _kept(
-    ledger: Ledger | None,
-    folder: CampaignFolder,
-    asked: _Asked,
-    *,
-    period: Period,
-    size_limit: int | None,
-    now: datetime,
-) -> Kept | None:
-    """Hold the audience against the campaign's rules; None where the service chooses the people."""
-    if asked.audience is None:
+def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
+    """Plan a launch and freeze it; ConflictError if its rules look at other launches and one was made meanwhile."""
+    campaign, options = inputs.campaign, inputs.options
+    seen = ledger.launches.count(campaign.connection) if campaign.audience.depend_on_launches else None
+    plan = _plan(ledger, inputs)
+    raise_if_closed(inputs.folder.name, plan.gates)
+    is_due = campaign.gates.names_lateness and not options.send_late
+    return ledger.launches.freeze(
+        NewLaunch(
+            key,
+            connection=campaign.connection,
+            campaign=inputs.folder.name,
+            period=inputs.period,
+            resend=options.resend,
+            definition=campaign.model_dump_json(),
+            audience=plan.audience,
+            segments=plan.segments,
+            created_at=inputs.now,
+            state=LaunchState.HELD if campaign.approval.is_needed(plan.people) else LaunchState.RELEASED,
+            due_at=options.due_at if is_due else None,
+            sends_at=plan.sends_at,
+            suppressed=plan.suppressed,
+            known_launches=seen,
+            decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
+        )
+    )
+
+
+def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None:
+    """Apply the campaign's rules to the audience; None if the service chooses the people."""
+    folder, audience, size_limit = inputs.folder, inputs.audience, inputs.options.size_limit
+    if audience is None:
         if size_limit is not None:
             raise AudienceError(
                 f"campaign {folder.name}: no size limit holds for people whom the service chooses"
             )
         return None
-    editions = _editions(asked.campaign, asked.audience, folder.name)
-    kept = apply_rules(
+    variations = _variations(inputs.campaign, audience, folder.name)
+    eligible = apply_rules(
         folder,
-        asked.audience,
-        excluded=asked.excluded,
+        audience,
+        excluded=inputs.excluded,
         ledger=ledger,
-        sends_at=_sends_at(asked.campaign, editions, period, now) or now,
-        now=now,
+        sends_at=_sends_at(inputs.campaign, variations, inputs.period, inputs.now) or inputs.now,
+        now=inputs.now,
         size_limit=size_limit,
     )
-    if not len(kept.sent_to.identifiers):
-        raise AudienceError(_nobody(folder.name, kept.sent_to))
-    return kept
+    if not len(eligible.sent_to.identifiers):
+        raise AudienceError(_nobody(folder.name, eligible.sent_to))
+    return eligible
 
 
-def _editions(campaign: Campaign, audience: Audience, name: str) -> set[Edition]:
-    """Give editions that between them are sent at every moment at which the whole audience would be."""
+def _variations(campaign: Campaign, audience: Audience, name: str) -> set[Variation]:
+    """Return variations that together are sent at every moment at which the whole audience would be."""
     if isinstance(campaign.send, Once) and campaign.send.time_zone == QUERY_ZONE:
-        uncut = campaign.model_copy(update={"segment_size": _UNCUT})
-        return {segment.edition for segment in segments_of(uncut, audience, name=name)}
-    return {ALIKE}
-
-
-def _first_of_each_edition(segments: Iterable[Segment]) -> Iterator[Segment]:
-    seen = set()
-    for segment in segments:
-        if segment.edition not in seen:
-            seen.add(segment.edition)
-            yield segment
+        uncut = campaign.replace(segment_size=_UNCUT)
+        return {segment.variation for segment in segments_of(uncut, audience, name=name)}
+    return {DEFAULT_VARIATION}
 
 
 def _sends_at(
-    campaign: Campaign, editions: Iterable[Edition], period: Period, now: datetime
+    campaign: Campaign, variations: Iterable[Variation], period: Period, now: datetime
 ) -> datetime | None:
-    """Give the moment by which everybody is sent to; what is sent at once is sent when it is frozen, or later."""
-    moments = [campaign.edition(edition, period.end).send.sends_at() for edition in editions]
+    """Return the moment by which everybody is sent to; at the earliest now."""
+    moments = [campaign.variation(variation, period.end).send.sends_at() for variation in variations]
     known = [moment for moment in moments if moment is not None]
     return max([now, *known]) if known else None
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
-from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Edition, Email, Sms, Webhook
+from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Variation
 
 _MOST_LINES = 8
 _MOST_CHARACTERS = 500
+_WITH_PICTURE = (Channel.ANDROID_PUSH, Channel.IOS_PUSH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +32,32 @@ class Rendering:
 
 
 def renderings(
-    campaign: Campaign, editions: Mapping[Edition, int], *, period_end: datetime, most: int = 3
+    campaign: Campaign, variations: Mapping[Variation, int], *, period_end: datetime, most: int = 3
 ) -> list[Rendering]:
-    """Give the words of the first few editions that differ in their words (``editions``: people by edition).
+    """Return the texts of the first few variations that differ in them (``variations``: people by variation).
 
-    Behind them come the languages between which the service chooses by itself. Two time zones have the same words.
+    The languages between which the service chooses by itself follow. Two time zones have the same texts.
     """
-    of_words: dict[tuple[str | None, str | None], int] = {}
-    for edition, people in editions.items():
-        of_words[edition.variant, edition.language] = (
-            of_words.get((edition.variant, edition.language), 0) + people
-        )
-    found = []
-    for (variant, language), people in of_words.items():
-        made = campaign.edition(Edition(language, variant), period_end)
-        found.append(_rendering(made, variant, made.language, people or None))
-    for variant, _ in of_words:
-        made = campaign.edition(Edition(variant=variant), period_end)
-        found += [
-            _rendering(made, variant, language, None) for language in _chosen_by_service(made) if language
+    sizes: Counter[tuple[str | None, str | None]] = Counter()
+    for variation, people in variations.items():
+        sizes[variation.variant, variation.language] += people
+    result = []
+    for (variant, language), people in sizes.items():
+        varied = campaign.variation(Variation(language, variant), period_end)
+        result.append(_rendering(varied, variant, varied.language, people or None))
+    for variant, _ in sizes:
+        varied = campaign.variation(Variation(variant=variant), period_end)
+        others = () if varied.separate_languages() else varied.languages()
+        result += [
+            _rendering(varied, variant, language, None)
+            for language in others
+            if language and language != varied.language
         ]
-    return found[:most]
+    return result[:most]
 
 
 def plain_text(html: str) -> str:
-    """Give the words of an HTML page, a line for each block."""
+    """Return the text of an HTML page, a line for each block."""
     reader = _Words()
     reader.feed(html)
     reader.close()
@@ -62,54 +65,40 @@ def plain_text(html: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _chosen_by_service(campaign: Campaign) -> Iterator[str]:
-    if campaign.languages_apart():
-        return
-    yield from (language for language in campaign.languages() if language != campaign.language)
-
-
-def _rendering(made: Campaign, variant: str | None, language: str | None, people: int | None) -> Rendering:
-    shown = {} if made.template else {str(each): _words(made, each, language) for each in made.used()}
-    return Rendering(variant, language, people, shown, made.template.id if made.template else None)
+def _rendering(
+    campaign: Campaign, variant: str | None, language: str | None, people: int | None
+) -> Rendering:
+    if campaign.template:
+        return Rendering(variant, language, people, {}, campaign.template.id)
+    channels = {str(channel): _words(campaign, channel, language) for channel in campaign.channels_used()}
+    return Rendering(variant, language, people, channels)
 
 
 def _words(campaign: Campaign, channel: Channel, language: str | None) -> dict[str, str]:
+    channels, parts = campaign.channels, dict[str, str | None]()
     if channel in PUSH_LIKE:
         parts = _push(campaign, channel, language)
-    elif channel is Channel.EMAIL and campaign.channels.email:
-        parts = _email(campaign.channels.email)
-    elif channel is Channel.SMS and campaign.channels.sms:
-        parts = _sms(campaign.channels.sms)
-    else:
-        parts = _webhook(campaign.channels.webhook)
-    return {name: _beginning(words) for name, words in parts if words}
+    elif channel is Channel.EMAIL and (email := channels.email):
+        html = plain_text(email.html) if email.html else None
+        parts = {"subject": email.subject, "html": html, "text": email.text}
+    elif channel is Channel.SMS and (sms := channels.sms):
+        parts = {"sender": sms.sender, "text": sms.text}
+    elif webhook := channels.webhook:  # headers, and the address beyond its host, may be secret
+        parts = {
+            "host": urlsplit(webhook.address).hostname,
+            "body": webhook.body.content if webhook.body else None,
+        }
+    return {name: _beginning(text) for name, text in parts.items() if text}
 
 
-def _push(campaign: Campaign, channel: Channel, language: str | None) -> Iterator[tuple[str, str | None]]:
-    words = campaign.words(channel)
-    translated = words.translations.get(language) if language else None
-    for part in ("title", "text", "url"):
-        yield part, (getattr(translated, part) if translated else None) or getattr(words, part)
-    if channel in (Channel.ANDROID_PUSH, Channel.IOS_PUSH):
-        yield "picture", words.picture
-
-
-def _email(email: Email) -> Iterator[tuple[str, str | None]]:
-    yield "subject", email.subject
-    yield "html", plain_text(email.html) if email.html else None
-    yield "text", email.text
-
-
-def _sms(sms: Sms) -> Iterator[tuple[str, str | None]]:
-    yield "sender", sms.sender
-    yield "text", sms.text
-
-
-def _webhook(webhook: Webhook | None) -> Iterator[tuple[str, str | None]]:
-    """Give a call without what may be a secret: headers, and the address beyond its host."""
-    if webhook:
-        yield "host", urlsplit(webhook.address).hostname
-        yield "body", webhook.body.content if webhook.body else None
+def _push(campaign: Campaign, channel: Channel, language: str | None) -> dict[str, str | None]:
+    message = campaign.message_for(channel)
+    translation = message.translations.get(language) if language else None
+    parts = {
+        name: (getattr(translation, name) if translation else None) or getattr(message, name)
+        for name in ("title", "text", "url")
+    }
+    return parts | ({"picture": message.picture} if channel in _WITH_PICTURE else {})
 
 
 def _beginning(words: str) -> str:

@@ -1,20 +1,20 @@
-"""A sample of a launch's requests: what a person looks at before it is sent, and the proof that it can be written."""
+"""A sample request of a launch: a person reads it before the launch is sent, and it proves that it can be written."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from sendoff.audience import Segment, first_parameters
+from sendoff.audience import Segment, first_template_values
 from sendoff.audience.identifiers import Identifiers
 from sendoff.campaign import Campaign
-from sendoff.errors import CampaignError
-from sendoff.service import PostBackAddresses, without_own_values
-from sendoff.service.wire import FieldNames, Targeting, create_body, execute_body
+from sendoff.service import mask_template_values
+from sendoff.service.wire import FieldNames, PostBackAddresses, Targeting, request_body
 
-_SHOWN_IDENTIFIERS = 3
+_FEW = 3  # identifiers
 
 
 def sample_request(
@@ -26,33 +26,24 @@ def sample_request(
     names: FieldNames | None = None,
     reveal: bool = False,
 ) -> dict[str, Any]:
-    """Give the request for the first few of a segment, without post-back addresses or credentials.
+    """Return the request for the first few of a segment, without post-back addresses or credentials.
 
-    Each person's own values for a template are shown by their type, such as ``<text>``; with ``reveal`` as they are.
-    Raises CampaignError where a request for these people cannot be written, such as a campaign that would be created
-    for people known by ``user_id``.
+    It shows each recipient's template values by their type, such as ``<text>``, or with ``reveal`` as they are. Raises
+    CampaignError if a request for these recipients cannot be written, such as a campaign that would be created for
+    people known by ``user_id``.
     """
-    made = campaign.edition(segment.edition, period_end)
-    people = _first_few(segment, identified_by)
-    nowhere = PostBackAddresses()
-    if made.template is None:
-        body = create_body(made, title=campaign.title, targeting=people, post_backs=nowhere, names=names)
-    elif people is None:
-        raise CampaignError("a template is executed for people of a query")
-    else:
-        body = execute_body(made, targeting=people, post_backs=nowhere, names=names)
+    targeting = None
+    if segment.identifiers is not None:
+        values = segment.template_values and first_template_values(segment.template_values, _FEW)
+        slices: Iterator[Identifiers] = segment.identifiers.slices(_FEW)
+        few = next(slices, segment.identifiers)
+        targeting = Targeting(identified_by, few, values)
+    body = request_body(
+        campaign.variation(segment.variation, period_end),
+        title=campaign.title,
+        targeting=targeting,
+        post_backs=PostBackAddresses(),
+        names=names,
+    )
     request: dict[str, Any] = orjson.loads(body)
-    return request if reveal else without_own_values(request, names)
-
-
-def _first_few(segment: Segment, identified_by: str) -> Targeting | None:
-    if segment.identifiers is None:
-        return None
-    parameters = segment.parameters and first_parameters(segment.parameters, _SHOWN_IDENTIFIERS)
-    return Targeting(identified_by, _first_of(segment.identifiers), parameters)
-
-
-def _first_of(identifiers: Identifiers) -> Identifiers:
-    for few in identifiers.slices(_SHOWN_IDENTIFIERS):
-        return few
-    return identifiers
+    return request if reveal else mask_template_values(request, names)

@@ -1,4 +1,4 @@
-"""When the service sends what a launch hands over, in words and as moments."""
+"""When the service sends a launch, in words and as moments."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sendoff.campaign import (
     QUERY_ZONE,
     ApiTrigger,
     Campaign,
-    Edition,
     EventTrigger,
     LocationTrigger,
     Now,
     Once,
     Recurring,
     Triggered,
+    Variation,
 )
 
 _FIRST_ZONE = timezone(timedelta(hours=14))  # where a time of day comes first
 
 
 @dataclass(frozen=True, slots=True)
-class Sending:
-    """When is sent. ``first_at`` and ``last_at``: None where that is at once, or again and again."""
+class SendTimes:
+    """When a launch is sent. ``first_at`` and ``last_at`` are None if it is sent at once, or repeatedly."""
 
     kind: str
     words: str
@@ -33,18 +33,16 @@ class Sending:
     last_at: datetime | None
 
 
-def sending_of(campaign: Campaign, editions: Iterable[Edition], period_end: datetime) -> Sending:
-    """Say when a resolved campaign is sent to the people of these editions."""
+def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_end: datetime) -> SendTimes:
+    """Return when a resolved campaign is sent to the recipients of these variations."""
     send = campaign.send
     if not isinstance(send, Once):
         waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
-        return Sending(send.kind, f"{in_words(send)}{waits}", None, None)
-    once = [
-        made for each in set(editions) if isinstance(made := campaign.edition(each, period_end).send, Once)
-    ]
-    known = [each for each in once if each.time_zone != QUERY_ZONE]
-    first, last = (min(map(_first, known)), max(each.sends_at() for each in known)) if known else (None, None)
-    return Sending(send.kind, in_words(send), first, last)
+        return SendTimes(send.kind, f"{describe_schedule(send)}{waits}", None, None)
+    sends = [campaign.variation(variation, period_end).send for variation in set(variations)]
+    known = [once for once in sends if isinstance(once, Once) and once.time_zone != QUERY_ZONE]
+    first, last = (min(map(_first, known)), max(map(Once.sends_at, known))) if known else (None, None)
+    return SendTimes(send.kind, describe_schedule(send), first, last)
 
 
 def _first(send: Once) -> datetime:
@@ -53,8 +51,8 @@ def _first(send: Once) -> datetime:
     return send.sends_at()
 
 
-def in_words(send: Now | Once | Recurring | Triggered) -> str:
-    """Say when the service sends, as the campaign's file says it."""
+def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:
+    """Describe when the service sends, as the campaign's file has it."""
     if isinstance(send, Now):
         return "at once, as soon as the service has accepted a request"
     if isinstance(send, Once):

@@ -1,55 +1,50 @@
-from .aggregates import AT_OPENS, Fold, Origin, Returned
-from .arrow_batches import column_of, marks, values
-from .audit_log import Decision
-from .claims import Claim
-from .doubts import Doubt, SentAgain
-from .feed_states import Known, Source
-from .gauges import observe
+from .aggregates import AT_OPENS, AggregatedRun, DispatchContext, DispatchTotals
+from .audit_log import ALL, Decision, GlobalPause, scope_of
+from .bulk import column_of, marks, values
+from .claims import LOOKAHEAD, Claim, check_rate
+from .dispatch_queries import AttemptRecord, Request
+from .doubts import Doubt, PendingResend
+from .feed_states import Feed, FeedState
+from .freeze import NewLaunch
 from .grants import ROLES, grant_statements
 from .launches import Launch
 from .ledger import Ledger
-from .pauses import ALL, Brake, scope_of
-from .post_backs import OPEN, READABLE, SetAside
-from .rate_limit import AHEAD, check_rate
-from .recipient import Fate
-from .request_log import Recorded, Request
+from .post_backs import OPEN, READABLE, Parked
+from .recipient import RecipientStatus
 from .retention import Forgotten
-from .schema import DISPATCH_STATES, LAUNCH_STATES
-from .stats import Counted, Doubted
+from .stats import LaunchDoubts, LedgerStats
 
 __all__ = [
-    "AHEAD",
     "ALL",
     "AT_OPENS",
-    "DISPATCH_STATES",
-    "LAUNCH_STATES",
+    "LOOKAHEAD",
     "OPEN",
     "READABLE",
     "ROLES",
-    "Brake",
+    "AggregatedRun",
+    "AttemptRecord",
     "Claim",
-    "Counted",
     "Decision",
+    "DispatchContext",
+    "DispatchTotals",
     "Doubt",
-    "Doubted",
-    "Fate",
-    "Fold",
+    "Feed",
+    "FeedState",
     "Forgotten",
-    "Known",
+    "GlobalPause",
     "Launch",
+    "LaunchDoubts",
     "Ledger",
-    "Origin",
-    "Recorded",
+    "LedgerStats",
+    "NewLaunch",
+    "Parked",
+    "PendingResend",
+    "RecipientStatus",
     "Request",
-    "Returned",
-    "SentAgain",
-    "SetAside",
-    "Source",
     "check_rate",
     "column_of",
     "grant_statements",
     "marks",
-    "observe",
     "scope_of",
     "values",
 ]

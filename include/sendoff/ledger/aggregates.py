@@ -1,6 +1,6 @@
 """What came back of each dispatch: post-backs added up, in the transaction that moves their receiver's mark.
 
-What cannot be held against a dispatch yet is set aside in that transaction, and folded when it can be.
+Post-backs that cannot be counted yet are parked in that transaction, and aggregated when they can be.
 """
 
 from __future__ import annotations
@@ -9,40 +9,40 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes
-from sendoff.ledger.clock import LedgerTime
-from sendoff.ledger.database import Database
-from sendoff.ledger.doubts import accept_what_is_evident
-from sendoff.ledger.post_backs import SetAside, some_at_once
+from sendoff.ledger.database import Database, LedgerTime
+from sendoff.ledger.evidence import accept_by_evidence
+from sendoff.ledger.post_backs import Parked, chunked
 from sendoff.ledger.schema import (
     DOUBTFUL,
     audiences,
+    dispatch_totals,
     dispatches,
     launches,
     outcomes,
+    parked_post_backs,
     receivers,
-    returns,
     segments,
     timeline,
 )
-from sendoff.ledger.schema import set_aside as set_aside_table
-from sendoff.ledger.staleness import add_news
+from sendoff.ledger.verdicts import bump_revision
+from sendoff.states import DispatchState, OutcomeKind
 
 AT_OPENS = "at_opens"
 """Under this name ``anomalies`` counts the forged and unreadable post-backs that came to an address for opens.
 
-What was folded before they were counted has none, so those are taken for post-backs at an address for deliveries.
+Without it, they count as post-backs at an address for deliveries.
 """
 
 _SEGMENTS_AT_ONCE = 200  # that are read together
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DispatchContext:
     """What the post-backs of one dispatch are held against."""
 
     launch_key: str
@@ -54,7 +54,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class DispatchTotals:
     """What came back of one dispatch: who, how many post-backs, and which of them decide nothing."""
 
     delivered: Identifiers
@@ -71,15 +71,15 @@ class Returned:
         return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
 
     @property
-    def may_hide_deliveries(self) -> bool:
+    def has_unattributed_events(self) -> bool:
         """Whether one of them may have been somebody's delivery: it came to the address for deliveries."""
         return self.unread > self.anomalies.get(AT_OPENS, 0)
 
-    def __or__(self, other: Returned) -> Returned:
-        """Join two parts of what came back; the order of joining changes nothing."""
+    def __or__(self, other: DispatchTotals) -> DispatchTotals:
+        """Join two totals; the order of joining changes nothing."""
         anomalies = Counter(self.anomalies)
         anomalies.update(other.anomalies)
-        return Returned(
+        return DispatchTotals(
             delivered=self.delivered | other.delivered,
             engaged=self.engaged | other.engaged,
             deliveries=self.deliveries + other.deliveries,
@@ -90,8 +90,23 @@ class Returned:
         )
 
 
+class Newest(NamedTuple):
+    """When the newest post-back of a launch was received, and how many of its post-backs are opens."""
+
+    received_at: datetime | None
+    opens: int
+
+
+class MinuteTotals(NamedTuple):
+    """The post-backs of a launch that were received in one minute."""
+
+    minute: datetime
+    deliveries: int
+    opens: int
+
+
 @dataclass(frozen=True, slots=True)
-class Strays:
+class Orphans:
     """How many post-backs are validly addressed to dispatches that the ledger does not hold."""
 
     post_backs: int
@@ -100,34 +115,34 @@ class Strays:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """A run of post-backs of one receiver, folded, ready to be stored in one transaction."""
+class AggregatedRun:
+    """The totals of a run of post-backs of one receiver, to be stored in one transaction."""
 
     receiver: int
     after: int
     up_to: int
-    returned: Iterable[Mapping[str, Returned]]  # in parts: dispatch key -> what this run adds
+    totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> what this run adds
     launches: Collection[str]  # to which it adds
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
-    set_aside: Sequence[SetAside] = ()
+    parked: Sequence[Parked] = ()
 
 
-class Returns:
+class Aggregates:
     """What came back of the dispatches of a ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def identified_by(self) -> list[str]:
-        """Give the columns of queries by which the people of any launch were named."""
-        with self._database.read() as connection:
-            return list(connection.scalars(sa.select(audiences.c.identified_by).distinct()))
+        """Return the columns of queries by which the people of any launch were named."""
+        with self._database.read() as db:
+            return list(db.scalars(sa.select(audiences.c.identified_by).distinct()))
 
-    def origins(self, dispatch_keys: Iterable[str]) -> dict[str, Origin]:
+    def contexts(self, dispatch_keys: Iterable[str]) -> dict[str, DispatchContext]:
         """Return for each dispatch key that the ledger knows what its post-backs are held against."""
-        with self._database.read() as connection:
+        with self._database.read() as db:
             return {
-                row.dispatch_key: Origin(
+                row.dispatch_key: DispatchContext(
                     launch_key=row.launch_key,
                     campaign_id=None if row.is_ambiguous else row.campaign_id,
                     awaits_reply=not row.is_ambiguous and row.is_leased,
@@ -135,158 +150,158 @@ class Returns:
                     kind=row.kind,
                     settled_at=row.settled_at,
                 )
-                for keys in some_at_once(dispatch_keys)
-                for row in connection.execute(_ORIGIN.where(dispatches.c.dispatch_key.in_(keys)))
+                for keys in chunked(dispatch_keys)
+                for row in db.execute(_CONTEXT.where(dispatches.c.dispatch_key.in_(keys)))
             }
 
     def sent_to(self, dispatch_keys: Iterable[str]) -> Iterator[tuple[str, Identifiers | None]]:
         """Yield dispatches with whom each was sent to, read as they are used; None where the service chose them."""
-        with self._database.read() as connection:
-            for keys in some_at_once(dispatch_keys, _SEGMENTS_AT_ONCE):
-                for key, kind, blob in connection.execute(
-                    _SENT_TO.where(dispatches.c.dispatch_key.in_(keys))
-                ):
+        with self._database.read() as db:
+            for keys in chunked(dispatch_keys, _SEGMENTS_AT_ONCE):
+                for key, kind, blob in db.execute(_SENT_TO.where(dispatches.c.dispatch_key.in_(keys))):
                     yield key, None if blob is None else from_bytes(kind, blob)
 
-    def set_aside(self) -> list[SetAside]:
-        """Give what is set aside of dispatches that the ledger holds by now."""
-        query = sa.select(set_aside_table).join(
-            dispatches, dispatches.c.dispatch_key == set_aside_table.c.dispatch_key
+    def parked(self) -> list[Parked]:
+        """Return the parked post-backs of dispatches that the ledger holds by now."""
+        query = sa.select(parked_post_backs).join(
+            dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
         )
-        with self._database.read() as connection:
-            return [SetAside(**row._mapping) for row in connection.execute(query)]
+        with self._database.read() as db:
+            return [Parked(**row._mapping) for row in db.execute(query)]
 
-    def strays(self) -> Strays:
-        """Count what is set aside of dispatches that the ledger does not hold."""
+    def orphans(self) -> Orphans:
+        """Count the parked post-backs of dispatches that the ledger does not hold."""
         query = (
             sa.select(
-                sa.func.coalesce(sa.func.sum(set_aside_table.c.post_backs), 0),
-                sa.func.count(sa.distinct(set_aside_table.c.dispatch_key)),
-                sa.func.max(set_aside_table.c.newest_at),
+                sa.func.coalesce(sa.func.sum(parked_post_backs.c.post_backs), 0),
+                sa.func.count(sa.distinct(parked_post_backs.c.dispatch_key)),
+                sa.func.max(parked_post_backs.c.newest_at),
             )
-            .outerjoin(dispatches, dispatches.c.dispatch_key == set_aside_table.c.dispatch_key)
+            .outerjoin(dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key)
             .where(dispatches.c.dispatch_key.is_(None))
         )
-        with self._database.read() as connection:
-            count, keys, newest_at = connection.execute(query).one()
-        return Strays(int(count), keys, newest_at)
+        with self._database.read() as db:
+            count, keys, newest_at = db.execute(query).one()
+        return Orphans(int(count), keys, newest_at)
 
-    def store_fold(self, fold: Fold) -> bool:
-        """Add a fold to what came back, and move the receiver's mark.
+    def store_run(self, run: AggregatedRun) -> bool:
+        """Add a run to the totals and move the receiver's mark, in one transaction.
 
-        Both in one transaction; gives False, and changes nothing, where another process folded the same run first.
+        Return False, and change nothing, if another process aggregated the same run first.
         """
-        with self._database.write() as connection:
-            _lock_folding(connection)
-            moved = connection.execute(
+        with self._database.write() as db:
+            _lock_totals(db)
+            moved = db.execute(
                 sa.update(receivers)
-                .where(receivers.c.receiver == fold.receiver, receivers.c.folded == fold.after)
-                .values(folded=fold.up_to)
+                .where(receivers.c.receiver == run.receiver, receivers.c.aggregated_to == run.after)
+                .values(aggregated_to=run.up_to)
             )
             if not moved.rowcount:
                 return False
-            self._add(connection, fold)
-            if fold.set_aside:
-                connection.execute(sa.insert(set_aside_table), [asdict(each) for each in fold.set_aside])
+            self._add(db, run)
+            if run.parked:
+                db.execute(sa.insert(parked_post_backs), [asdict(post_backs) for post_backs in run.parked])
         return True
 
-    def store_set_aside(self, asides: Sequence[SetAside], fold: Fold) -> bool:
-        """Add the fold of what was set aside, and set it aside no more.
+    def store_parked(self, parked: Sequence[Parked], run: AggregatedRun) -> bool:
+        """Add a run of parked post-backs to the totals and unpark them, in one transaction.
 
-        All in one transaction; gives False, and changes nothing, where another process folded any of it first.
+        Return False, and change nothing, if another process aggregated any of them first.
         """
-        with self._database.write() as connection:
-            _lock_folding(connection)
-            for each in asides:
-                taken = connection.execute(
-                    sa.delete(set_aside_table).where(
-                        set_aside_table.c.receiver == each.receiver, set_aside_table.c.first == each.first
+        with self._database.write() as db:
+            _lock_totals(db)
+            for post_backs in parked:
+                taken = db.execute(
+                    sa.delete(parked_post_backs).where(
+                        parked_post_backs.c.receiver == post_backs.receiver,
+                        parked_post_backs.c.first == post_backs.first,
                     )
                 )
                 if not taken.rowcount:
-                    connection.rollback()
+                    db.rollback()
                     return False
-            self._add(connection, fold)
+            self._add(db, run)
         return True
 
-    def _add(self, connection: sa.Connection, fold: Fold) -> None:
-        for part in fold.returned:
-            stored = _stored_returns(connection, part)
+    def _add(self, db: sa.Connection, run: AggregatedRun) -> None:
+        for batch in run.totals:
+            stored = _stored_totals(db, batch)
             rows = [
-                _returns_row(key, stored[key] | new if key in stored else new) for key, new in part.items()
+                _totals_row(key, stored[key] | new if key in stored else new) for key, new in batch.items()
             ]
-            connection.execute(self._database.insert_or_replace(returns), rows)
+            db.execute(self._database.insert_or_replace(dispatch_totals), rows)
         minutes = [
             {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
-            for (launch, minute), (deliveries, opens) in fold.minutes.items()
+            for (launch, minute), (deliveries, opens) in run.minutes.items()
         ]
         if minutes:
-            connection.execute(self._database.insert_or_add(timeline, "deliveries", "opens"), minutes)
-        add_news(connection, fold.launches)
+            db.execute(self._database.insert_or_increment(timeline, "deliveries", "opens"), minutes)
+        bump_revision(db, run.launches)
 
     def resolve_doubts(self, now: datetime) -> int:
-        """Take every dispatch that was in doubt and that something came back from for accepted; gives their number.
+        """Accept every dispatch in doubt that has evidence. Return their number.
 
         Evidence also stands over a person who wrote the dispatch off, or planned it again and it was not sent yet.
         """
         evident = (
             sa.select(dispatches.c.dispatch_key)
-            .join(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(DOUBTFUL, returns.c.is_evidence)
+            .join(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(DOUBTFUL, dispatch_totals.c.is_evidence)
         )
-        with self._database.read() as connection:
-            keys = connection.scalars(evident).all()
+        with self._database.read() as db:
+            keys = db.scalars(evident).all()
         # Where there is none, as nearly always, nothing is written, which would keep receivers waiting.
-        return sum(self._resolve(some, now) for some in some_at_once(keys))
+        return sum(self._resolve(some, now) for some in chunked(keys))
 
     def _resolve(self, keys: Collection[str], now: datetime) -> int:
-        with self._database.write() as connection:
-            resolved = accept_what_is_evident(connection, keys, now)
-            add_news(connection, (row.launch_key for row in resolved))
+        with self._database.write() as db:
+            resolved = accept_by_evidence(db, keys, now)
+            bump_revision(db, (row.launch_key for row in resolved))
         return len(resolved)
 
-    def returned(self, launch_key: str) -> dict[str, Returned]:
-        """Give what came back of each dispatch of a launch; dispatches without a post-back are left out."""
-        return dict(self.each(launch_key))
+    def totals(self, launch_key: str) -> dict[str, DispatchTotals]:
+        """Return the totals of each dispatch of a launch that has a post-back."""
+        return dict(self.iter_totals(launch_key))
 
-    def each(self, launch_key: str) -> Iterator[tuple[str, Returned]]:
-        """Yield what :meth:`returned` gives, read as it is used, in the order of segments: that of most texts."""
-        query = _RETURNS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
-        with self._database.read() as connection:
-            streamed = connection.execution_options(stream_results=True, max_row_buffer=100)
+    def iter_totals(self, launch_key: str) -> Iterator[tuple[str, DispatchTotals]]:
+        """Yield what :meth:`totals` gives, read as it is used, in the order of segments: that of most texts."""
+        query = _TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+        with self._database.read() as db:
+            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
             for row in streamed.execute(query):
-                yield row.dispatch_key, _returned(row)
+                yield row.dispatch_key, _totals_of(row)
 
-    def newest(self, launch_key: str) -> tuple[datetime | None, int]:
-        """Give when the newest post-back of a launch was received, and how many of its post-backs were opens."""
+    def newest(self, launch_key: str) -> Newest:
+        """Return when the newest post-back of a launch was received."""
         query = (
-            sa.select(sa.func.max(returns.c.newest_at), sa.func.coalesce(sa.func.sum(returns.c.opens), 0))
-            .join(dispatches, dispatches.c.dispatch_key == returns.c.dispatch_key)
+            sa.select(
+                sa.func.max(dispatch_totals.c.newest_at),
+                sa.func.coalesce(sa.func.sum(dispatch_totals.c.opens), 0),
+            )
+            .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key)
         )
-        with self._database.read() as connection:
-            newest_at, opens = connection.execute(query).one()
-        return newest_at, int(opens)
+        with self._database.read() as db:
+            newest_at, opens = db.execute(query).one()
+        return Newest(newest_at, int(opens))
 
-    def timeline(self, launch_key: str) -> list[tuple[datetime, int, int]]:
-        """Give (minute of reception, deliveries, opens) of a launch in the order of time."""
+    def timeline(self, launch_key: str) -> list[MinuteTotals]:
+        """Return the post-backs of a launch by minute of reception, in the order of time."""
         query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
-        with self._database.read() as connection:
-            rows = connection.execute(
-                query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute)
-            )
-            return [(minute, deliveries, opens) for minute, deliveries, opens in rows]
+        with self._database.read() as db:
+            rows = db.execute(query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute))
+            return [MinuteTotals(*row) for row in rows]
 
 
 _EARLIER_DOUBT = sa.exists().where(
     outcomes.c.dispatch_key == dispatches.c.dispatch_key,
-    outcomes.c.kind == "in_doubt",
+    outcomes.c.kind == OutcomeKind.IN_DOUBT,
     outcomes.c.attempt < dispatches.c.attempt,
 )
 
-_IS_LEASED = sa.and_(dispatches.c.state == "in_flight", dispatches.c.lease_until >= LedgerTime())
+_IS_LEASED = sa.and_(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.lease_until >= LedgerTime())
 
-_ORIGIN = (
+_CONTEXT = (
     sa.select(
         dispatches.c.dispatch_key,
         dispatches.c.launch_key,
@@ -310,26 +325,26 @@ _SENT_TO = (
     )
 )
 
-_RETURNS = (
-    sa.select(returns, audiences.c.kind)
-    .join(dispatches, dispatches.c.dispatch_key == returns.c.dispatch_key)
+_TOTALS = (
+    sa.select(dispatch_totals, audiences.c.kind)
+    .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
     .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
 )
 
 
-def _lock_folding(connection: sa.Connection) -> None:
-    """Let one fold at a time change what came back, whichever receiver it is of (SQLite does so by itself)."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("LOCK TABLE returns IN SHARE ROW EXCLUSIVE MODE"))
+def _lock_totals(db: sa.Connection) -> None:
+    """Lock the totals: one run at a time changes them, of whichever receiver (SQLite does so by itself)."""
+    if db.dialect.name == "postgresql":
+        db.execute(sa.text("LOCK TABLE dispatch_totals IN SHARE ROW EXCLUSIVE MODE"))
 
 
-def _stored_returns(connection: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, Returned]:
-    query = _RETURNS.where(returns.c.dispatch_key.in_(list(dispatch_keys)))
-    return {row.dispatch_key: _returned(row) for row in connection.execute(query)}
+def _stored_totals(db: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, DispatchTotals]:
+    query = _TOTALS.where(dispatch_totals.c.dispatch_key.in_(list(dispatch_keys)))
+    return {row.dispatch_key: _totals_of(row) for row in db.execute(query)}
 
 
-def _returned(row: sa.Row[Any]) -> Returned:
-    return Returned(
+def _totals_of(row: sa.Row[Any]) -> DispatchTotals:
+    return DispatchTotals(
         delivered=from_bytes(row.kind, row.delivered),
         engaged=from_bytes(row.kind, row.engaged),
         deliveries=row.deliveries,
@@ -340,14 +355,14 @@ def _returned(row: sa.Row[Any]) -> Returned:
     )
 
 
-def _returns_row(dispatch_key: str, returned: Returned) -> dict[str, Any]:
+def _totals_row(dispatch_key: str, totals: DispatchTotals) -> dict[str, Any]:
     return {
         "dispatch_key": dispatch_key,
-        "delivered": returned.delivered.to_bytes(),
-        "engaged": returned.engaged.to_bytes(),
-        "deliveries": returned.deliveries,
-        "opens": returned.opens,
-        "anomalies": dict(returned.anomalies),
-        "newest_at": returned.newest_at,
-        "is_evidence": returned.is_evidence,
+        "delivered": totals.delivered.to_bytes(),
+        "engaged": totals.engaged.to_bytes(),
+        "deliveries": totals.deliveries,
+        "opens": totals.opens,
+        "anomalies": dict(totals.anomalies),
+        "newest_at": totals.newest_at,
+        "is_evidence": totals.is_evidence,
     }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,20 @@ from alembic.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from sendoff.errors import SettingsError, UnusableLedgerError
-from sendoff.ledger import arrow_batches
+from sendoff.ledger import bulk
+from sendoff.ledger.bulk import Row
 from sendoff.ledger.problems import NO_TABLES, Place, problem_of
-from sendoff.ledger.schema import receivers
-from sendoff.network import POSTGRESQL_LIMITS
+from sendoff.ledger.schema import Moment, receivers
 from sendoff.private_files import make_private
+from sendoff.settings import LIBPQ_TIMEOUTS
 
 _log = logging.getLogger(__name__)
 
-Row = tuple[Any, ...]
-"""A value for each column of a table, in their order."""
 
 _BUSY_SECONDS = 30
 _WRITABLE = {"target_session_attrs": "read-write"}
@@ -74,14 +77,14 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction for reading; on PostgreSQL each of its statements sees what is committed by then."""
-        with self._translated(), self._engine.begin() as connection:
-            yield connection
+        with self._translated(), self._engine.begin() as db:
+            yield db
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """Open a transaction that commits at its end; on SQLite it waits for its turn before it reads."""
-        with self._translated(), self._turn, self._writing.begin() as connection:
-            yield connection
+        with self._translated(), self._turn, self._writing.begin() as db:
+            yield db
 
     def append(self, table: sa.Table, rows: Sequence[Row]) -> None:
         """Store rows in one transaction, passing over those whose primary key is there already.
@@ -92,19 +95,17 @@ class Database:
         if not rows:
             return
         if not self._can_copy:
-            with self.write() as connection:
-                insert = _insert_or_pass_by_place(table, connection.dialect)
-                connection.exec_driver_sql(insert, _bound(table, rows, connection.dialect))
+            with self.write() as db:
+                insert = bulk.insert_by_position(table, db.dialect)
+                db.exec_driver_sql(insert, bulk.as_driver_rows(table, rows, db.dialect))
             return
         try:
-            with self._translated(), self._at_once.connect() as connection:
-                _copy(connection, table, rows)
+            with self._translated(), self._at_once.connect() as db:
+                bulk.copy_rows(db, table, rows)
         except exc.IntegrityError:  # and nothing of them was stored
             names = table.columns.keys()
-            with self.write() as connection:
-                connection.execute(
-                    self.insert_or_pass(table), [dict(zip(names, row, strict=True)) for row in rows]
-                )
+            with self.write() as db:
+                db.execute(self.insert_or_ignore(table), [dict(zip(names, row, strict=True)) for row in rows])
 
     @contextmanager
     def arrow(self, query: sa.Select[Any], *, is_large: bool) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -113,18 +114,18 @@ class Database:
         They show one state of the database. ``is_large``: worth a connection of its own, by which
         PostgreSQL gives no row a Python object; SQLite always does.
         """
-        if is_large and self._engine.dialect.driver == "psycopg" and (driver := arrow_batches.driver()):
-            with arrow_batches.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
+        if is_large and self._engine.dialect.driver == "psycopg" and (driver := bulk.driver()):
+            with bulk.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
                 yield batches
             return
         with (
-            self.read() as connection,
-            closing(arrow_batches.by_rows(connection, query, is_large)) as batches,
+            self.read() as db,
+            closing(bulk.by_rows(db, query, is_large)) as batches,
         ):
             yield batches
 
     def _libpq_address(self) -> str:
-        """Give the address by which libpq connects as the engine does."""
+        """Return the address by which libpq connects as the engine does."""
         from psycopg.conninfo import make_conninfo  # not at the top: there is no psycopg without the extra
 
         _, parameters = self._engine.dialect.create_connect_args(self._engine.url)
@@ -134,18 +135,18 @@ class Database:
         }
         return make_conninfo(**plain)
 
-    def insert_or_pass(self, table: sa.Table) -> Any:
-        """Give an INSERT that passes over rows whose primary key is there already."""
+    def insert_or_ignore(self, table: sa.Table) -> Any:
+        """Return an INSERT that passes over rows whose primary key is there already."""
         if self._is_sqlite:
             return sqlite.insert(table).on_conflict_do_nothing()
         return postgresql.insert(table).on_conflict_do_nothing()
 
-    def insert_or_add(self, table: sa.Table, *columns: str) -> Any:
-        """Give an INSERT that adds to ``columns`` where the primary key is there already."""
+    def insert_or_increment(self, table: sa.Table, *columns: str) -> Any:
+        """Return an INSERT that adds to ``columns`` where the primary key is there already."""
         return self._upsert(table, lambda new: {name: table.c[name] + new[name] for name in columns})
 
     def insert_or_replace(self, table: sa.Table) -> Any:
-        """Give an INSERT that replaces every other column where the primary key is there already."""
+        """Return an INSERT that replaces every other column where the primary key is there already."""
         names = [column.name for column in table.columns if not column.primary_key]
         return self._upsert(table, lambda new: {name: new[name] for name in names})
 
@@ -165,26 +166,26 @@ class Database:
         self._may_be_made = True
         if (file := self._file) is not None:
             make_private(file)
-        with self.write() as connection:
+        with self.write() as db:
             if not self._is_sqlite:
                 for limit in ("statement_timeout", "lock_timeout"):  # rewriting large tables takes its time
-                    connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            config.attributes["connection"] = connection
+                    db.exec_driver_sql(f"SET LOCAL {limit} = 0")
+                db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            config.attributes["connection"] = db
             try:
                 command.upgrade(config, "head")
             except CommandError:
-                if (found := MigrationContext.configure(connection).get_current_revision()) in _known():
+                if (revision := MigrationContext.configure(db).get_current_revision()) in _known():
                     raise
-                raise UnusableLedgerError(_newer(found)) from None
+                raise UnusableLedgerError(_newer(revision)) from None
 
     def ping(self, *tables: sa.Table) -> None:
         """Return if the database can be written, else raise LedgerUnavailableError or UnusableLedgerError."""
-        with self.write() as connection:
+        with self.write() as db:
             # An INSERT of nothing: a receiver may do nothing else with the ledger.
             for table in tables or (receivers,):
                 nothing = sa.select(*(sa.null() for _ in table.columns)).where(sa.false())
-                connection.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
+                db.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -206,7 +207,7 @@ class Database:
         return None if not self._is_sqlite or name.startswith((":", "file:")) else Path(name)
 
     def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
-        """Let SQLite make no file where none is, but to migrate: a path may be mistyped."""
+        """Raise UnusableLedgerError if there is no file and nobody migrates: a path may be mistyped."""
         if not self._may_be_made and (file := self._file) and not file.exists():
             raise UnusableLedgerError(
                 f"there is no ledger at {file}; is the path right? For a new one, run: sendoff migrate"
@@ -219,15 +220,15 @@ class Database:
         cursor = connection.cursor()
         try:
             cursor.execute("SELECT version_num FROM alembic_version")
-            found = cursor.fetchone()
+            row = cursor.fetchone()
         except self._engine.dialect.loaded_dbapi.Error:  # there is none yet, or not everybody may read it
             return
         finally:
             cursor.close()
             connection.rollback()
-        self._is_compared = found is not None
-        if found is not None and found[0] not in _known():
-            self._problem_of_tables = _newer(found[0])
+        self._is_compared = row is not None
+        if row is not None and row[0] not in _known():
+            self._problem_of_tables = _newer(row[0])
             _log.warning("%s", self._problem_of_tables)
 
 
@@ -237,14 +238,13 @@ _OF_ROWS = (
     exc.DataError,
     exc.NotSupportedError,
 )  # what was written is wrong, not the ledger
-_READ_ONLY = "25006"  # read_only_sql_transaction: on a standby, or while a provider lets nobody write
 _HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses
 
 
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
-    """Give the revisions of the tables that this version of Sendoff knows."""
+    """Return the revisions of the tables that this version of Sendoff knows."""
     return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
 
 
@@ -253,53 +253,6 @@ def _newer(revision: str | None) -> str:
         f"this ledger was made by a newer Sendoff (its tables are of revision {revision}, this one knows "
         f"{max(_known())}): use that one, or the backup from before it"
     )
-
-
-@lru_cache(maxsize=8)
-def _insert_or_pass_by_place(table: sa.Table, dialect: sa.Dialect) -> str:
-    return str(sqlite.insert(table).on_conflict_do_nothing().compile(dialect=dialect))
-
-
-def _bound(table: sa.Table, rows: Sequence[Row], dialect: sa.Dialect) -> list[Row]:
-    """Give rows as the driver takes them."""
-    columns = zip(*rows, strict=True)
-    return list(
-        zip(
-            *(
-                map(as_bound, values) if as_bound else values
-                for as_bound, values in zip(_bindings(table, dialect), columns, strict=True)
-            ),
-            strict=True,
-        )
-    )
-
-
-@lru_cache(maxsize=8)
-def _bindings(table: sa.Table, dialect: sa.Dialect) -> list[Callable[[Any], Any] | None]:
-    return [column.type.dialect_impl(dialect).bind_processor(dialect) for column in table.columns]
-
-
-@lru_cache(maxsize=8)
-def _type_names(table: sa.Table, dialect: sa.Dialect) -> list[str]:
-    """Give what PostgreSQL calls the types of the columns: COPY in binary form casts nothing."""
-    return [column.type.compile(dialect).partition("(")[0].lower() for column in table.columns]
-
-
-def _copy(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
-    driver: Any = connection.connection.driver_connection
-    errors: Any = connection.dialect.loaded_dbapi
-    statement = f"COPY {table.name} ({', '.join(table.columns.keys())}) FROM STDIN (FORMAT binary)"
-    try:
-        with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            copy.set_types(_type_names(table, connection.dialect))
-            for row in _bound(table, rows, connection.dialect):
-                copy.write_row(row)
-    except errors.Error as error:  # as SQLAlchemy does for what it executes itself
-        if connection.dialect.is_disconnect(error, driver, None) or _is_read_only(error):
-            connection.invalidate(error)
-        raise exc.DBAPIError.instance(
-            statement, None, error, errors.Error, hide_parameters=True, dialect=connection.dialect
-        ) from None
 
 
 def _shown(url: sa.URL) -> str:
@@ -326,19 +279,15 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 
 def _within_limits(url: sa.URL) -> sa.URL:
-    """Give a URL of PostgreSQL with the time limits that it does not name itself; of two options, the last counts."""
+    """Return a URL of PostgreSQL with the time limits that it does not name itself; of two options, the last counts."""
     options = " ".join([_PATIENCE, *url.normalized_query.get("options", ())])
-    return url.update_query_dict({**POSTGRESQL_LIMITS, **_WRITABLE, **url.query, "options": options})
+    return url.update_query_dict({**LIBPQ_TIMEOUTS, **_WRITABLE, **url.query, "options": options})
 
 
 def _leave_read_only(context: sa.ExceptionContext) -> None:
     """Count a server that takes no writes as lost: the next connection may lead to one that does."""
-    if _is_read_only(context.original_exception):
+    if bulk.is_read_only(context.original_exception):
         context.is_disconnect = True
-
-
-def _is_read_only(error: BaseException) -> bool:
-    return getattr(error, "sqlstate", None) == _READ_ONLY
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
@@ -347,7 +296,31 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _begin_sqlite(connection: sa.Connection) -> None:
+def _begin_sqlite(db: sa.Connection) -> None:
     # A transaction that reads and then writes must hold the lock from its start: taking it later can fail at once.
-    writing = connection.get_execution_options().get("writing")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+    writing = db.get_execution_options().get("writing")
+    db.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+class LedgerTime(FunctionElement[datetime]):
+    """The time of the database when it runs the statement, plus a number of seconds, as SQL."""
+
+    name = "ledger_time"
+    type = Moment()
+    inherit_cache = True
+
+    def __init__(self, seconds: sa.ColumnElement[float] | None = None) -> None:
+        super().__init__(sa.literal(0.0) if seconds is None else seconds)
+
+
+@compiles(LedgerTime, "postgresql")
+def _on_postgresql(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
+    # now() would be when the transaction began, which may have waited for a lock since.
+    return f"(clock_timestamp() + {compiler.process(element.clauses, **how)} * interval '1 second')"
+
+
+@compiles(LedgerTime, "sqlite")
+def _on_sqlite(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
+    # In the form in which SQLAlchemy stores a moment, so that both can be compared as texts.
+    seconds = compiler.process(element.clauses, **how)
+    return f"(strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds') || '000')"

@@ -13,28 +13,29 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from sendoff.errors import NoSlotError
-from sendoff.ledger.claims import Claim, Wanted, held_by
-from sendoff.ledger.dispatch_queries import Dispatch, Progress, Recent, Standing
-from sendoff.ledger.doubts import Doubts, accept_what_was_accepted, outcome_row
-from sendoff.ledger.rate_limit import AHEAD, reserve
+from sendoff.errors import RateLimitedLocallyError
+from sendoff.ledger.claims import LOOKAHEAD, Claim, ClaimRequest, claim_held_by, reserve
+from sendoff.ledger.database import Database
+from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.schema import dispatches, launches, outcomes, reports
-from sendoff.ledger.staleness import add_news_of_dispatch
+from sendoff.ledger.verdicts import bump_revision_of_dispatch
 from sendoff.outcome import Accepted, NotProcessed, Outcome
-
-__all__ = ["Dispatch", "Dispatches", "Progress", "Recent"]
+from sendoff.states import DispatchState, OutcomeKind
 
 _NOT_LEARNED = NotProcessed("the worker did not learn of its claim")
 _STATE_AFTER = {
-    "accepted": "accepted",
-    "refused": "refused",
-    "not_processed": "planned",
-    "in_doubt": "in_doubt",
+    OutcomeKind.ACCEPTED: DispatchState.ACCEPTED,
+    OutcomeKind.REFUSED: DispatchState.REFUSED,
+    OutcomeKind.NOT_PROCESSED: DispatchState.PLANNED,
+    OutcomeKind.IN_DOUBT: DispatchState.IN_DOUBT,
 }
 
 
-class Dispatches(Doubts, Standing):
-    """The dispatches of a ledger."""
+class Dispatches:
+    """The moves of the dispatches of a ledger: claims and recorded outcomes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def claim(
         self,
@@ -46,39 +47,40 @@ class Dispatches(Doubts, Standing):
         closed_zones: Collection[str | None] = (),
         rate: float | None = None,
     ) -> Claim | None:
-        """Take the next planned dispatch of a launch and commit the intent to send it, or give None.
+        """Take the next planned dispatch of a launch and commit the intent to send it, or return None.
 
-        None also while the launch is not released, a brake is set, or the service asked for patience. Waves that are
+        None also while the launch is not released, a pause holds it, or the service asked to wait. Waves that are
         not open yet are passed over, and the time zones in ``closed_zones``, where None stands for people without one.
         The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
 
         With ``rate``, in requests per second of all workers of the launch's connection, the claim has a moment before
-        which the request must not be made; where the next one is not near, NoSlotError, and nothing is taken.
+        which the request must not be made. Raises RateLimitedLocallyError, and claims nothing, if the next moment is
+        not near.
         """
-        ready_by = now if rate is None else now + AHEAD
-        with self._database.write() as connection:
-            claim = Wanted(launch_key, worker, now, lease, closed_zones, ready_by).take(connection)
+        ready_by = now if rate is None else now + LOOKAHEAD
+        with self._database.write() as db:
+            claim = ClaimRequest(launch_key, worker, now, lease, closed_zones, ready_by).execute(db)
             if claim is None or rate is None:
                 return claim
-            return replace(claim, not_before=self._slot(connection, launch_key, rate, now))
+            return replace(claim, not_before=self._slot(db, launch_key, rate, now))
 
     def give_back(self, launch_key: str, worker: str, now: datetime) -> None:
         """Plan again what a worker claimed of a launch and never learned of: certainly, nobody made its request.
 
         ``worker`` must be a name that nobody else has, and its worker must hold no other claim.
         """
-        with self._database.write() as connection:
-            if held := held_by(connection, launch_key, worker):
-                _, may_be_news = _record(connection, held, _NOT_LEARNED, now)
-                if may_be_news:
-                    add_news_of_dispatch(connection, held.dispatch_key)
+        with self._database.write() as db:
+            if claim := claim_held_by(db, launch_key, worker):
+                _, may_bump_revision = _record(db, claim, _NOT_LEARNED, now)
+                if may_bump_revision:
+                    bump_revision_of_dispatch(db, claim.dispatch_key)
 
-    def _slot(self, link: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
-        name = link.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
+    def _slot(self, db: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
+        name = db.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
         assert name is not None
-        slot = reserve(self._database, link, name, rate, now)
-        if slot > now + AHEAD:  # others took what was near; what is raised here undoes the claim
-            raise NoSlotError(f"the connection {name} makes {rate:g} requests a second", slot)
+        slot = reserve(self._database, db, name, rate, now)
+        if slot > now + LOOKAHEAD:  # others took what was near; what is raised here undoes the claim
+            raise RateLimitedLocallyError(f"the connection {name} makes {rate:g} requests a second", slot)
         return slot
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
@@ -89,10 +91,10 @@ class Dispatches(Doubts, Standing):
         flight goes on, and when that ends without an acceptance of its own, the dispatch is accepted. Any other outcome
         moves nothing where a later attempt or a person has moved the dispatch. Repeating a record is harmless.
         """
-        with self._database.write() as connection:
-            _, may_be_news = _record(connection, claim, outcome, now)
-            if may_be_news:
-                add_news_of_dispatch(connection, claim.dispatch_key)
+        with self._database.write() as db:
+            _, may_bump_revision = _record(db, claim, outcome, now)
+            if may_bump_revision:
+                bump_revision_of_dispatch(db, claim.dispatch_key)
 
     def record_and_claim(
         self,
@@ -111,37 +113,37 @@ class Dispatches(Doubts, Standing):
         to the commit was lost, the claim that was made then is found and given again, as old as it is. Nothing is taken
         where a later attempt has moved the dispatch.
         """
-        with self._database.write() as connection:
+        with self._database.write() as db:
             # Moving it also waits for an earlier try of the same worker that the database is still committing.
-            is_its_attempt, may_be_news = _record(connection, claim, outcome, now)
-            wanted = Wanted(claim.launch_key, worker, now, lease, closed_zones, now, alone=True)
-            following = wanted.take(connection) if is_its_attempt else None
-            if may_be_news:
-                add_news_of_dispatch(connection, claim.dispatch_key)
+            is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
+            request = ClaimRequest(claim.launch_key, worker, now, lease, closed_zones, now, alone=True)
+            following = request.execute(db) if is_its_attempt else None
+            if may_bump_revision:
+                bump_revision_of_dispatch(db, claim.dispatch_key)
             return following
 
 
-# With a literal, for the same reason as IS_EVIDENT.
+# With a literal, for the same reason as HAS_EVIDENCE.
 _IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispatches.launch_key"))
 _MOVE = (
     sa.update(dispatches)
     .where(
         dispatches.c.dispatch_key == sa.bindparam("of"),
         dispatches.c.attempt == sa.bindparam("by"),
-        dispatches.c.state.in_(("in_flight", "in_doubt")),
+        dispatches.c.state.in_((DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)),
     )
     .values(state=sa.bindparam("after"), lease_until=None)
     .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
 )
 # Evidence was faster, or a person decided before the answer came: that it was accepted stands over that. A later
 # attempt in flight goes on, and finds this outcome when it ends.
-_GOES_ON = sa.and_(dispatches.c.state == "in_flight", dispatches.c.attempt != sa.bindparam("by"))
+_GOES_ON = sa.and_(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.attempt != sa.bindparam("by"))
 _NUMBER: sa.BindParameter[int | None] = sa.bindparam("number", type_=sa.BigInteger)
 _MOVE_ACCEPTED = (
     sa.update(dispatches)
     .where(dispatches.c.dispatch_key == sa.bindparam("of"))
     .values(
-        state=sa.case((_GOES_ON, dispatches.c.state), else_="accepted"),
+        state=sa.case((_GOES_ON, dispatches.c.state), else_=DispatchState.ACCEPTED),
         lease_until=sa.case((_GOES_ON, dispatches.c.lease_until), else_=None),
         campaign_id=sa.case(
             (dispatches.c.attempt == sa.bindparam("by"), sa.func.coalesce(_NUMBER, dispatches.c.campaign_id)),
@@ -153,19 +155,18 @@ _MOVE_ACCEPTED = (
 _OUTCOME = sa.insert(outcomes)
 
 
-def _record(link: sa.Connection, claim: Claim, outcome: Outcome, now: datetime) -> tuple[bool, bool]:
-    """Append an outcome and move its dispatch; say whether it is of this attempt still, and whether that may be news.
+def _record(db: sa.Connection, claim: Claim, outcome: Outcome, now: datetime) -> tuple[bool, bool]:
+    """Append an outcome and move its dispatch. Return whether it still has this attempt, and whether a report changes.
 
-    The news are counted by the caller, last of all: the workers of a launch that has a report wait there for each
-    other.
+    The caller bumps the revision, last of all: the workers of a launch that has a report wait there for each other.
     """
     values = {"of": claim.dispatch_key, "by": claim.attempt}
     if isinstance(outcome, Accepted):
-        moved = link.execute(_MOVE_ACCEPTED, {**values, "number": outcome.campaign_id}).first()
+        moved = db.execute(_MOVE_ACCEPTED, {**values, "number": outcome.campaign_id}).first()
     else:
-        moved = link.execute(_MOVE, {**values, "after": _STATE_AFTER[outcome.kind]}).first()
-    link.execute(_OUTCOME, outcome_row(claim.dispatch_key, claim.attempt, outcome, now))
+        moved = db.execute(_MOVE, {**values, "after": _STATE_AFTER[outcome.kind]}).first()
+    db.execute(_OUTCOME, outcome_row(claim.dispatch_key, claim.attempt, outcome, now))
     if not isinstance(outcome, Accepted):
-        accept_what_was_accepted(link, [claim.dispatch_key], now)
+        accept_by_earlier_outcome(db, [claim.dispatch_key], now)
     is_its_attempt = moved is not None and moved.attempt == claim.attempt
     return is_its_attempt, moved is None or moved.is_reported

@@ -6,32 +6,32 @@ evidence, and as ``planned`` or ``written_off`` where a person, or the campaign,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
-from sendoff.ledger.clock import LedgerTime
-from sendoff.ledger.database import Database
+from sendoff.ledger.audit_log import Decision, append_decision
+from sendoff.ledger.database import Database, LedgerTime
+from sendoff.ledger.evidence import accept_by_earlier_outcome, accept_by_evidence, evidence_row, outcome_row
 from sendoff.ledger.schema import (
-    DOUBTFUL,
     IN_FLIGHT,
     decisions,
+    dispatch_totals,
     dispatches,
     launches,
     outcomes,
-    returns,
     segments,
 )
-from sendoff.ledger.staleness import add_news_if_reported, add_news_of_dispatch
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.ledger.verdicts import bump_revision_if_reported, bump_revision_of_dispatch
+from sendoff.outcome import InDoubt
+from sendoff.states import DispatchState, LaunchState, OutcomeKind
 
-_RESOLVED = {"resend": "planned", "write_off": "written_off"}
+_RESOLVED = {"resend": DispatchState.PLANNED, "write_off": DispatchState.WRITTEN_OFF}
+_CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # which end the doubt about an attempt
 _WORKER_DEAD = "the worker stopped before it recorded an outcome"
-_EVIDENCE = "a post-back came from it"
 
 OF_SEGMENT = sa.and_(
     segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
@@ -39,13 +39,6 @@ OF_SEGMENT = sa.and_(
 """Joins dispatches to their segments."""
 IS_IN_DOUBT = dispatches.c.state == sa.literal_column("'in_doubt'")
 """Keeps dispatches in doubt; as a literal, by which SQLite finds them in the index of them."""
-IS_EVIDENT = sa.exists().where(
-    returns.c.dispatch_key == sa.literal_column("dispatches.dispatch_key"), returns.c.is_evidence
-)
-"""Says of dispatches whether what came back shows that a request of theirs was accepted.
-
-With a literal, since of a column in RETURNING SQLAlchemy gives SQLite no table: it would be compared with itself.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +53,23 @@ class Doubt:
     attempt: int
     since: datetime
     reason: str | None
-    post_backs: int  # that were folded and prove nothing: unreadable, or of others
+    post_backs: int  # that prove nothing: unreadable, or of others
 
 
 @dataclass(frozen=True, slots=True)
-class SentAgain:
+class PendingResend:
     """A dispatch that was in doubt and is planned again, so that its next request is not made yet."""
 
     dispatch_key: str
     launch_key: str
     campaign: str
-    state: str  # of the launch
+    state: LaunchState
     segment: int
     people: int  # 0 where the service chooses them
 
 
 class Doubts:
-    """What is in doubt, or was; a part of :class:`~sendoff.ledger.dispatches.Dispatches`."""
+    """The dispatches of a ledger that are in doubt, or were."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -98,31 +91,24 @@ class Doubts:
         a dispatch that the ledger does not hold.
         """
         change = sa.update(dispatches).where(
-            dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == "in_doubt"
+            dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == DispatchState.IN_DOUBT
         )
         if how == "resend":
             change = change.where(_OF_UNFINISHED)
         if doubts is not None:
             change = change.where(_doubts(dispatch_key) == doubts)
         moved = change.values(state=_RESOLVED[how]).returning(dispatches.c.launch_key, dispatches.c.segment)
-        with self._database.write() as connection:
-            if accept_what_is_evident(connection, [dispatch_key], now):
-                add_news_of_dispatch(connection, dispatch_key)
+        with self._database.write() as db:
+            if accept_by_evidence(db, [dispatch_key], now):
+                bump_revision_of_dispatch(db, dispatch_key)
                 return False
-            row = connection.execute(moved).first()
+            row = db.execute(moved).first()
             if row is None:
-                _check_there(connection, dispatch_key)
+                _check_there(db, dispatch_key)
                 return False
-            decision = {
-                "launch_key": row.launch_key,
-                "kind": f"{how}_dispatch",
-                "who": who,
-                "why": why,
-                "detail": {"dispatch": dispatch_key, "segment": row.segment},
-                "decided_at": now,
-            }
-            connection.execute(sa.insert(decisions), decision)
-            add_news_of_dispatch(connection, dispatch_key)
+            detail = {"dispatch": dispatch_key, "segment": row.segment}
+            append_decision(db, Decision(row.launch_key, f"{how}_dispatch", who, why, now, detail))
+            bump_revision_of_dispatch(db, dispatch_key)
         return True
 
     def accept(self, dispatch_key: str, campaign_id: int, reason: str, now: datetime) -> bool:
@@ -131,26 +117,28 @@ class Doubts:
         Whoever looked it up saw it in doubt, and evidence stands over what a person did meanwhile. Only a later attempt
         that is in flight goes on; whatever becomes of that, the dispatch is accepted when it ends.
         """
-        goes_on = dispatches.c.state == "in_flight"
+        goes_on = dispatches.c.state == DispatchState.IN_FLIGHT
         change = (
             sa.update(dispatches)
-            .where(dispatches.c.dispatch_key == dispatch_key, dispatches.c.state != "accepted")
-            .values(state=sa.case((goes_on, dispatches.c.state), else_="accepted"), campaign_id=campaign_id)
+            .where(dispatches.c.dispatch_key == dispatch_key, dispatches.c.state != DispatchState.ACCEPTED)
+            .values(
+                state=sa.case((goes_on, dispatches.c.state), else_=DispatchState.ACCEPTED),
+                campaign_id=campaign_id,
+            )
             .returning(dispatches.c.attempt)
         )
-        with self._database.write() as connection:
-            attempt = connection.scalar(change)
+        with self._database.write() as db:
+            attempt = db.scalar(change)
             if attempt is None:
                 return False
-            row = {"dispatch_key": dispatch_key, "attempt": attempt, "kind": "evidence", "reason": reason}
-            connection.execute(sa.insert(outcomes), {**row, "recorded_at": now})
-            add_news_of_dispatch(connection, dispatch_key)
+            db.execute(sa.insert(outcomes), evidence_row(dispatch_key, attempt, reason, now))
+            bump_revision_of_dispatch(db, dispatch_key)
         return True
 
-    def doubts(self, launch_key: str | None = None) -> list[Doubt]:
-        """Give the dispatches in doubt, of one launch or of all, oldest first."""
+    def open(self, launch_key: str | None = None) -> list[Doubt]:
+        """Return the dispatches in doubt, of one launch or of all, oldest first."""
         doubtful = sa.and_(
-            outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == "in_doubt"
+            outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == OutcomeKind.IN_DOUBT
         )
         newest = sa.select(sa.func.max(outcomes.c.id)).where(doubtful).correlate(dispatches).scalar_subquery()
         query = (
@@ -163,21 +151,21 @@ class Doubts:
                 dispatches.c.attempt,
                 outcomes.c.recorded_at,
                 outcomes.c.reason,
-                sa.func.coalesce(returns.c.deliveries + returns.c.opens, 0),
+                sa.func.coalesce(dispatch_totals.c.deliveries + dispatch_totals.c.opens, 0),
             )
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments, OF_SEGMENT)
             .join(outcomes, sa.and_(doubtful, outcomes.c.id == newest))
-            .outerjoin(returns, returns.c.dispatch_key == dispatches.c.dispatch_key)
+            .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
             .where(IS_IN_DOUBT)
             .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
         )
         if launch_key is not None:
             query = query.where(dispatches.c.launch_key == launch_key)
-        with self._database.read() as connection:
-            return [Doubt(*row) for row in connection.execute(query)]
+        with self._database.read() as db:
+            return [Doubt(*row) for row in db.execute(query)]
 
-    def planned_again(self, launch_key: str | None = None) -> list[SentAgain]:
+    def pending_resends(self, launch_key: str | None = None) -> list[PendingResend]:
         """Return the dispatches in doubt that somebody had planned again and nobody has sent since, by segment.
 
         Of one launch or of all, without those that are rejected or stopped.
@@ -196,21 +184,21 @@ class Doubts:
             .join(segments, OF_SEGMENT)
             .where(
                 dispatches.c.launch_key.in_(resent if launch_key is None else [launch_key]),
-                dispatches.c.state == "planned",
+                dispatches.c.state == DispatchState.PLANNED,
                 _OF_UNFINISHED,
                 sa.exists().where(
                     outcomes.c.dispatch_key == dispatches.c.dispatch_key,
-                    outcomes.c.kind == "in_doubt",
-                    sa.not_(recorded_later("refused", "not_processed")),
+                    outcomes.c.kind == OutcomeKind.IN_DOUBT,
+                    sa.not_(recorded_later(*_CLEARED)),
                 ),
             )
             .order_by(dispatches.c.launch_key, dispatches.c.segment)
         )
-        with self._database.read() as connection:
-            return [SentAgain(*row) for row in connection.execute(query)]
+        with self._database.read() as db:
+            return [PendingResend(*row) for row in db.execute(query)]
 
-    def doubted(self, launch_key: str) -> frozenset[str]:
-        """Give the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.
+    def with_earlier_doubt(self, launch_key: str) -> frozenset[str]:
+        """Return the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.
 
         Those are planned again, or were refused when they were sent again.
         """
@@ -223,18 +211,18 @@ class Doubts:
                 sa.and_(
                     clear.c.dispatch_key == outcomes.c.dispatch_key,
                     clear.c.attempt == outcomes.c.attempt,
-                    clear.c.kind.in_(("refused", "not_processed")),
+                    clear.c.kind.in_(_CLEARED),
                 ),
             )
             .where(
                 dispatches.c.launch_key == launch_key,
-                dispatches.c.state.in_(("planned", "refused")),
-                outcomes.c.kind == "in_doubt",
+                dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+                outcomes.c.kind == OutcomeKind.IN_DOUBT,
                 clear.c.id.is_(None),
             )
         )
-        with self._database.read() as connection:
-            return frozenset(connection.scalars(query))
+        with self._database.read() as db:
+            return frozenset(db.scalars(query))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put every dispatch of a launch, or of all, whose worker was silent beyond its lease into doubt.
@@ -243,91 +231,37 @@ class Doubts:
         ledger's clock judges the leases; ``now`` is when they are noticed, by the caller's clock.
         """
         is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
-        with self._database.write() as connection:
-            expired = connection.execute(
+        with self._database.write() as db:
+            expired = db.execute(
                 sa.update(dispatches)
                 .where(
                     is_of_launch,
-                    IN_FLIGHT if launch_key is None else dispatches.c.state == "in_flight",
+                    IN_FLIGHT if launch_key is None else dispatches.c.state == DispatchState.IN_FLIGHT,
                     dispatches.c.lease_until < LedgerTime(),
                 )
-                .values(state="in_doubt", lease_until=None)
+                .values(state=DispatchState.IN_DOUBT, lease_until=None)
                 .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
             ).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
-                connection.execute(sa.insert(outcomes), rows)
-                accept_what_was_accepted(connection, [row.dispatch_key for row in expired], now)
-                add_news_if_reported(connection, (row.launch_key for row in expired))
+                db.execute(sa.insert(outcomes), rows)
+                accept_by_earlier_outcome(db, [row.dispatch_key for row in expired], now)
+                bump_revision_if_reported(db, (row.launch_key for row in expired))
         return len(expired)
 
     def next_expiry(self, launch_key: str) -> timedelta | None:
         """Return how long the ledger waits for the first worker that is sending a launch; None if no worker is."""
         query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
-            dispatches.c.launch_key == launch_key, dispatches.c.state == "in_flight"
+            dispatches.c.launch_key == launch_key, dispatches.c.state == DispatchState.IN_FLIGHT
         )
-        with self._database.read() as connection:
-            expiry, now = connection.execute(query).one()
+        with self._database.read() as db:
+            expiry, now = db.execute(query).one()
         return None if expiry is None else max(timedelta(0), expiry - now)
 
 
-def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
-    """Give the row that keeps an outcome."""
-    status = outcome.status if isinstance(outcome, Accepted | Refused) else None
-    reason: str | None = None
-    if isinstance(outcome, Refused):
-        reason = outcome.message
-    elif isinstance(outcome, NotProcessed | InDoubt):
-        reason = outcome.reason
-    return {
-        "dispatch_key": key,
-        "attempt": attempt,
-        "kind": outcome.kind,
-        "status": status,
-        "reason": reason,
-        "recorded_at": now,
-    }
-
-
-def accept_what_was_accepted(link: sa.Connection, dispatch_keys: Collection[str], now: datetime) -> None:
-    """Move to ``accepted`` those of some dispatches of which any attempt is known to have been accepted.
-
-    To be called when they have been moved by the same transaction, and by statements of their own: those see what
-    another worker recorded, or somebody folded, while we waited for it.
-    """
-    for key in dispatch_keys:
-        link.execute(_ACCEPT, {"of": key})
-    accept_what_is_evident(link, dispatch_keys, now)
-
-
-def accept_what_is_evident(
-    link: sa.Connection, dispatch_keys: Collection[str], now: datetime
-) -> Sequence[sa.Row[tuple[str, int, str]]]:
-    """Move to ``accepted`` those of some dispatches that something came back from, unless they are in flight.
-
-    Gives key, attempt and launch of those that were moved. Evidence stands over a person who wrote a dispatch off, or
-    planned it again. The campaign's number is not taken over from a post-back: its body may name any, and only the
-    service's own reply tells a forgery.
-    """
-    moved = link.execute(_ACCEPT_EVIDENT, {"of": list(dispatch_keys)}).all()
-    rows = [
-        {
-            "dispatch_key": row.dispatch_key,
-            "attempt": row.attempt,
-            "kind": "evidence",
-            "reason": _EVIDENCE,
-            "recorded_at": now,
-        }
-        for row in moved
-    ]
-    if rows:
-        link.execute(sa.insert(outcomes), rows)
-    return moved
-
-
 def recorded_later(*kinds: str) -> sa.Exists:
-    """Say whether something of the same attempt was recorded after an outcome."""
+    """Check whether something of the same attempt was recorded after an outcome."""
     later = outcomes.alias("later")
     return (
         sa.exists()
@@ -341,25 +275,10 @@ def recorded_later(*kinds: str) -> sa.Exists:
     )
 
 
-_ACCEPT = (
-    sa.update(dispatches)
-    .where(
-        dispatches.c.dispatch_key == sa.bindparam("of"),
-        dispatches.c.state.in_(("planned", "refused", "in_doubt")),
-        sa.exists().where(
-            outcomes.c.dispatch_key == sa.bindparam("of"), outcomes.c.kind.in_(("accepted", "evidence"))
-        ),
-    )
-    .values(state="accepted")
-)
-_ACCEPT_EVIDENT = (
-    sa.update(dispatches)
-    .where(DOUBTFUL, dispatches.c.dispatch_key.in_(sa.bindparam("of", expanding=True)), IS_EVIDENT)
-    .values(state="accepted")
-    .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
-)
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
-    sa.select(launches.c.launch_key).where(launches.c.state.not_in(("rejected", "stopped")))
+    sa.select(launches.c.launch_key).where(
+        launches.c.state.in_([state for state in LaunchState if not state.is_final])
+    )
 )
 
 
@@ -369,14 +288,14 @@ def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
         sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
         .where(
             outcomes.c.dispatch_key == dispatch_key,
-            outcomes.c.kind == "in_doubt",
-            sa.not_(recorded_later("refused", "not_processed")),
+            outcomes.c.kind == OutcomeKind.IN_DOUBT,
+            sa.not_(recorded_later(*_CLEARED)),
         )
         .scalar_subquery()
     )
 
 
-def _check_there(connection: sa.Connection, dispatch_key: str) -> None:
+def _check_there(db: sa.Connection, dispatch_key: str) -> None:
     known = sa.select(dispatches.c.dispatch_key).where(dispatches.c.dispatch_key == dispatch_key)
-    if connection.scalar(known) is None:
+    if db.scalar(known) is None:
         raise NotFoundError(f"the ledger holds no dispatch {dispatch_key}")

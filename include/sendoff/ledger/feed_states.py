@@ -1,23 +1,25 @@
-"""Silences in the ledger: what was last certain of each source of post-backs, and what to judge them by."""
+"""Feed states in the ledger: the last certain state of each feed of post-backs, and what to check them by."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from sendoff.figures import Figures
+from sendoff.figures import LaunchStats
 from sendoff.ledger.database import Database
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.schema import attempts, dispatches, launches, reports, silences
+from sendoff.ledger.schema import attempts, dispatches, feed_states, launches, reports
+from sendoff.states import DispatchState, FeedHealth
 
 _LONGEST_WAIT = timedelta(days=7)  # from the moment a launch was to be sent at until its last request
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Source:
+class Feed:
     """Where post-backs come from: one kind of them, of one connection, of everybody or of those on one platform."""
 
     connection: str  # empty: the receiver, of all connections
@@ -32,55 +34,62 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What was last certain of a source, since when and why."""
+class FeedState:
+    """The last certain state of a feed, since when and why."""
 
-    source: Source
-    state: str
+    feed: Feed
+    state: FeedHealth
     why: str
     since: datetime
 
 
-class Silences:
-    """The silences of a ledger."""
+class EarlierReport(NamedTuple):
+    """The newest report of an earlier launch, and when the service sent it."""
+
+    sent_at: datetime
+    stats: LaunchStats
+
+
+class FeedStates:
+    """The feed states of a ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def all(self) -> list[Known]:
-        """Give what was last certain of each source, in the order of the sources."""
-        with self._database.read() as connection:
-            rows = connection.execute(sa.select(silences)).all()
-        found = [
-            Known(Source(row.connection, row.kind, row.platform), row.state, row.why, row.since)
+    def all(self) -> list[FeedState]:
+        """Return the last certain state of each feed, in their order."""
+        with self._database.read() as db:
+            rows = db.execute(sa.select(feed_states)).all()
+        states = [
+            FeedState(Feed(row.connection, row.kind, row.platform), row.state, row.why, row.since)
             for row in rows
         ]
-        return sorted(found, key=lambda known: known.source)
+        return sorted(states, key=lambda state: state.feed)
 
-    def states(self) -> dict[str, int]:
-        """Give how many sources are in each state that was last certain."""
-        return dict(Counter(known.state for known in self.all()))
+    def states(self) -> dict[FeedHealth, int]:
+        """Count the feeds by their last certain state."""
+        return dict(Counter(state.state for state in self.all()))
 
-    def move(self, source: Source, before: str | None, after: str, why: str, now: datetime) -> bool:
-        """Change what is certain of a source; False, and nothing happens, where another process was first.
+    def move(self, feed: Feed, before: FeedHealth | None, after: FeedHealth, why: str, now: datetime) -> bool:
+        """Change the state of a feed. Return False, and change nothing, if another process was first.
 
         ``before``: the state that it was judged against, None where nothing was certain yet.
         """
         values = {"state": after, "why": why, "since": now}
-        with self._database.write() as connection:
+        with self._database.write() as db:
             if before is None:
-                made = self._database.insert_or_pass(silences).returning(silences.c.since)
-                return connection.execute(made, asdict(source) | values).first() is not None
-            change = sa.update(silences).where(
-                silences.c.connection == source.connection,
-                silences.c.kind == source.kind,
-                silences.c.platform == source.platform,
-                silences.c.state == before,
+                insert = self._database.insert_or_ignore(feed_states).returning(feed_states.c.since)
+                return db.execute(insert, asdict(feed) | values).first() is not None
+            change = sa.update(feed_states).where(
+                feed_states.c.connection == feed.connection,
+                feed_states.c.kind == feed.kind,
+                feed_states.c.platform == feed.platform,
+                feed_states.c.state == before,
             )
-            return bool(connection.execute(change.values(values)).rowcount)
+            return bool(db.execute(change.values(values)).rowcount)
 
     def sent(self, since: datetime) -> dict[str, dict[str, datetime]]:
-        """Give the accepted dispatches that the service sent after a moment, by launch: dispatch key -> when it sent.
+        """Return the accepted dispatches that the service sent after a moment, by launch: dispatch key -> when it sent.
 
         Not of what the service sends again and again.
         """
@@ -96,17 +105,17 @@ class Silences:
                     attempts.c.number == dispatches.c.attempt,
                 ),
             )
-            .where(launches.c.sends_at > since - _LONGEST_WAIT, dispatches.c.state == "accepted")
+            .where(launches.c.sends_at > since - _LONGEST_WAIT, dispatches.c.state == DispatchState.ACCEPTED)
         )
-        found: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
-        with self._database.read() as connection:
-            for row in connection.execute(query):
+        dispatches_sent: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
+        with self._database.read() as db:
+            for row in db.execute(query):
                 if (at := max(row.started_at, row.sends_at)) > since:
-                    found[row.launch_key][row.dispatch_key] = at
-        return dict(found)
+                    dispatches_sent[row.launch_key][row.dispatch_key] = at
+        return dict(dispatches_sent)
 
-    def earlier(self, launch: Launch, limit: int) -> list[tuple[datetime, Figures]]:
-        """Give the newest reports of settled launches of a launch's campaign that were sent before it, and when."""
+    def earlier(self, launch: Launch, limit: int) -> list[EarlierReport]:
+        """Return the newest reports of settled launches of a launch's campaign that were sent before it, and when."""
         query = (
             sa.select(launches.c.sends_at, reports.c.figures)
             .join(reports, reports.c.launch_key == launches.c.launch_key)
@@ -119,5 +128,7 @@ class Silences:
             .order_by(launches.c.sends_at.desc(), launches.c.launch_key)
             .limit(limit)
         )
-        with self._database.read() as connection:
-            return [(row.sends_at, Figures.from_json(row.figures)) for row in connection.execute(query)]
+        with self._database.read() as db:
+            return [
+                EarlierReport(row.sends_at, LaunchStats.from_json(row.figures)) for row in db.execute(query)
+            ]

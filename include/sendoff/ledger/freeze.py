@@ -6,36 +6,90 @@ people's values in memory at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.ledger.schema import audiences, dispatches
+from sendoff.ledger.audit_log import Decision, append_decision
+from sendoff.ledger.schema import audiences, dispatches, launches
 from sendoff.ledger.schema import segments as segments_table
-from sendoff.ledger.stored_sets import GROUPS, LEFT_OUT, batches
-from sendoff.period import dispatch_key
+from sendoff.ledger.stored_sets import GROUPS, SUPPRESSED, batches
+from sendoff.period import Period, dispatch_key
+from sendoff.states import DispatchState, LaunchState
 
 _LOCK = 0x4C41554E  # any number that no other pair of the database's advisory locks begins with
 
 
-def await_others(link: sa.Connection, connection: str) -> None:
+def await_others(db: sa.Connection, connection: str) -> None:
     """Wait for whoever freezes a launch of the same connection, so that what follows sees that launch.
 
     Nobody else waits: other launches are claimed, paused and stopped meanwhile.
     """
-    if link.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
-        link.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK, sa.func.hashtext(connection))))
+    if db.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
+        db.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK, sa.func.hashtext(connection))))
 
 
-def insert_audience(
-    link: sa.Connection, launch_key: str, audience: Audience | None, largest_part: int
+@dataclass(frozen=True, slots=True)
+class NewLaunch:
+    """A launch as it is frozen."""
+
+    launch_key: str
+    connection: str
+    campaign: str
+    period: Period
+    resend: int
+    definition: str  # the campaign, JSON
+    audience: Audience | None  # None: the service chooses the people
+    segments: Iterable[Segment]
+    created_at: datetime
+    state: LaunchState = LaunchState.RELEASED
+    due_at: datetime | None = None
+    sends_at: datetime | None = None
+    suppressed: Mapping[str, Identifiers] | None = (
+        None  # people whom the query named and who are left out, by reason
+    )
+    decisions: Sequence[Decision] = ()  # by which it is made, stored with it in this order
+    known_launches: int | None = None  # of the connection, if who is suppressed depends on them
+
+
+def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> None:
+    """Store a launch with all that it froze."""
+    names = ("launch_key", "connection", "campaign", "resend", "definition", "created_at", "state")
+    period = launch.period
+    bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
+    db.execute(
+        sa.insert(launches), {name: getattr(launch, name) for name in (*names, "due_at", "sends_at")} | bounds
+    )
+    _insert_audience(db, launch.launch_key, launch.audience, largest_chunk)
+    # A reason that names nobody is not kept.
+    SUPPRESSED.insert(
+        db,
+        (
+            ({"launch_key": launch.launch_key, "reason": reason}, members)
+            for reason, members in (launch.suppressed or {}).items()
+            if len(members)
+        ),
+        largest=largest_chunk,
+    )
+    numbered = enumerate(launch.segments, start=1)
+    for batch in batches(_segment_row(launch.launch_key, number, segment) for number, segment in numbered):
+        db.execute(sa.insert(segments_table), batch)
+        db.execute(sa.insert(dispatches), [_dispatch_row(row) for row in batch])
+    for decision in launch.decisions:
+        append_decision(db, decision)
+
+
+def _insert_audience(
+    db: sa.Connection, launch_key: str, audience: Audience | None, largest_chunk: int
 ) -> None:
     """Store what is known of an audience, and its groups; its people are those of its segments and its holdout."""
     identifiers = audience.identifiers if audience else empty("integer")
-    link.execute(
+    db.execute(
         sa.insert(audiences),
         {
             "launch_key": launch_key,
@@ -53,41 +107,21 @@ def insert_audience(
         for name, values in (audience.groups if audience else {}).items()
         for value, members in values.items()
     )
-    GROUPS.insert(link, groups, largest=largest_part)
-
-
-def insert_left_out(
-    link: sa.Connection, launch_key: str, left_out: Mapping[str, Identifiers], largest_part: int
-) -> None:
-    """Store whom a launch leaves out, by reason; a reason that names nobody is not kept."""
-    sets = (
-        ({"launch_key": launch_key, "reason": reason}, members)
-        for reason, members in left_out.items()
-        if len(members)
-    )
-    LEFT_OUT.insert(link, sets, largest=largest_part)
-
-
-def insert_segments(link: sa.Connection, launch_key: str, segments: Iterable[Segment]) -> None:
-    """Store segments in their order, many at once, each with its planned dispatch."""
-    rows = (_segment_row(launch_key, number, segment) for number, segment in enumerate(segments, start=1))
-    for batch in batches(rows):
-        link.execute(sa.insert(segments_table), batch)
-        link.execute(sa.insert(dispatches), [_dispatch_row(row) for row in batch])
+    GROUPS.insert(db, groups, largest=largest_chunk)
 
 
 def _segment_row(launch_key: str, number: int, segment: Segment) -> dict[str, Any]:
     return {
         "launch_key": launch_key,
         "number": number,
-        "language": segment.edition.language,
-        "variant": segment.edition.variant,
-        "time_zone": segment.edition.time_zone,
+        "language": segment.variation.language,
+        "variant": segment.variation.variant,
+        "time_zone": segment.variation.time_zone,
         "wave": segment.wave,
         "size": len(segment),
         "fingerprint": segment.fingerprint(),
         "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
-        "parameters": segment.parameters,
+        "template_values": segment.template_values,
     }
 
 
@@ -98,6 +132,6 @@ def _dispatch_row(segment: Mapping[str, Any]) -> dict[str, Any]:
         "segment": segment["number"],
         "wave": segment["wave"],
         "time_zone": segment["time_zone"] or "",
-        "state": "planned",
+        "state": DispatchState.PLANNED,
         "attempt": 0,
     }

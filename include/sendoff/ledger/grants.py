@@ -16,12 +16,12 @@ from sendoff.ledger.schema import (
     audience_groups,
     audiences,
     decisions,
-    left_out,
     metadata,
     outcomes,
     post_backs,
     receivers,
     segments,
+    suppressed,
 )
 
 ROLES = ("receiver", "worker", "reader")
@@ -29,9 +29,9 @@ ROLES = ("receiver", "worker", "reader")
 _APPENDED = "SELECT, INSERT"
 _WORKER = {
     **dict.fromkeys((attempts, outcomes, decisions), _APPENDED),
-    **dict.fromkeys((audiences, audience_groups, left_out, segments), _APPENDED),  # frozen
+    **dict.fromkeys((audiences, audience_groups, suppressed, segments), _APPENDED),  # frozen
     post_backs: "SELECT",
-    receivers: "SELECT, INSERT, UPDATE (folded)",  # an INSERT of nothing tells whether the ledger can be written
+    receivers: "SELECT, INSERT, UPDATE (aggregated_to)",  # an INSERT of nothing tells whether the ledger can be written
 }
 """What a worker may do with a table; with any other it may do everything."""
 
@@ -41,7 +41,7 @@ _quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: igno
 
 
 def grant_statements(role: str, user: str, schema: str = "public") -> list[str]:
-    """Give the statements that leave a user with the rights of a role, and no others, on the tables of a schema.
+    """Return the statements that leave a user with the rights of a role, and no others, on the tables of a schema.
 
     They are for the tables of today: run them again after each migration. Raises ValueError for an unknown role.
     """

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.errors import AudienceError, NotFoundError, OvertakenError
+from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import freeze
-from sendoff.ledger.audit_log import Decision
 from sendoff.ledger.database import Database
-from sendoff.ledger.recipient import Fate, fate
-from sendoff.ledger.request_log import Recorded, Request, recorded_of, requests_of
+from sendoff.ledger.freeze import NewLaunch
+from sendoff.ledger.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.schema import audience_groups, audiences, dispatches, launches
-from sendoff.ledger.schema import decisions as decisions_table
-from sendoff.ledger.schema import left_out as left_out_table
 from sendoff.ledger.schema import segments as segments_table
-from sendoff.ledger.stored_sets import GROUPS, LARGEST, LEFT_OUT, joined
+from sendoff.ledger.schema import suppressed as suppressed_table
+from sendoff.ledger.stored_sets import GROUPS, LARGEST, SUPPRESSED, joined
 from sendoff.period import Period
+from sendoff.states import DispatchState, LaunchState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,11 @@ class Launch:
     definition: str  # the campaign as it was frozen, JSON
     created_at: datetime
     settled_at: datetime | None  # when it was quiet or complete; later post-backs count as late
-    state: str  # held, released, paused, rejected or stopped: only what is released is sent
+    state: LaunchState
     wave: int  # the newest wave that may be sent
     due_at: datetime | None  # when it was to be made
     sends_at: datetime | None  # by when the service has sent; None: again and again
-    news: int  # counts what happened that a report may show
+    revision: int  # counts the changes that a report may show
     is_chosen_by_service: bool  # then it has no people that are known beforehand
     identified_by: str  # the column of the query that named people
     kind: Kind
@@ -55,25 +53,25 @@ class Launch:
 class Launches:
     """The launches of a ledger."""
 
-    def __init__(self, database: Database, *, largest_part: int = LARGEST) -> None:
+    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
         self._database = database
-        self._largest_part = largest_part
+        self._largest_chunk = largest_chunk
 
     def find(self, launch_key: str) -> Launch | None:
-        """Give a launch, or None where the ledger holds none of that key."""
-        with self._database.read() as connection:
-            row = connection.execute(_LAUNCH.where(launches.c.launch_key == launch_key)).first()
+        """Return a launch, or None where the ledger holds none of that key."""
+        with self._database.read() as db:
+            row = db.execute(_LAUNCH.where(launches.c.launch_key == launch_key)).first()
         return _launch(row) if row else None
 
     def get(self, launch_key: str) -> Launch:
-        """Give a launch, or raise NotFoundError."""
-        found = self.find(launch_key)
-        if found is None:
+        """Return a launch, or raise NotFoundError."""
+        launch = self.find(launch_key)
+        if launch is None:
             raise NotFoundError(f"the ledger holds no launch {launch_key}")
-        return found
+        return launch
 
     def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
-        """Give a campaign's newest launch for a period that ended before this one, of its partition if there is one.
+        """Return a campaign's newest launch for a period that ended before this one, of its partition if there is one.
 
         One that was rejected, or stopped before anything of it was sent, is no measure for others and passed over.
         """
@@ -82,147 +80,107 @@ class Launches:
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             launches.c.period_end < period.end,
-            launches.c.state != "rejected",
-            sa.or_(launches.c.state != "stopped", is_sent.correlate(launches)),
+            launches.c.state != LaunchState.REJECTED,
+            sa.or_(launches.c.state != LaunchState.STOPPED, is_sent.correlate(launches)),
         ).order_by(
             launches.c.partition.is_not_distinct_from(period.partition).desc(),
             launches.c.period_end.desc(),
             launches.c.resend.desc(),
         )
-        with self._database.read() as link:
-            row = link.execute(query.limit(1)).first()
+        with self._database.read() as db:
+            row = db.execute(query.limit(1)).first()
         return _launch(row) if row else None
 
     def search(self, prefix: str = "", *, campaign: str | None = None, limit: int = 100) -> list[Launch]:
-        """Give the launches whose key starts with ``prefix``, newest first."""
+        """Return the launches whose key starts with ``prefix``, newest first."""
         query = _LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
         if campaign is not None:
             query = query.where(launches.c.campaign == campaign)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
         return [_launch(row) for row in rows]
 
     def page(
         self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
     ) -> list[Launch]:
-        """Give some of the launches of some campaigns, newest first; ``states``: those in any of them, none for all."""
+        """Return a page of the launches of some campaigns, newest first; ``states``: in these, or in any if empty."""
         some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
         query = _LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
-        with self._database.read() as link:
-            return [_launch(row) for row in link.execute(query.order_by(*_NEWEST_FIRST))]
+        with self._database.read() as db:
+            return [_launch(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
 
     def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
         """Count the launches of some campaigns; ``states``: those in any of them, none for all."""
-        with self._database.read() as link:
-            return link.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
+        with self._database.read() as db:
+            return db.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
 
     def campaigns(self, connection: str | None = None) -> dict[str, int]:
         """Count the launches of each campaign, by its name; ``connection``: those made for it alone."""
         query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
-        with self._database.read() as link:
-            rows = link.execute(query.order_by(launches.c.campaign))
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(launches.c.campaign))
             return {row.campaign: row.counted for row in rows}
 
     def connections(self) -> list[str]:
-        """Give the connections that launches were made for."""
-        with self._database.read() as link:
+        """Return the connections that launches were made for."""
+        with self._database.read() as db:
             return list(
-                link.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
+                db.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
             )
 
     def unsent(
-        self, *states: str, connection: str | None = None, of: Collection[str] = ("planned",)
+        self, *states: str, connection: str | None = None, of: Collection[str] = (DispatchState.PLANNED,)
     ) -> list[str]:
-        """Give the keys of launches in one of some states with a dispatch in one of the states ``of``, oldest first."""
+        """Return the keys of launches in some states that have a dispatch in one of the states ``of``, oldest first."""
         is_left = sa.exists().where(
             dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state.in_(of)
         )
         query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), is_left)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
-        with self._database.read() as link:
-            return list(link.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
+        with self._database.read() as db:
+            return list(db.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
 
-    def freeze(
-        self,
-        launch_key: str,
-        *,
-        connection: str,
-        campaign: str,
-        period: Period,
-        resend: int,
-        definition: str,
-        audience: Audience | None,
-        segments: Iterable[Segment],
-        now: datetime,
-        state: str = "released",
-        due_at: datetime | None = None,
-        sends_at: datetime | None = None,
-        left_out: Mapping[str, Identifiers] | None = None,
-        seen: int | None = None,
-        decisions: Sequence[Decision] = (),
-    ) -> Launch:
+    def freeze(self, launch: NewLaunch) -> Launch:
         """Store a launch with its audience, segments and planned dispatches, all or nothing.
 
-        ``audience`` is None where the service chooses the people. ``left_out``: whom the query named and the launch is
-        not sent to, by reason. ``decisions``: by which it is made, and which are kept with it, in this order. Where
-        another process froze the same key first, its launch is given; this audience and these decisions are forgotten.
-
-        ``seen``: how many launches of the connection were known when it was decided who is left out; None where that
-        does not depend on them. Raises OvertakenError, and stores nothing, where there are others by now.
+        If another process froze the same key first, return its launch: this audience and these decisions are forgotten.
+        Raise ConflictError, and store nothing, if the connection no longer has ``known_launches``.
         """
-        row = {
-            "launch_key": launch_key,
-            "connection": connection,
-            "campaign": campaign,
-            "period_start": period.start,
-            "period_end": period.end,
-            "partition": period.partition,
-            "resend": resend,
-            "definition": definition,
-            "created_at": now,
-            "state": state,
-            "due_at": due_at,
-            "sends_at": sends_at,
-        }
         try:
-            with self._database.write() as link:
-                freeze.await_others(link, connection)
-                if seen is not None and _count(link, connection) != seen:
-                    raise OvertakenError(
+            with self._database.write() as db:
+                freeze.await_others(db, launch.connection)
+                known = launch.known_launches
+                if known is not None and known != _count(db, launch.connection):
+                    raise ConflictError(
                         "another launch was made in the meantime; who is left out must be decided again"
                     )
-                link.execute(sa.insert(launches), row)
-                freeze.insert_audience(link, launch_key, audience, self._largest_part)
-                freeze.insert_left_out(link, launch_key, left_out or {}, self._largest_part)
-                freeze.insert_segments(link, launch_key, segments)
-                if decisions:
-                    link.execute(sa.insert(decisions_table), [asdict(each) for each in decisions])
+                freeze.insert_launch(db, launch, self._largest_chunk)
         except exc.IntegrityError:
-            if self.find(launch_key) is None:
+            if self.find(launch.launch_key) is None:
                 raise
-        return self.get(launch_key)
+        return self.get(launch.launch_key)
 
     def count(self, connection: str) -> int:
-        """Give how many launches of a connection the ledger holds."""
-        with self._database.read() as link:
-            return _count(link, connection)
+        """Return how many launches of a connection the ledger holds."""
+        with self._database.read() as db:
+            return _count(db, connection)
 
     def sending(self, connection: str, since: datetime) -> list[Launch]:
-        """Give the launches that are sent after a moment, or again and again, and in part at least: earliest first."""
+        """Return the launches of which at least a part is sent after a moment, or again and again, earliest first."""
         is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = _LAUNCH.where(
             launches.c.connection == connection,
             sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
             is_sent.correlate(launches),
         ).order_by(launches.c.sends_at, launches.c.launch_key)
-        with self._database.read() as link:
-            return [_launch(row) for row in link.execute(query)]
+        with self._database.read() as db:
+            return [_launch(row) for row in db.execute(query)]
 
     def sent(self, launch_key: str) -> Identifiers:
-        """Give whom a launch was sent to, may have been sent to, or is yet to be sent to."""
+        """Return whom a launch was sent to, may have been sent to, or is yet to be sent to."""
         kind = self.get(launch_key).kind
         sent = (
             sa.select(dispatches.c.segment)
@@ -230,73 +188,63 @@ class Launches:
             .where(dispatches.c.launch_key == launch_key, _MAY_BE_SENT)
         )
         query = _people(launch_key).where(segments_table.c.number.in_(sent))
-        with self._database.read() as link, link.scalars(query) as blobs:
+        with self._database.read() as db, db.scalars(query) as blobs:
             return joined(kind, (from_bytes(kind, blob) for blob in blobs))
 
-    def why(self, launch_key: str, identifier: int | str) -> Fate:
-        """Say what became of one identifier in a launch.
+    def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
+        """Return what became of one identifier in a launch.
 
-        Raises NotFoundError for a launch that the ledger does not hold, AudienceError for what can be nobody in it.
+        Raise NotFoundError for a launch that the ledger does not hold, AudienceError for what can be nobody in it.
         """
         launch = self.get(launch_key)
         typed = _typed(identifier, launch)
-        with self._database.read() as link:
-            return fate(link, launch_key, launch.state, launch.kind, typed)
-
-    def requests(
-        self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int = 50
-    ) -> list[Request]:
-        """Give some requests of a launch in the order of their segments, with what was recorded of their attempts.
-
-        ``states``: those in any of them, none for all.
-        """
-        with self._database.read() as link:
-            return requests_of(link, launch_key, states, offset, limit)
-
-    def recorded(self, dispatch_keys: Collection[str]) -> Mapping[str, Sequence[Recorded]]:
-        """Give what was recorded of the attempts of some dispatches, oldest first."""
-        with self._database.read() as link:
-            return recorded_of(link, dispatch_keys)
+        with self._database.read() as db:
+            return recipient_status(db, launch_key, launch.state, launch.kind, typed)
 
     def settle(self, launch_key: str, now: datetime) -> None:
         """Note that a launch is quiet or complete, unless that was noted before."""
-        with self._database.write() as connection:
-            connection.execute(
+        with self._database.write() as db:
+            db.execute(
                 sa.update(launches)
                 .where(launches.c.launch_key == launch_key, launches.c.settled_at.is_(None))
                 .values(settled_at=now)
             )
 
     def audience(self, launch_key: str) -> Identifiers:
-        """Give the frozen audience of a launch: everybody it is sent to, and who is held out."""
+        """Return the frozen audience of a launch: everybody it is sent to, and who is held out."""
         kind = self.get(launch_key).kind
-        is_held_out = (left_out_table.c.launch_key == launch_key, left_out_table.c.reason == "holdout")
-        with self._database.read() as link:
-            held_out = LEFT_OUT.sets(link, *is_held_out).values()
-            with link.scalars(_people(launch_key)) as blobs:
+        is_held_out = (suppressed_table.c.launch_key == launch_key, suppressed_table.c.reason == "holdout")
+        with self._database.read() as db:
+            held_out = SUPPRESSED.sets(db, *is_held_out).values()
+            with db.scalars(_people(launch_key)) as blobs:
                 return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
 
-    def left_out(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
-        """Give whom the query named and a launch is not sent to: reason -> identifiers; ``reasons``: only these."""
-        is_asked = left_out_table.c.reason.in_(reasons) if reasons else sa.true()
-        with self._database.read() as link:
-            return LEFT_OUT.sets(link, left_out_table.c.launch_key == launch_key, is_asked)
+    def suppressed(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
+        """Return whom the query named and a launch is not sent to: reason -> identifiers; ``reasons``: only these."""
+        is_asked = suppressed_table.c.reason.in_(reasons) if reasons else sa.true()
+        with self._database.read() as db:
+            return SUPPRESSED.sets(db, suppressed_table.c.launch_key == launch_key, is_asked)
 
-    def left_out_sizes(self, launch_key: str) -> dict[str, int]:
+    def suppressed_sizes(self, launch_key: str) -> dict[str, int]:
         """Count whom the query named and a launch is not sent to, by reason, without reading them."""
-        with self._database.read() as link:
-            return LEFT_OUT.sizes(link, left_out_table.c.launch_key == launch_key)
+        with self._database.read() as db:
+            return SUPPRESSED.sizes(db, suppressed_table.c.launch_key == launch_key)
 
     def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
-        """Give the groups that one column of the query made, such as ``platform``: value -> identifiers."""
+        """Return the groups that one column of the query made, such as ``platform``: value -> identifiers."""
         where = (audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
-        with self._database.read() as link:
-            return GROUPS.sets(link, *where)
+        with self._database.read() as db:
+            return GROUPS.sets(db, *where)
 
 
 _MAY_BE_SENT = sa.or_(
-    dispatches.c.state.in_(("accepted", "in_flight", "in_doubt", "written_off")),
-    sa.and_(dispatches.c.state == "planned", launches.c.state.in_(("held", "released", "paused"))),
+    dispatches.c.state.in_(
+        (DispatchState.ACCEPTED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
+    ),
+    sa.and_(
+        dispatches.c.state == DispatchState.PLANNED,
+        launches.c.state.in_([state for state in LaunchState if not state.is_final]),
+    ),
 )
 _SEGMENTS = (
     sa.select(sa.func.count())
@@ -316,8 +264,8 @@ _LAUNCH = sa.select(
 ).join(audiences, audiences.c.launch_key == launches.c.launch_key)
 
 
-def _count(link: sa.Connection, connection: str) -> int:
-    return link.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
+def _count(db: sa.Connection, connection: str) -> int:
+    return db.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
 
 
 _NEWEST_FIRST = (launches.c.created_at.desc(), launches.c.launch_key)

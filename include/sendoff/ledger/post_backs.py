@@ -1,7 +1,7 @@
-"""Post-backs in the ledger: stored as they come, in the order of each receiver's commits, and folded later.
+"""Post-backs in the ledger: stored as they come, in the order of each receiver's commits, and aggregated later.
 
 A receiver process is the only writer under its number and commits in order, so "everything up to number n" is a
-state that never changes: folding remembers n, and n moves in the same transaction as what was folded.
+state that never changes: aggregation remembers n, which moves in the transaction that stores the totals.
 """
 
 from __future__ import annotations
@@ -10,26 +10,28 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from sendoff.ledger.database import Database, Row
-from sendoff.ledger.schema import post_backs, receivers, returns
+from sendoff.ledger.bulk import Row
+from sendoff.ledger.database import Database
+from sendoff.ledger.schema import dispatch_totals, post_backs, receivers
 from sendoff.service import PostBack
+from sendoff.states import PostBackKind
 
 OPEN, READABLE = 1, 2
-"""The bits of ``what`` a post-back is, as it is read to be folded: one number costs less than a text and a truth."""
+"""The bits of ``what`` a post-back is, as it is read for aggregation: one number costs less than a text and a flag."""
 
 _WHAT = sa.cast(
     sa.case((post_backs.c.readable, READABLE), else_=0)
-    + sa.case((post_backs.c.kind == "open", OPEN), else_=0),
+    + sa.case((post_backs.c.kind == PostBackKind.OPEN, OPEN), else_=0),
     sa.SmallInteger,
 )
-_FOLDED_COLUMNS = (
+_COLUMNS = (
     _WHAT.label("what"),
     post_backs.c.dispatch_key,
     post_backs.c.received_at,
@@ -38,7 +40,7 @@ _FOLDED_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class Parked:
     """Post-backs of one dispatch in a run of one receiver that cannot be held against it yet."""
 
     receiver: int
@@ -49,6 +51,21 @@ class SetAside:
     newest_at: datetime
 
 
+class PendingRun(NamedTuple):
+    """Post-backs of one receiver that are stored and not aggregated."""
+
+    receiver: int
+    after: int  # number of the last aggregated one
+    newest: int
+
+
+class Reception(NamedTuple):
+    """How many receivers were ever started, and when the newest post-back of any of them was received."""
+
+    receivers: int
+    newest_at: datetime | None
+
+
 class PostBacks:
     """The post-backs of a ledger."""
 
@@ -56,18 +73,16 @@ class PostBacks:
         self._database = database
 
     def register_receiver(self, name: str, now: datetime) -> int:
-        """Give a receiver process a number of its own, under which it numbers its post-backs from 1."""
-        row = {"name": name, "started_at": now, "folded": 0}
-        with self._database.write() as connection:
-            return int(
-                connection.execute(sa.insert(receivers).returning(receivers.c.receiver), row).scalar_one()
-            )
+        """Return a receiver process a number of its own, under which it numbers its post-backs from 1."""
+        row = {"name": name, "started_at": now, "aggregated_to": 0}
+        with self._database.write() as db:
+            return int(db.execute(sa.insert(receivers).returning(receivers.c.receiver), row).scalar_one())
 
     def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
-        """Say whether a number is still the one that ``register_receiver`` gave this process at this time."""
+        """Check whether a number is still the one that ``register_receiver`` gave this process at this time."""
         query = sa.select(receivers.c.name, receivers.c.started_at).where(receivers.c.receiver == receiver)
-        with self._database.read() as connection:
-            return connection.execute(query).one_or_none() == (name, started_at)
+        with self._database.read() as db:
+            return db.execute(query).one_or_none() == (name, started_at)
 
     def check(self) -> None:
         """Return if post-backs can be stored, else raise LedgerUnavailableError or UnusableLedgerError."""
@@ -82,27 +97,29 @@ class PostBacks:
             post_backs, [_row(receiver, number, post_back) for number, post_back in numbered]
         )
 
-    def unfolded(self) -> list[tuple[int, int, int]]:
-        """Give (receiver, number folded so far, newest number) of every receiver that stored more than is folded."""
+    def pending(self) -> list[PendingRun]:
+        """Return the pending run of every receiver that has one."""
         newest = (
             sa.select(sa.func.max(post_backs.c.number))
             .where(post_backs.c.receiver == receivers.c.receiver)
             .scalar_subquery()
         )
-        query = sa.select(receivers.c.receiver, receivers.c.folded, newest).where(newest > receivers.c.folded)
-        with self._database.read() as connection:
-            return [(receiver, folded, last) for receiver, folded, last in connection.execute(query)]
+        query = sa.select(receivers.c.receiver, receivers.c.aggregated_to, newest).where(
+            newest > receivers.c.aggregated_to
+        )
+        with self._database.read() as db:
+            return [PendingRun(*row) for row in db.execute(query)]
 
-    def folded(self, receiver: int) -> int:
-        """Give the number up to which one receiver's post-backs are folded."""
-        query = sa.select(receivers.c.folded).where(receivers.c.receiver == receiver)
-        with self._database.read() as connection:
-            return int(connection.execute(query).scalar_one())
+    def aggregated_to(self, receiver: int) -> int:
+        """Return the number of the last aggregated post-back of one receiver."""
+        query = sa.select(receivers.c.aggregated_to).where(receivers.c.receiver == receiver)
+        with self._database.read() as db:
+            return int(db.execute(query).scalar_one())
 
     def read(
         self, receiver: int, *, after: int, up_to: int, named_by: Collection[str]
     ) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
-        """Give one receiver's post-backs above number ``after`` up to ``up_to`` in batches, in any order.
+        """Return one receiver's post-backs above number ``after`` up to ``up_to`` in batches, in any order.
 
         Their columns are what is read of every post-back, and those of ``named_by``.
         """
@@ -112,27 +129,32 @@ class PostBacks:
         return self._database.arrow(query, is_large=up_to - after >= _LARGE)
 
     @contextmanager
-    def read_set_aside(
-        self, asides: Sequence[SetAside], *, named_by: Collection[str]
+    def read_parked(
+        self, parked: Sequence[Parked], *, named_by: Collection[str]
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Give what one receiver set aside of some dispatches, each of which is named once, as :meth:`read` does."""
-        first, last = min(each.first for each in asides), max(each.last for each in asides)
+        """Return parked post-backs of one receiver, of dispatches that are each named once, as :meth:`read` does."""
+        first, last = (
+            min(post_back.first for post_back in parked),
+            max(post_back.last for post_back in parked),
+        )
         query = (
             _read(named_by)
             .add_columns(post_backs.c.number)
-            .where(post_backs.c.receiver == asides[0].receiver, post_backs.c.number.between(first, last))
+            .where(post_backs.c.receiver == parked[0].receiver, post_backs.c.number.between(first, last))
         )
         rows = last - first + 1
-        if len(asides) <= _KEYS_AT_ONCE:  # more do not fit into one query; then all that lie between are read
-            query = query.where(post_backs.c.dispatch_key.in_([each.dispatch_key for each in asides]))
-            rows = sum(each.post_backs for each in asides)
+        if len(parked) <= _KEYS_AT_ONCE:  # more do not fit into one query; then all that lie between are read
+            query = query.where(
+                post_backs.c.dispatch_key.in_([post_back.dispatch_key for post_back in parked])
+            )
+            rows = sum(post_back.post_backs for post_back in parked)
         with self._database.arrow(query, is_large=rows >= _LARGE) as batches:
-            yield _only(batches, asides)
+            yield _only(batches, parked)
 
-    def aside(
+    def find_parked(
         self, receiver: int, *, after: int, up_to: int, dispatch_keys: Collection[str]
-    ) -> list[SetAside]:
-        """Describe, to be set aside, the post-backs of some dispatches among those that :meth:`read` gives."""
+    ) -> list[Parked]:
+        """Return the post-backs of some dispatches, among those that :meth:`read` returns, as parked."""
         query = sa.select(
             post_backs.c.receiver,
             sa.func.min(post_backs.c.number),
@@ -141,19 +163,19 @@ class PostBacks:
             sa.func.count(),
             sa.func.max(post_backs.c.received_at),
         ).where(post_backs.c.receiver == receiver, post_backs.c.number > after, post_backs.c.number <= up_to)
-        with self._database.read() as connection:
+        with self._database.read() as db:
             return [
-                SetAside(*row)
-                for keys in some_at_once(dispatch_keys)
-                for row in connection.execute(
+                Parked(*row)
+                for keys in chunked(dispatch_keys)
+                for row in db.execute(
                     query.where(post_backs.c.dispatch_key.in_(keys)).group_by(
                         post_backs.c.receiver, post_backs.c.dispatch_key
                     )
                 )
             ]
 
-    def heard(self) -> tuple[int, datetime | None]:
-        """Give how many receivers were ever started, and when the newest post-back of any of them was received."""
+    def reception(self) -> Reception:
+        """Return what was received so far."""
         numbered = post_backs.alias("numbered")
         newest = (
             sa.select(sa.func.max(numbered.c.number))
@@ -166,18 +188,18 @@ class PostBacks:
                 sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number == newest),
             )
         )
-        with self._database.read() as connection:
-            count, newest_at = connection.execute(query).one()
+        with self._database.read() as db:
+            count, newest_at = db.execute(query).one()
             if count and newest_at is None:  # forgotten since, but it was counted
-                newest_at = connection.scalar(sa.select(sa.func.max(returns.c.newest_at)))
-        return count, newest_at
+                newest_at = db.scalar(sa.select(sa.func.max(dispatch_totals.c.newest_at)))
+        return Reception(count, newest_at)
 
 
 _LARGE = 5_000  # post-backs that are worth a connection of their own
 _KEYS_AT_ONCE = 5_000  # of dispatches, in one query
 
 
-def some_at_once(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Iterator[list[str]]:
+def chunked(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Iterator[list[str]]:
     """Yield dispatch keys in order, in lists that fit into one query."""
     keys = sorted(dispatch_keys)
     for start in range(0, len(keys), size):
@@ -185,25 +207,25 @@ def some_at_once(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Ite
 
 
 def _read(named_by: Collection[str]) -> sa.Select[Any]:
-    return sa.select(*_FOLDED_COLUMNS, *(post_backs.c[name] for name in sorted(named_by)))
+    return sa.select(*_COLUMNS, *(post_backs.c[name] for name in sorted(named_by)))
 
 
-def _only(batches: Iterable[pa.RecordBatch], asides: Sequence[SetAside]) -> Iterator[pa.RecordBatch]:
-    """Yield those post-backs that are set aside: others of the same dispatches may lie between, and be folded."""
-    keys = pa.array([each.dispatch_key for each in asides], pa.string())
-    firsts = np.array([each.first for each in asides])
-    lasts = np.array([each.last for each in asides])
+def _only(batches: Iterable[pa.RecordBatch], parked: Sequence[Parked]) -> Iterator[pa.RecordBatch]:
+    """Yield the parked post-backs: others of the same dispatches may lie between, and be aggregated."""
+    keys = pa.array([post_back.dispatch_key for post_back in parked], pa.string())
+    firsts = np.array([post_back.first for post_back in parked])
+    lasts = np.array([post_back.last for post_back in parked])
     for batch in batches:
-        found = pc.index_in(batch["dispatch_key"], value_set=keys)
-        of, numbers = pc.fill_null(found, 0).to_numpy(), batch["number"].to_numpy()
-        is_aside = found.is_valid().to_numpy(zero_copy_only=False)
-        is_aside &= (firsts[of] <= numbers) & (numbers <= lasts[of])
-        if is_aside.any():
-            yield batch.filter(pa.array(is_aside))
+        indices = pc.index_in(batch["dispatch_key"], value_set=keys)
+        of, numbers = pc.fill_null(indices, 0).to_numpy(), batch["number"].to_numpy()
+        is_parked = indices.is_valid().to_numpy(zero_copy_only=False)
+        is_parked &= (firsts[of] <= numbers) & (numbers <= lasts[of])
+        if is_parked.any():
+            yield batch.filter(pa.array(is_parked))
 
 
 def _row(receiver: int, number: int, post_back: PostBack) -> Row:
-    """Give the values of a post-back in the order of the table's columns."""
+    """Return the values of a post-back in the order of the table's columns."""
     what = (receiver, number, post_back.kind, post_back.dispatch_key, post_back.received_at)
     if (fields := post_back.fields) is None:
         return (*what, None, None, None, None, None, None, False, post_back.body)

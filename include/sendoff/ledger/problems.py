@@ -152,8 +152,8 @@ def problem_of(error: BaseException, place: Place, *, tables: str = NO_TABLES) -
         return UnusableLedgerError(_FORBIDDEN)
     if state.startswith(("42", "3F")):  # a table, a column or a schema
         return UnusableLedgerError(tables)
-    if said := _SERVER_SAYS.get(state):
-        return LedgerUnavailableError(_ledger(said, place))
+    if sentence := _SERVER_SAYS.get(state):
+        return LedgerUnavailableError(_ledger(sentence, place))
     return _of_connecting(text, place, known=("28", "3D", "57P03"), state=state) or _unnamed(error)
 
 
@@ -162,12 +162,12 @@ def _of_connecting(
 ) -> LedgerProblem | None:
     if not state.startswith(known):
         return None
-    for pattern, said in _UNUSABLE:
+    for pattern, sentence in _UNUSABLE:
         if re.search(pattern, text):
-            return UnusableLedgerError(_ledger(said, place))
-    for pattern, said in _AWAY:
+            return UnusableLedgerError(_ledger(sentence, place))
+    for pattern, sentence in _AWAY:
         if re.search(pattern, text):
-            return LedgerUnavailableError(_ledger(said, place))
+            return LedgerUnavailableError(_ledger(sentence, place))
     return None
 
 
@@ -207,9 +207,9 @@ def _why_not_open(file: str) -> str | None:
     return None
 
 
-def _ledger(said: str, place: Place) -> str:
+def _ledger(sentence: str, place: Place) -> str:
     names: dict[str, Any] = {"server": place.server, "database": place.database, "user": place.user}
-    return f"the ledger cannot be reached: {said.format(**names)}"
+    return f"the ledger cannot be reached: {sentence.format(**names)}"
 
 
 def _unnamed(error: BaseException) -> LedgerUnavailableError:

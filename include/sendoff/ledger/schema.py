@@ -6,7 +6,9 @@ Identifiers stand in blobs in the form of :mod:`sendoff.audience.identifiers`, n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 
 from sqlalchemy import (
     JSON,
@@ -29,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator
 
-from sendoff.figures import VERDICTS
+from sendoff.states import DispatchState, FeedHealth, LaunchState, OutcomeKind, Verdict
 
 metadata = MetaData(
     naming_convention={
@@ -40,9 +42,6 @@ metadata = MetaData(
     }
 )
 
-LAUNCH_STATES = ("held", "released", "paused", "rejected", "stopped")
-DISPATCH_STATES = ("planned", "in_flight", "accepted", "refused", "in_doubt", "written_off")
-SILENCE_STATES = ("as expected", "thin", "silent")
 DOUBTFUL = text("(state = 'in_doubt' OR state = 'written_off' OR state = 'planned')")
 """The dispatches that evidence can still show to be accepted; of those never tried, after a backup was restored.
 
@@ -67,19 +66,39 @@ class Moment(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Give an aware datetime in UTC."""
+        """Return an aware datetime in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class OneOf(TypeDecorator[StrEnum]):
+    """A member of an enumeration, stored as its string."""
+
+    impl = String
+    cache_ok = True
+
+    def __init__(self, states: type[StrEnum]) -> None:
+        super().__init__(16)
+        self.states = states
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002
+        """Return the member."""
+        return None if value is None else self.states(value)
+
+
+def _one_of(column: str, states: Iterable[StrEnum]) -> str:
+    """Return the SQL condition that a column holds one of the states."""
+    return f"{column} IN {tuple(state.value for state in states)}"
 
 
 def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
     return Column(name, String(32), *args, nullable=False, **kwargs)  # type: ignore[arg-type]
 
 
-def _part() -> Column[int]:
-    """Give the number of one value of several that hold a set together, since a database's values have a limit."""
-    return Column("part", Integer, primary_key=True, autoincrement=False, server_default="0")
+def _chunk() -> Column[int]:
+    """Return the column that numbers the chunks of one set: a database limits the size of a value."""
+    return Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0")
 
 
 launches = Table(
@@ -97,22 +116,22 @@ launches = Table(
     Column("settled_at", Moment, comment="when quiet or complete; later post-backs count as late"),
     Column(
         "state",
-        String(16),
+        OneOf(LaunchState),
         nullable=False,
-        server_default="released",
+        server_default=LaunchState.RELEASED.value,
         comment="held until somebody agrees; only what is released is sent",
     ),
     Column("wave", Integer, nullable=False, server_default="1", comment="the newest wave that may be sent"),
     Column("due_at", Moment, comment="when it was to be made; lateness counts from here"),
     Column("sends_at", Moment, comment="by when the service has sent; null: again and again"),
     Column(
-        "news",
+        "revision",
         BigInteger,
         nullable=False,
         server_default="0",
-        comment="counts what happened that a report may show: post-backs that were folded, doubts that were resolved",
+        comment="counts the changes that a report may show: aggregated post-backs, resolved doubts",
     ),
-    CheckConstraint(f"state IN {LAUNCH_STATES}", name="state"),
+    CheckConstraint(_one_of("state", LaunchState), name="state"),
     Index(None, "campaign", "period_end"),
     Index(None, "sends_at"),
 )
@@ -143,20 +162,20 @@ audience_groups = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("name", Text, primary_key=True, comment="a column of the query, such as platform"),
     Column("value", Text, primary_key=True),
-    _part(),
-    Column("size", BigInteger, nullable=False, comment="of this part"),
+    _chunk(),
+    Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),
 )
 
-left_out = Table(
-    "left_out",
+suppressed = Table(
+    "suppressed",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"),
-    _part(),
-    Column("size", BigInteger, nullable=False, comment="of this part"),
+    _chunk(),
+    Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),
-    comment="whom the query named and is not sent to; of these, only the holdout is part of the audience",
+    comment="people whom the query named and the launch leaves out; only the holdout is part of the audience",
 )
 
 segments = Table(
@@ -171,7 +190,9 @@ segments = Table(
     Column("size", BigInteger, nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("identifiers", LargeBinary, comment="null: the service chooses the people"),
-    Column("parameters", LargeBinary, comment="each person's own values for the variables of a template"),
+    Column(
+        "template_values", LargeBinary, comment="each person's own values for the variables of a template"
+    ),
 )
 
 decisions = Table(
@@ -190,26 +211,26 @@ decisions = Table(
     comment="appended, never changed",
 )
 
-brakes = Table(
-    "brakes",
+pauses = Table(
+    "pauses",
     metadata,
     Column("scope", Text, primary_key=True, comment="all, or connection:<name>"),
     Column("who", Text, nullable=False),
     Column("why", Text, nullable=False),
-    Column("set_at", Moment, nullable=False),
-    comment="while a row is there, no request of its scope is made",
+    Column("paused_at", Moment, nullable=False),
+    comment="while a row is there, no request of its scope is sent",
 )
 
-rates = Table(
-    "rates",
+rate_limits = Table(
+    "rate_limits",
     metadata,
     Column("connection", Text, primary_key=True),
     Column("next_at", Moment, nullable=False, comment="no request is made before"),
     comment="when the workers of a connection, all together, may make their next request",
 )
 
-lists = Table(
-    "lists",
+suppression_lists = Table(
+    "suppression_lists",
     metadata,
     Column("name", Text, primary_key=True),
     Column("identified_by", Text, nullable=False),
@@ -220,12 +241,12 @@ lists = Table(
     comment="people to leave out, uploaded for campaigns to name",
 )
 
-list_parts = Table(
-    "list_parts",
+suppression_list_chunks = Table(
+    "suppression_list_chunks",
     metadata,
-    Column("name", Text, ForeignKey("lists.name", ondelete="CASCADE"), primary_key=True),
-    _part(),
-    Column("size", BigInteger, nullable=False, comment="of this part"),
+    Column("name", Text, ForeignKey("suppression_lists.name", ondelete="CASCADE"), primary_key=True),
+    _chunk(),
+    Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),
 )
 
@@ -237,12 +258,12 @@ dispatches = Table(
     Column("segment", Integer, nullable=False),
     Column("wave", Integer, nullable=False, server_default="1", comment="of its segment"),
     Column("time_zone", Text, nullable=False, server_default="", comment="of its segment; empty: none"),
-    Column("state", String(16), nullable=False),
+    Column("state", OneOf(DispatchState), nullable=False),
     Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
     Column("worker", Text),
     Column("lease_until", Moment, comment="a worker silent beyond this counts as dead"),
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
-    CheckConstraint(f"state IN {DISPATCH_STATES}", name="state"),
+    CheckConstraint(_one_of("state", DispatchState), name="state"),
     Index(None, "launch_key", "state", "time_zone", "wave", "segment"),
     Index(
         "ix_dispatches_doubtful", "state", "dispatch_key", sqlite_where=DOUBTFUL, postgresql_where=DOUBTFUL
@@ -267,7 +288,10 @@ outcomes = Table(
     _key("dispatch_key", ForeignKey("dispatches.dispatch_key")),
     Column("attempt", Integer, nullable=False),
     Column(
-        "kind", String(16), nullable=False, comment="accepted, refused, not_processed, in_doubt, evidence"
+        "kind",
+        OneOf(OutcomeKind),
+        nullable=False,
+        comment="accepted, refused, not_processed, in_doubt, evidence",
     ),
     Column("status", Integer, comment="HTTP status, where one was read"),
     Column("reason", Text),
@@ -282,7 +306,7 @@ receivers = Table(
     Column("receiver", Integer, primary_key=True),
     Column("name", Text, nullable=False),
     Column("started_at", Moment, nullable=False),
-    Column("folded", BigInteger, nullable=False, comment="post-backs up to this number are folded"),
+    Column("aggregated_to", BigInteger, nullable=False, comment="number of the last aggregated post-back"),
     comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
 )
 
@@ -305,8 +329,8 @@ post_backs = Table(
     postgresql_partition_by="RANGE (received_at)",
 )
 
-set_aside = Table(
-    "set_aside",
+parked_post_backs = Table(
+    "parked_post_backs",
     metadata,
     Column("receiver", Integer, primary_key=True, autoincrement=False),
     Column("first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first of them"),
@@ -314,11 +338,11 @@ set_aside = Table(
     _key("dispatch_key"),
     Column("post_backs", BigInteger, nullable=False),
     Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
-    comment="post-backs that wait for their dispatch, or for its reply, to be held against",
+    comment="ranges of post-backs that cannot be counted before their dispatch, or its reply, is known",
 )
 
-returns = Table(
-    "returns",
+dispatch_totals = Table(
+    "dispatch_totals",
     metadata,
     _key("dispatch_key", primary_key=True),
     Column("deliveries", BigInteger, nullable=False),
@@ -328,7 +352,7 @@ returns = Table(
     Column("is_evidence", Boolean, nullable=False, comment="somebody answered whom the dispatch was sent to"),
     Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
     Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
-    comment="what came back of one dispatch: its post-backs, folded",
+    comment="the aggregated post-backs of one dispatch",
 )
 
 timeline = Table(
@@ -340,28 +364,28 @@ timeline = Table(
     Column("opens", BigInteger, nullable=False),
 )
 
-silences = Table(
-    "silences",
+feed_states = Table(
+    "feed_states",
     metadata,
     Column("connection", Text, primary_key=True, comment="empty: the receiver, of all connections"),
     Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
     Column("platform", Text, primary_key=True, comment="empty: everybody"),
-    Column("state", String(16), nullable=False),
+    Column("state", OneOf(FeedHealth), nullable=False),
     Column("why", Text, nullable=False, comment="counts, never identifiers"),
     Column("since", Moment, nullable=False),
-    CheckConstraint(f"state IN {SILENCE_STATES}", name="state"),
-    comment="what was last certain of each source of post-backs; one alarm is given for each change",
+    CheckConstraint(_one_of("state", (state for state in FeedHealth if state.is_certain)), name="state"),
+    comment="the last certain state of each feed of post-backs; each change raises one alarm",
 )
 
 verdicts = Table(
     "verdicts",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
-    Column("verdict", String(16), primary_key=True),
-    _part(),
-    Column("size", BigInteger, nullable=False, comment="of this part"),
+    Column("verdict", OneOf(Verdict), primary_key=True),
+    _chunk(),
+    Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),
-    CheckConstraint(f"verdict IN {VERDICTS}", name="verdict"),
+    CheckConstraint(_one_of("verdict", Verdict), name="verdict"),
 )
 
 reports = Table(
@@ -370,7 +394,7 @@ reports = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("as_of", Moment, nullable=False),
     Column(
-        "news", BigInteger, nullable=False, server_default="0", comment="those of the launch that it shows"
+        "revision", BigInteger, nullable=False, server_default="0", comment="of the launch, that it shows"
     ),
     Column("figures", JSON, nullable=False),
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+from sendoff import metrics
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import IS_IN_DOUBT, OF_SEGMENT
+from sendoff.ledger.feed_states import FeedStates
 from sendoff.ledger.schema import (
-    DISPATCH_STATES,
     dispatches,
     launches,
     post_backs,
@@ -19,23 +20,24 @@ from sendoff.ledger.schema import (
     reports,
     segments,
 )
+from sendoff.states import DispatchState, LaunchState
 
-_LIVING = ("held", "released", "paused")
+_LIVING = [state for state in LaunchState if not state.is_final]
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class LedgerStats:
     """What a ledger holds at one moment; a state or a connection that has nothing is there, with 0."""
 
     launches: Mapping[str, int]  # by state, of those that are not settled
     dispatches: Mapping[tuple[str, str], int]  # by connection and state, of those launches
     doubts: Mapping[str, int]  # dispatches in doubt by connection, of all launches
-    unfolded_since: datetime | None  # when the oldest post-back that waits to be folded was received
+    pending_since: datetime | None  # when the oldest post-back that is not aggregated was received
     reported_at: datetime | None  # when the newest report was made
 
 
 @dataclass(frozen=True, slots=True)
-class Doubted:
+class LaunchDoubts:
     """How much of one launch is in doubt."""
 
     launch_key: str
@@ -44,7 +46,7 @@ class Doubted:
 
 
 @dataclass(frozen=True, slots=True)
-class AllDoubted:
+class DoubtTotals:
     """How much is in doubt of some launches together."""
 
     launches: int
@@ -52,45 +54,58 @@ class AllDoubted:
     people: int  # each once for every request; 0 where the service chooses them
 
 
-class Counts:
+class Stats:
     """The counts of a ledger."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def take(self) -> Counted:
-        """Count; what was settled long ago is not looked at. What is set aside does not wait to be folded."""
-        with self._database.read() as link:
-            connections = list(link.scalars(sa.select(launches.c.connection).distinct()))
-            by_state = {row.state: row.counted for row in link.execute(_LAUNCHES)}
-            made = {(row.connection, row.state): row.counted for row in link.execute(_DISPATCHES)}
-            in_doubt = {row.connection: row.counted for row in link.execute(_DOUBTS)}
-            waiting = [at for at in link.scalars(_OLDEST_WAITING) if at is not None]
-            reported_at = link.scalar(sa.select(sa.func.max(reports.c.as_of)))
-        return Counted(
+    def read(self) -> LedgerStats:
+        """Return the stats of the launches that are not settled. Parked post-backs are not pending."""
+        with self._database.read() as db:
+            connections = list(db.scalars(sa.select(launches.c.connection).distinct()))
+            by_state = {row.state: row.counted for row in db.execute(_LAUNCHES)}
+            counts = {(row.connection, row.state): row.counted for row in db.execute(_DISPATCHES)}
+            in_doubt = {row.connection: row.counted for row in db.execute(_DOUBTS)}
+            waiting = [at for at in db.scalars(_OLDEST_WAITING) if at is not None]
+            reported_at = db.scalar(sa.select(sa.func.max(reports.c.as_of)))
+        return LedgerStats(
             launches={state: by_state.get(state, 0) for state in _LIVING},
             dispatches={
-                (name, each): made.get((name, each), 0) for name in connections for each in DISPATCH_STATES
+                (name, state): counts.get((name, state), 0) for name in connections for state in DispatchState
             },
             doubts={name: in_doubt.get(name, 0) for name in connections},
-            unfolded_since=min(waiting, default=None),
+            pending_since=min(waiting, default=None),
             reported_at=reported_at,
         )
 
-    def all_doubted(self, campaigns: Collection[str]) -> AllDoubted:
+    def collect_gauges(self, now: datetime | None = None) -> LedgerStats:
+        """Read the stats, set the gauges to them, and return them."""
+        moment = now or datetime.now(UTC)
+        stats = self.read()
+        metrics.launches(stats.launches)
+        metrics.dispatches(stats.dispatches)
+        metrics.doubts(stats.doubts)
+        metrics.aggregation_lag(_age(stats.pending_since, moment) or 0)
+        if (age := _age(stats.reported_at, moment)) is not None:
+            metrics.report_age(age)
+        metrics.feeds(FeedStates(self._database).states())
+        return stats
+
+    def doubt_totals(self, campaigns: Collection[str]) -> DoubtTotals:
         """Count what is in doubt of the launches of some campaigns."""
         query = sa.select(
             sa.func.count(sa.distinct(dispatches.c.launch_key)),
             sa.func.count(),
             sa.func.coalesce(sa.func.sum(segments.c.size), 0),
         )
-        with self._database.read() as link:
-            row = link.execute(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns))).one()
-        return AllDoubted(*map(int, row))
+        with self._database.read() as db:
+            row = db.execute(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns))).one()
+        return DoubtTotals(*map(int, row))
 
-    def doubted(
+    def launch_doubts(
         self, campaigns: Collection[str], *, launch_key: str | None = None, offset: int = 0, limit: int = 10
-    ) -> list[Doubted]:
+    ) -> list[LaunchDoubts]:
         """Count what is in doubt of some launches of some campaigns, each by itself, newest launch first.
 
         A launch of which nothing is in doubt is left out. ``launch_key``: of this launch alone.
@@ -106,9 +121,9 @@ class Counts:
         )
         if launch_key is not None:
             query = query.where(dispatches.c.launch_key == launch_key)
-        with self._database.read() as link:
-            rows = link.execute(query.offset(offset).limit(limit))
-            return [Doubted(key, requests, int(people)) for key, requests, people in rows]
+        with self._database.read() as db:
+            rows = db.execute(query.offset(offset).limit(limit))
+            return [LaunchDoubts(key, requests, int(people)) for key, requests, people in rows]
 
 
 _IS_LIVING = sa.and_(launches.c.settled_at.is_(None), launches.c.state.in_(_LIVING))
@@ -130,7 +145,7 @@ _DOUBTS = (
 )
 _OLDEST_WAITING = sa.select(
     sa.select(post_backs.c.received_at)
-    .where(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number > receivers.c.folded)
+    .where(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number > receivers.c.aggregated_to)
     .order_by(post_backs.c.number)
     .limit(1)
     .correlate(receivers)
@@ -140,3 +155,7 @@ _OLDEST_WAITING = sa.select(
 
 def _doubts_among(campaigns: Collection[str]) -> tuple[sa.ColumnElement[bool], ...]:
     return (IS_IN_DOUBT, launches.c.campaign.in_(campaigns))
+
+
+def _age(since: datetime | None, now: datetime) -> float | None:
+    return None if since is None else max(0.0, (now - since).total_seconds())

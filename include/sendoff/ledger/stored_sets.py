@@ -1,12 +1,16 @@
-"""Sets in parts: one set of identifiers held in several values, since a database's values have a limit.
+"""Stored sets: one set of identifiers in several chunks, since a database limits the size of a value.
 
-A part is a run of the set in sorted order, at most :data:`LARGEST` bytes, so that writing or reading one takes little
-memory on either side. A set that is small is one part, and so is one without members.
+A chunk is a run of the set in sorted order, at most :data:`LARGEST` bytes, so that writing or reading one takes little
+memory on either side. A small set is one chunk, and so is one without members.
+
+Suppression lists, which people upload, are such sets too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -14,20 +18,29 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.ledger.schema import audience_groups, audiences, left_out, list_parts, lists, verdicts
+from sendoff.errors import NotFoundError
+from sendoff.ledger.database import Database
+from sendoff.ledger.schema import (
+    audience_groups,
+    audiences,
+    suppressed,
+    suppression_list_chunks,
+    suppression_lists,
+    verdicts,
+)
 
 LARGEST = 16 << 20
-"""Bytes of one part, unless a single identifier has more."""
+"""Bytes of one chunk, unless a single identifier has more."""
 
 Row = dict[str, Any]
 
 _ROWS_AT_ONCE = 500
 _JOINED_AT_ONCE = 100
-_READ_AT_ONCE = 4  # parts that a database sends at once
+_READ_AT_ONCE = 4  # chunks that a database sends at once
 
 
-class Parts:
-    """The sets of one table, each in one or several parts; ``name`` is the column that tells one owner's sets apart."""
+class StoredSets:
+    """The sets of one table, each in one or more chunks; ``name`` is the column that tells one owner's sets apart."""
 
     def __init__(self, name: sa.Column[str], owners: sa.Table) -> None:
         self._name = name
@@ -38,55 +51,53 @@ class Parts:
 
     def insert(
         self,
-        connection: sa.Connection,
+        db: sa.Connection,
         sets: Iterable[tuple[Mapping[str, str], Identifiers]],
         *,
         largest: int = LARGEST,
     ) -> None:
-        """Store sets, each with the key of its row but for ``part``; few parts are in memory at once."""
+        """Store sets, each with the key of its row but for ``chunk``; few chunks are in memory at once."""
         rows = (
-            {**key, "part": part, "size": len(run), "identifiers": run.to_bytes()}
+            {**key, "chunk": chunk, "size": len(run), "identifiers": run.to_bytes()}
             for key, identifiers in sets
-            for part, run in enumerate(cut(identifiers, largest))
+            for chunk, run in enumerate(cut(identifiers, largest))
         )
         for batch in batches(rows, largest):
-            connection.execute(sa.insert(self._table), batch)
+            db.execute(sa.insert(self._table), batch)
 
-    def sets(self, connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
-        """Give the sets that fulfil conditions, by name."""
-        with connection.execute(self._parts(*where)) as rows:
+    def sets(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
+        """Return the sets that fulfil conditions, by name."""
+        with db.execute(self._chunks(*where)) as rows:
             return {
-                name: joined(kind, (from_bytes(kind, part.identifiers) for part in parts))
-                for (name, kind), parts in groupby(rows, itemgetter(0, 1))
+                name: joined(kind, (from_bytes(kind, chunk.identifiers) for chunk in chunks))
+                for (name, kind), chunks in groupby(rows, itemgetter(0, 1))
             }
 
-    def sizes(self, connection: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, int]:
+    def sizes(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, int]:
         """Count the members of the sets that fulfil conditions, by name, without reading them."""
         query = sa.select(self._name, sa.func.sum(self._table.c.size)).where(*where)
-        rows = connection.execute(query.group_by(self._name).order_by(self._name))
+        rows = db.execute(query.group_by(self._name).order_by(self._name))
         return {name: int(size) for name, size in rows}
 
-    def name_of(
-        self, connection: sa.Connection, identifier: int | str, *where: sa.ColumnElement[bool]
-    ) -> str | None:
-        """Give the name of the first set that holds an identifier; what comes after it is not read."""
-        with connection.execute(self._parts(*where)) as rows:
-            return next((name for name, kind, part in rows if identifier in from_bytes(kind, part)), None)
+    def name_of(self, db: sa.Connection, identifier: int | str, *where: sa.ColumnElement[bool]) -> str | None:
+        """Return the name of the first set that holds an identifier; what comes after it is not read."""
+        with db.execute(self._chunks(*where)) as rows:
+            return next((name for name, kind, chunk in rows if identifier in from_bytes(kind, chunk)), None)
 
-    def _parts(self, *where: sa.ColumnElement[bool]) -> sa.Select[str, Kind, bytes]:
+    def _chunks(self, *where: sa.ColumnElement[bool]) -> sa.Select[str, Kind, bytes]:
         return (
             sa.select(self._name, self._owners.c.kind, self._table.c.identifiers)
             .join(self._owners, self._of_owner)
             .where(*where)
-            .order_by(self._name, self._table.c.part)
+            .order_by(self._name, self._table.c.chunk)
             .execution_options(stream_results=True, max_row_buffer=_READ_AT_ONCE)
         )
 
 
-GROUPS = Parts(audience_groups.c.value, audiences)
-LEFT_OUT = Parts(left_out.c.reason, audiences)
-VERDICTS = Parts(verdicts.c.verdict, audiences)
-LISTS = Parts(list_parts.c.name, lists)
+GROUPS = StoredSets(audience_groups.c.value, audiences)
+SUPPRESSED = StoredSets(suppressed.c.reason, audiences)
+VERDICTS = StoredSets(verdicts.c.verdict, audiences)
+LISTS = StoredSets(suppression_list_chunks.c.name, suppression_lists)
 
 
 def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
@@ -100,22 +111,85 @@ def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
 
 
 def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
-    """Join sets as they come, so that only some of them wait: cheap where they came in order, as parts do."""
+    """Join sets as they come, so that only some of them wait: cheap where they came in order, as chunks do."""
     remaining = iter(sets)
     some = iter(lambda: list(islice(remaining, _JOINED_AT_ONCE)), [])
-    found = [union(kind, each) for each in some]
-    return found[0] if len(found) == 1 else union(kind, found)
+    unions = [union(kind, group) for group in some]
+    return unions[0] if len(unions) == 1 else union(kind, unions)
 
 
 def batches(rows: Iterable[Row], largest: int = LARGEST) -> Iterator[Sequence[Row]]:
     """Yield rows that are to be inserted at once: not too many, and not much above so many bytes."""
     batch: list[Row] = []
-    held = 0
+    size = 0
     for row in rows:
         batch.append(row)
-        held += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(batch) == _ROWS_AT_ONCE or held >= largest:
+        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(batch) == _ROWS_AT_ONCE or size >= largest:
             yield batch
-            batch, held = [], 0
+            batch, size = [], 0
     if batch:
         yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionList:
+    """A list as it was uploaded last, without its people."""
+
+    name: str
+    identified_by: str  # the column that names its people, as in a query
+    kind: Kind
+    size: int
+    uploaded_by: str
+    uploaded_at: datetime
+
+
+class SuppressionLists:
+    """The uploaded lists of a ledger."""
+
+    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
+        self._database = database
+        self._largest_chunk = largest_chunk
+
+    def store(
+        self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
+    ) -> SuppressionList:
+        """Keep a list, in place of one that has the same name."""
+        row = SuppressionList(name, identified_by, identifiers.kind, len(identifiers), who, now)
+        values = {column: getattr(row, column) for column in SuppressionList.__slots__}
+        with self._database.write() as db:
+            db.execute(self._database.insert_or_replace(suppression_lists), values)
+            db.execute(sa.delete(suppression_list_chunks).where(suppression_list_chunks.c.name == name))
+            LISTS.insert(db, [({"name": name}, identifiers)], largest=self._largest_chunk)
+        return row
+
+    def get(self, name: str) -> tuple[SuppressionList, Identifiers]:
+        """Return a list with its people, or raise NotFoundError."""
+        with self._database.read() as db:
+            row = db.execute(_LISTS.where(suppression_lists.c.name == name)).first()
+            people = LISTS.sets(db, suppression_list_chunks.c.name == name).get(name)
+        if row is None or people is None:
+            raise _not_there(name)
+        return _uploaded(row), people
+
+    def all(self) -> list[SuppressionList]:
+        """Return the lists by name, without their people."""
+        with self._database.read() as db:
+            return [_uploaded(row) for row in db.execute(_LISTS.order_by(suppression_lists.c.name))]
+
+    def delete(self, name: str) -> None:
+        """Forget a list, or raise NotFoundError; what launches left out before stays as they froze it."""
+        with self._database.write() as db:
+            if not db.execute(sa.delete(suppression_lists).where(suppression_lists.c.name == name)).rowcount:
+                raise _not_there(name)
+
+
+_LISTS = sa.select(*(suppression_lists.c[name] for name in SuppressionList.__slots__))
+
+
+def _uploaded(row: sa.Row[Any]) -> SuppressionList:
+    return SuppressionList(*(row._mapping[name] for name in SuppressionList.__slots__))
+
+
+def _not_there(name: str) -> NotFoundError:
+    return NotFoundError(f"the ledger holds no list {name!r}; upload it: sendoff lists upload {name} FILE")

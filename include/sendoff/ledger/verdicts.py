@@ -1,71 +1,129 @@
-"""Verdicts and reports in the ledger: what reconciliation concluded of a launch, and when."""
+"""Verdicts and reports in the ledger: what reconciliation concluded of a launch, and whether that is still current.
+
+Each change that a report may show raises the revision of its launch, in the transaction of the change. Finding the
+launches with a stale report compares only numbers: it reads no report and no post-back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers
 from sendoff.errors import NotFoundError
-from sendoff.figures import Figures
+from sendoff.figures import LaunchStats
 from sendoff.ledger.database import Database
-from sendoff.ledger.schema import launches, reports, verdicts
+from sendoff.ledger.schema import dispatches, launches, reports, verdicts
 from sendoff.ledger.stored_sets import LARGEST, VERDICTS
+
+_IS_REPORTED = sa.exists().where(reports.c.launch_key == launches.c.launch_key).correlate(launches)
+
+REVISION_AFTER_CHANGE = launches.c.revision + sa.case((_IS_REPORTED, 1), else_=0)
+"""The revision of a launch after a change. It stays before the first report, which shows the change anyway."""
+
+
+def bump_revision(db: sa.Connection, launch_keys: Iterable[str]) -> None:
+    """Count that something came back of some launches."""
+    _add(db, _ADD, launch_keys)
+
+
+def bump_revision_if_reported(db: sa.Connection, launch_keys: Iterable[str]) -> None:
+    """Count that dispatches of some launches have changed their state, where those have a report."""
+    _add(db, _ADD.where(_IS_REPORTED), launch_keys)
+
+
+def bump_revision_of_dispatch(db: sa.Connection, dispatch_key: str) -> None:
+    """Count that the state of a dispatch has changed, where its launch has a report.
+
+    Before, nothing is written: workers that send one launch at the same time do not wait for each other.
+    """
+    db.execute(_ADD_OF_DISPATCH, {"dispatch": dispatch_key})
+
+
+def _add(db: sa.Connection, add: sa.Update, launch_keys: Iterable[str]) -> None:
+    rows = [
+        {"key": key} for key in sorted(set(launch_keys))
+    ]  # in one order, so that nobody waits in a circle
+    if rows:
+        db.execute(add, rows)
+
+
+_ADD = (
+    sa.update(launches)
+    .where(launches.c.launch_key == sa.bindparam("key"))
+    .values(revision=launches.c.revision + 1)
+)
+_ADD_OF_DISPATCH = (
+    sa.update(launches)
+    .where(
+        launches.c.launch_key
+        == sa.select(dispatches.c.launch_key)
+        .where(dispatches.c.dispatch_key == sa.bindparam("dispatch"))
+        .scalar_subquery(),
+        _IS_REPORTED,
+    )
+    .values(revision=launches.c.revision + 1)
+)
 
 
 class Verdicts:
     """The verdicts and the newest report of each launch."""
 
-    def __init__(self, database: Database, *, largest_part: int = LARGEST) -> None:
+    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
         self._database = database
-        self._largest_part = largest_part
+        self._largest_chunk = largest_chunk
 
-    def store(self, figures: Figures, sets: Mapping[str, Identifiers], *, news: int = 0) -> None:
+    def store(self, figures: LaunchStats, sets: Mapping[str, Identifiers], *, revision: int = 0) -> None:
         """Replace the verdicts and the report of a launch; both belong to the same moment.
 
-        ``news``: what :meth:`news` gave before anything was read that they show.
+        ``revision``: what :meth:`revision` gave before anything was read that they show.
         """
         key = figures.launch_key
-        report = {"launch_key": key, "as_of": figures.as_of, "news": news, "figures": figures.to_json()}
+        report = {
+            "launch_key": key,
+            "as_of": figures.as_of,
+            "revision": revision,
+            "figures": figures.to_json(),
+        }
         rows = (({"launch_key": key, "verdict": verdict}, people) for verdict, people in sets.items())
-        with self._database.write() as connection:
+        with self._database.write() as db:
             # The report comes first: its row makes another process that stores the same launch wait.
-            connection.execute(self._database.insert_or_replace(reports), report)
-            connection.execute(sa.delete(verdicts).where(verdicts.c.launch_key == key))
-            VERDICTS.insert(connection, rows, largest=self._largest_part)
+            db.execute(self._database.insert_or_replace(reports), report)
+            db.execute(sa.delete(verdicts).where(verdicts.c.launch_key == key))
+            VERDICTS.insert(db, rows, largest=self._largest_chunk)
 
     def sets(self, launch_key: str) -> dict[str, Identifiers]:
-        """Give the identifiers of a launch by verdict, as of its newest report."""
-        with self._database.read() as connection:
-            return VERDICTS.sets(connection, verdicts.c.launch_key == launch_key)
+        """Return the identifiers of a launch by verdict, as of its newest report."""
+        with self._database.read() as db:
+            return VERDICTS.sets(db, verdicts.c.launch_key == launch_key)
 
-    def figures(self, launch_key: str) -> Figures:
-        """Give the newest report of a launch, or raise NotFoundError."""
+    def figures(self, launch_key: str) -> LaunchStats:
+        """Return the newest report of a launch, or raise NotFoundError."""
         query = sa.select(reports.c.figures).where(reports.c.launch_key == launch_key)
-        with self._database.read() as connection:
-            values = connection.scalar(query)
+        with self._database.read() as db:
+            values = db.scalar(query)
         if values is None:
             raise NotFoundError(f"launch {launch_key} has not been reconciled yet")
-        return Figures.from_json(values)
+        return LaunchStats.from_json(values)
 
-    def news(self, launch_key: str) -> int:
-        """Give how much has happened to a launch; to be asked before a report is made, and stored with it.
+    def revision(self, launch_key: str) -> int:
+        """Return how much has happened to a launch; to be asked before a report is made, and stored with it.
 
         It is one less while the launch has no report: what happens to it until then may see none, and count nothing. So
         the first report is always made again.
         """
         query = (
-            sa.select(launches.c.news - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
+            sa.select(launches.c.revision - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
             .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
             .where(launches.c.launch_key == launch_key)
         )
-        with self._database.read() as connection:
-            return connection.scalar(query) or 0
+        with self._database.read() as db:
+            return db.scalar(query) or 0
 
-    def changed(self, now: datetime | None = None) -> list[str]:
-        """Give the keys of the launches whose newest report does not show all that happened to them, oldest first.
+    def stale(self, now: datetime | None = None) -> list[str]:
+        """Return the keys of the launches whose newest report does not show all that happened to them, oldest first.
 
         Also of those that the service sends after the moment of their report and up to ``now``: from then on, silence
         means something. A launch without a report is given once anything came back of it.
@@ -76,8 +134,8 @@ class Verdicts:
         query = (
             sa.select(launches.c.launch_key)
             .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
-            .where(sa.or_(launches.c.news != sa.func.coalesce(reports.c.news, 0), sent))
+            .where(sa.or_(launches.c.revision != sa.func.coalesce(reports.c.revision, 0), sent))
             .order_by(launches.c.created_at, launches.c.launch_key)
         )
-        with self._database.read() as connection:
-            return list(connection.scalars(query))
+        with self._database.read() as db:
+            return list(db.scalars(query))

@@ -1,17 +1,18 @@
-from .aggregate import MATCHED_BY, fold
-from .feed_health import check_silence, look
-from .receiver import serve
-from .reconcile import is_settled, reconcile_launch, whose_silence_tells
+from .aggregation import aggregate
+from .batch_totals import MATCHED_BY
+from .feed_health import check_feeds, inspect_feeds
+from .reconcile import is_settled, measurable_recipients, reconcile_launch
 from .retention import maintain
+from .server import serve
 
 __all__ = [
     "MATCHED_BY",
-    "check_silence",
-    "fold",
+    "aggregate",
+    "check_feeds",
+    "inspect_feeds",
     "is_settled",
-    "look",
     "maintain",
+    "measurable_recipients",
     "reconcile_launch",
     "serve",
-    "whose_silence_tells",
 ]

@@ -14,8 +14,8 @@ from datetime import datetime
 from starlette.types import Receive, Scope, Send
 
 from sendoff import metrics
-from sendoff.postbacks.group_commit import GroupCommit
-from sendoff.service import Addresses, PostBack
+from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
+from sendoff.service import PostBack, PostBackSigner
 
 
 @dataclass(slots=True)
@@ -42,18 +42,15 @@ class PostBackEndpoint:
     def __init__(
         self,
         commit: GroupCommit,
-        addresses: Addresses,
+        signer: PostBackSigner,
         counts: ReceiverCounts,
-        *,
-        max_body: int,
-        body_timeout: float,
-        clock: Callable[[], datetime],
+        limits: Limits,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._commit = commit
-        self._addresses = addresses
+        self._signer = signer
         self._counts = counts
-        self._max_body = max_body
-        self._body_timeout = body_timeout
+        self._limits = limits
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,13 +67,13 @@ class PostBackEndpoint:
         if scope["method"] != "POST":
             self._counts.wrong_method += 1
             return 405
-        address = self._addresses.read(scope["path"])
+        address = self._signer.read(scope["path"])
         if address is None:
             self._counts.wrong_address += 1
             return 404
         try:
-            async with asyncio.timeout(self._body_timeout):
-                body = await _body(scope, receive, self._max_body)
+            async with asyncio.timeout(self._limits.body_timeout):
+                body = await _body(scope, receive, self._limits.max_body)
         except TimeoutError:
             self._counts.too_slow += 1
             return 408

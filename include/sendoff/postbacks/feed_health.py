@@ -8,66 +8,70 @@ expected only where earlier launches tell: nobody has to open.
 .. code-block:: text
 
     fifty should have been heard of, and nobody was ............ silent
-    fifty should have been, and less than a tenth was .......... thin
+    fifty should have been, and less than a tenth was .......... degraded
     somebody was heard of ...................................... as expected
     otherwise .................................................. cannot tell, which changes nothing
 
 Judged are the newest hours of sending, as many as it takes until fifty people should have been heard of. The ledger
-keeps what was last certain; :func:`check_silence` gives each change of it once, whoever looks at the same time.
+keeps what was last certain; :func:`check_feeds` gives each change of it once, whoever looks at the same time.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 
 from sendoff import metrics
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Campaign
-from sendoff.figures import RELIABLE_PLATFORMS, Figures
-from sendoff.ledger import Known, Launch, Ledger, Returned, Source
-from sendoff.postbacks.aggregate import MATCHED_BY, fold
-from sendoff.postbacks.reconcile import whose_silence_tells
+from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
+from sendoff.ledger import DispatchTotals, Feed, FeedState, Launch, Ledger
+from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.batch_totals import MATCHED_BY
+from sendoff.postbacks.reconcile import measurable_recipients
+from sendoff.states import FeedHealth, PostBackKind, Verdict
 
-AS_EXPECTED, THIN, SILENT, CANNOT_TELL = "as expected", "thin", "silent", "cannot tell"
-RECEIVER = Source("", "receiver")
+RECEIVER = Feed("", "receiver")
 
 _GRACE = timedelta(hours=1)  # from sending until silence means something
 _LATELY = timedelta(hours=24)  # what was sent before is not looked at
 _ENOUGH = 50  # who should have been heard of, before nobody means silence
-_THIN = 0.1  # of those who are usually heard of by then
+_DEGRADED = 0.1  # of those who are usually heard of by then
 _EARLIER = 5  # launches that tell what is usual
-_WORDS = {"delivery": "delivery", "open": "open or click"}
+_WORDS: Mapping[str, str] = {PostBackKind.DELIVERY: "delivery", PostBackKind.OPEN: "open or click"}
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What can be said of a source of post-backs at this moment, and what was last certain of it."""
+class Check:
+    """What can be said of a feed of post-backs at this moment, and what was last certain of it."""
 
-    source: Source
-    state: str  # as expected, thin, silent or cannot tell
+    feed: Feed
+    state: FeedHealth
     why: str
-    last: Known | None
+    last: FeedState | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What is certain of a source has changed; ``before`` is None where nothing was certain before."""
+class FeedChange:
+    """What is certain of a feed has changed; ``before`` is None where nothing was certain before."""
 
-    source: Source
-    before: str | None
-    after: str
+    feed: Feed
+    before: FeedHealth | None
+    after: FeedHealth
     why: str
 
     @property
     def is_alarm(self) -> bool:
         """Whether it became worse."""
-        return self.after == SILENT or (self.after == THIN and self.before != SILENT)
+        return self.after == FeedHealth.SILENT or (
+            self.after == FeedHealth.DEGRADED and self.before != FeedHealth.SILENT
+        )
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.before or CANNOT_TELL} -> {self.after}: {self.why}"
+        return f"{self.feed}: {self.before or FeedHealth.CANNOT_TELL} -> {self.after}: {self.why}"
 
 
 @dataclass(slots=True)
@@ -87,122 +91,127 @@ class _Hour:
         return self
 
 
-_Hours = Mapping[Source, Mapping[datetime, _Hour]]
+_Hours = Mapping[Feed, Mapping[datetime, _Hour]]
 
 
-def check_silence(ledger: Ledger, *, now: datetime | None = None) -> list[Change]:
-    """Look, keep what is certain now, and give what has changed: each change once, to one of those who look.
+def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChange]:
+    """Check every feed, store what is certain now, and return the changes: each change once, to one of several callers.
 
-    That a source is as expected from the first is no change.
+    That a feed is as expected from the first is no change.
     """
     moment = now or datetime.now(UTC)
     changes = []
-    for finding in look(ledger, now=moment):
-        before = finding.last.state if finding.last else None
-        if finding.state in (CANNOT_TELL, before):
+    for check in inspect_feeds(ledger, now=moment):
+        before = check.last.state if check.last else None
+        if check.state in (FeedHealth.CANNOT_TELL, before):
             continue
-        is_mine = ledger.silences.move(finding.source, before, finding.state, finding.why, moment)
-        if is_mine and (before or finding.state != AS_EXPECTED):
-            changes.append(Change(finding.source, before, finding.state, finding.why))
-    metrics.silences(ledger.silences.states())
+        is_mine = ledger.feed_states.move(check.feed, before, check.state, check.why, moment)
+        if is_mine and (before or check.state != FeedHealth.AS_EXPECTED):
+            changes.append(FeedChange(check.feed, before, check.state, check.why))
+    metrics.feeds(ledger.feed_states.states())
     return changes
 
 
-def look(ledger: Ledger, *, now: datetime | None = None) -> list[Finding]:
-    """Fold what came back, and say of each source of post-backs what can be said; the receiver is the first."""
+def inspect_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[Check]:
+    """Aggregate new post-backs, and check each feed of post-backs. The receiver is the first."""
     moment = now or datetime.now(UTC)
-    fold(ledger, now=moment)
-    last = {each.source: each for each in ledger.silences.all()}
-    asking, hours = _hours(ledger, moment)
-    found = {RECEIVER: _judge_receiver(ledger, asking, hours, moment)}
-    for source in sorted(hours.keys() | last.keys() - {RECEIVER}):
-        found[source] = _judge(source, hours.get(source, {}))
-    return [Finding(source, *said, last.get(source)) for source, said in found.items()]
+    aggregate(ledger, now=moment)
+    last = {known.feed: known for known in ledger.feed_states.all()}
+    requests, hours = _hours(ledger, moment)
+    feeds = sorted(hours.keys() | last.keys() - {RECEIVER})
+    checks = [
+        _check_receiver(ledger, requests, hours, moment),
+        *(_check(feed, hours.get(feed, {})) for feed in feeds),
+    ]
+    return [replace(check, last=last.get(check.feed)) for check in checks]
 
 
-def _judge(source: Source, hours: Mapping[datetime, _Hour]) -> tuple[str, str]:
+def _check(feed: Feed, hours: Mapping[datetime, _Hour]) -> Check:
     if not hours:
-        return CANNOT_TELL, f"nothing was sent in the last {_LATELY // timedelta(hours=1)} hours"
+        why = f"nothing was sent in the last {_LATELY // timedelta(hours=1)} hours"
+        return Check(feed, FeedHealth.CANNOT_TELL, why)
     so_far = _Hour()
     for since in sorted(hours, reverse=True):
         so_far += hours[since]
-        if so_far.heard and so_far.heard >= _THIN * so_far.usual:
-            return AS_EXPECTED, _sentence(source, so_far, since)
+        if so_far.heard and so_far.heard >= _DEGRADED * so_far.usual:
+            return Check(feed, FeedHealth.AS_EXPECTED, _sentence(feed, so_far, since))
         if so_far.due >= _ENOUGH:
-            return (THIN if so_far.heard else SILENT), _sentence(source, so_far, since)
-    if not so_far.people:
-        return CANNOT_TELL, "nobody was sent to lately whose silence would mean something by now"
-    return CANNOT_TELL, f"too few should have been heard of: {_sentence(source, so_far, since)}"
+            state = FeedHealth.DEGRADED if so_far.heard else FeedHealth.SILENT
+            return Check(feed, state, _sentence(feed, so_far, since))
+    why = "nobody was sent to lately whose silence would mean something by now"
+    if so_far.people:
+        why = f"too few should have been heard of: {_sentence(feed, so_far, since)}"
+    return Check(feed, FeedHealth.CANNOT_TELL, why)
 
 
-def _sentence(source: Source, hour: _Hour, since: datetime) -> str:
+def _sentence(feed: Feed, hour: _Hour, since: datetime) -> str:
     usual = f"; usually about {hour.usual:,.0f} by now" if hour.usual else ""
     return (
-        f"{_WORDS[source.kind]} by {hour.heard:,} of {hour.people:,} people sent to since "
+        f"{_WORDS[feed.kind]} by {hour.heard:,} of {hour.people:,} people sent to since "
         f"{since:%Y-%m-%d %H:%M} UTC{usual}"
     )
 
 
-def _judge_receiver(ledger: Ledger, asking: int, hours: _Hours, now: datetime) -> tuple[str, str]:
-    receivers, newest = ledger.post_backs.heard()
+def _check_receiver(ledger: Ledger, requests: int, hours: _Hours, now: datetime) -> Check:
+    receivers, newest = ledger.post_backs.reception()
     if not receivers:
-        if asking:
-            return SILENT, f"no receiver was ever started; {asking:,} requests asked for post-backs"
-        return (
-            CANNOT_TELL,
-            "no receiver was ever started, and nothing that was sent lately asked for post-backs",
-        )
-    told = f"newest post-back {newest:%Y-%m-%d %H:%M} UTC" if newest else "no post-back yet"
+        never = "no receiver was ever started"
+        if requests:
+            return Check(RECEIVER, FeedHealth.SILENT, f"{never}; {requests:,} requests asked for post-backs")
+        why = f"{never}, and nothing that was sent lately asked for post-backs"
+        return Check(RECEIVER, FeedHealth.CANNOT_TELL, why)
+    text = f"newest post-back {newest:%Y-%m-%d %H:%M} UTC" if newest else "no post-back yet"
     if newest and now - newest < _GRACE:
-        return AS_EXPECTED, told
-    everywhere = [each for source, of in hours.items() if not source.platform for each in of.items()]
+        return Check(RECEIVER, FeedHealth.AS_EXPECTED, text)
     so_far = _Hour()
-    for since, hour in sorted(everywhere, key=lambda each: each[0], reverse=True):
+    everywhere = [item for feed, of in hours.items() if not feed.platform for item in of.items()]
+    for since, hour in sorted(everywhere, key=itemgetter(0), reverse=True):
         if newest and newest >= since:
-            return AS_EXPECTED, told
+            return Check(RECEIVER, FeedHealth.AS_EXPECTED, text)
         so_far += hour
         if so_far.due >= _ENOUGH:
-            return SILENT, f"{told}; {so_far.people:,} people were sent to since {since:%Y-%m-%d %H:%M} UTC"
-    return CANNOT_TELL, f"{told}; nothing certainly should have come since"
+            why = f"{text}; {so_far.people:,} people were sent to since {since:%Y-%m-%d %H:%M} UTC"
+            return Check(RECEIVER, FeedHealth.SILENT, why)
+    return Check(RECEIVER, FeedHealth.CANNOT_TELL, f"{text}; nothing certainly should have come since")
 
 
-def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Source, dict[datetime, _Hour]]]:
-    """Give how many requests that ask for post-backs the service sent lately, and whom by source and hour."""
+def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime, _Hour]]]:
+    """Give how many requests that ask for post-backs the service sent lately, and whom by feed and hour."""
     asking = 0
-    hours: defaultdict[Source, defaultdict[datetime, _Hour]] = defaultdict(lambda: defaultdict(_Hour))
-    for launch_key, sent in ledger.silences.sent(now - _LATELY).items():
+    hours: defaultdict[Feed, defaultdict[datetime, _Hour]] = defaultdict(lambda: defaultdict(_Hour))
+    for launch_key, sent in ledger.feed_states.sent(now - _LATELY).items():
         launch = ledger.launches.get(launch_key)
         kinds = Campaign.frozen(launch.definition).post_backs.kinds
         if kinds:
             asking += sum(now - at >= _GRACE for at in sent.values())
-        for source, at, hour in _parts(ledger, launch, kinds, sent, now):
-            hours[source][at.replace(minute=0, second=0, microsecond=0)] += hour
-    return asking, {source: dict(of) for source, of in hours.items()}
+        for feed, at, hour in _parts(ledger, launch, kinds, sent, now):
+            hours[feed][at.replace(minute=0, second=0, microsecond=0)] += hour
+    return asking, {feed: dict(of) for feed, of in hours.items()}
 
 
 def _parts(
     ledger: Ledger, launch: Launch, kinds: Sequence[str], sent: Mapping[str, datetime], now: datetime
-) -> Iterator[tuple[Source, datetime, _Hour]]:
-    """Yield for each dispatch and source when the service sent, and whom: nobody where nothing is certain."""
-    returned = ledger.returns.returned(launch.launch_key)
-    yardstick = _Yardstick(ledger.silences.earlier(launch, _EARLIER))
+) -> Iterator[tuple[Feed, datetime, _Hour]]:
+    """Yield for each dispatch and feed when the service sent, and whom: nobody where nothing is certain."""
+    returned = ledger.aggregates.totals(launch.launch_key)
+    baseline = _Baseline(ledger.feed_states.earlier(launch, _EARLIER))
     watched = [
-        (Source(launch.connection, kind, platform), people)
+        (Feed(launch.connection, kind, platform), people)
         for kind in kinds
         for platform, people in _watched(ledger, launch, kind, now)
     ]
-    for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
+    for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
         at, back = sent.get(dispatch.dispatch_key), returned.get(dispatch.dispatch_key)
         if at is None:
             continue
-        for source, people in watched:
-            yield source, at, _hour(source, segment & people, back, yardstick, now - at)
+        for feed, people in watched:
+            yield feed, at, _hour(feed, segment & people, back, baseline, now - at)
 
 
 def _watched(ledger: Ledger, launch: Launch, kind: str, now: datetime) -> Iterator[tuple[str, Identifiers]]:
     """Yield those of a launch who can be heard of: all of them, under an empty name, and by platform."""
-    if kind == "delivery":
-        people = whose_silence_tells(ledger, launch, now)
+    if kind == PostBackKind.DELIVERY:
+        people = measurable_recipients(ledger, launch, now)
     elif launch.identified_by in MATCHED_BY:
         people = ledger.launches.audience(launch.launch_key)
     else:
@@ -214,53 +223,56 @@ def _watched(ledger: Ledger, launch: Launch, kind: str, now: datetime) -> Iterat
 
 
 def _hour(
-    source: Source, people: Identifiers, back: Returned | None, yardstick: _Yardstick, age: timedelta
+    feed: Feed, people: Identifiers, back: DispatchTotals | None, baseline: _Baseline, age: timedelta
 ) -> _Hour:
-    if back and (back.may_hide_deliveries if source.kind == "delivery" else back.unread):
+    if back and (back.has_unattributed_events if feed.kind == PostBackKind.DELIVERY else back.unread):
         return _Hour()
-    heard = len(people & (back.delivered if source.kind == "delivery" else back.engaged)) if back else 0
+    heard = (
+        len(people & (back.delivered if feed.kind == PostBackKind.DELIVERY else back.engaged)) if back else 0
+    )
     if age < _GRACE:
         return _Hour(len(people), heard) if heard else _Hour()
-    share = yardstick.share(source, age)
+    share = baseline.share(feed, age)
     if share is None:
-        return _Hour(len(people), heard, due=len(people) if source.kind == "delivery" else 0)
+        return _Hour(len(people), heard, due=len(people) if feed.kind == PostBackKind.DELIVERY else 0)
     return _Hour(len(people), heard, due=len(people) * share, usual=len(people) * share)
 
 
 @dataclass(frozen=True)
-class _Yardstick:
+class _Baseline:
     """What is usual of a campaign, by its earlier launches: when the service sent each, and its figures."""
 
-    earlier: Sequence[tuple[datetime, Figures]]
+    earlier: Sequence[tuple[datetime, LaunchStats]]
 
-    def share(self, source: Source, age: timedelta) -> float | None:
+    def share(self, feed: Feed, age: timedelta) -> float | None:
         """Give the share of people who are usually heard of so long after sending; None where that is unknown."""
         heard = people = by_then = ever = 0
         for sent_at, figures in self.earlier:
             timeline = [
-                (minute - sent_at, deliveries if source.kind == "delivery" else opens)
+                (minute - sent_at, deliveries if feed.kind == PostBackKind.DELIVERY else opens)
                 for minute, deliveries, opens in figures.timeline
             ]
             if any(count for _, count in timeline):  # else it was silent itself
-                heard_of, all_of = _heard_of(figures, source)
+                heard_of, all_of = _heard_of(figures, feed)
                 heard, people = heard + heard_of, people + all_of
                 ever += sum(count for _, count in timeline)
                 by_then += sum(count for after, count in timeline if after <= age)
         return heard / people * by_then / ever if people >= _ENOUGH else None
 
 
-def _heard_of(figures: Figures, source: Source) -> tuple[int, int]:
+def _heard_of(figures: LaunchStats, feed: Feed) -> tuple[int, int]:
     """Give how many of a launch were heard of, and of how many."""
-    if source.platform:
-        counted = [figures.by_platform.get(source.platform, {})]
-    elif source.kind == "delivery" and figures.by_platform and figures.verdicts["unknowable"]:
+    if feed.platform:
+        counted = [figures.by_platform.get(feed.platform, {})]
+    elif feed.kind == PostBackKind.DELIVERY and figures.by_platform and figures.verdicts[Verdict.UNKNOWABLE]:
         counted = [of for platform, of in figures.by_platform.items() if platform in RELIABLE_PLATFORMS]
     else:
         counted = [figures.verdicts]
     total: Counter[str] = Counter()
     for verdicts in counted:
         total.update(verdicts)
-    if source.kind == "delivery":
-        heard = total["engaged"] + total["delivered"]
-        return heard, heard + total["missing"]
-    return total["engaged"], total["engaged"] + total["delivered"] + total["missing"] + total["unknowable"]
+    heard = total[Verdict.ENGAGED]
+    if feed.kind == PostBackKind.DELIVERY:
+        heard += total[Verdict.DELIVERED]
+        return heard, heard + total[Verdict.MISSING]
+    return heard, heard + total[Verdict.DELIVERED] + total[Verdict.MISSING] + total[Verdict.UNKNOWABLE]

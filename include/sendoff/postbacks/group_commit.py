@@ -38,35 +38,43 @@ class CommitCounts:
     failed_commits: int = 0
 
 
-class GroupCommit:
-    """Store post-backs through one thread, many in each transaction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one receiver process takes, in bytes and post-backs, and how long it waits, in seconds."""
 
-    ``queue_limit`` bounds what may wait, ``batch_limit`` one transaction. ``pause`` is the time in seconds
-    between two tries while the ledger is away; ``idle`` the time without a post-back after which it is
-    looked for all the same; ``patience`` the time after which a ledger that does not answer counts as away.
-    """
+    max_body: int = 16_384
+    body_timeout: float = 10.0
+    """For a body to arrive."""
+    answer_timeout: float = 10.0
+    """For the ledger to answer, after which it counts as away."""
+    queue_limit: int = 10_000
+    """Post-backs that may wait for a transaction."""
+    batch_limit: int = 1_000
+    """Post-backs in one transaction."""
+    pause: float = 1.0
+    """Between two tries while the ledger is away."""
+    idle: float = 10.0
+    """Without a post-back, after which the ledger is looked for all the same."""
+    log_every: float = 60.0
+    """Between two lines of counts in the log."""
+
+
+def utc_now() -> datetime:
+    """Return the time in UTC."""
+    return datetime.now(UTC)
+
+
+class GroupCommit:
+    """Store post-backs through one thread, many in each transaction."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        name: str,
-        *,
-        queue_limit: int = 10_000,
-        batch_limit: int = 1_000,
-        pause: float = 1.0,
-        idle: float = 10.0,
-        patience: float = 10.0,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, ledger: Ledger, name: str, limits: Limits, clock: Callable[[], datetime] = utc_now
     ) -> None:
         self.counts = CommitCounts()
         self.receiver: int | None = None
         self._ledger = ledger
         self._name = name
-        self._queue_limit = queue_limit
-        self._batch_limit = batch_limit
-        self._pause = pause
-        self._idle = idle
-        self._patience = patience
+        self._limits = limits
         self._clock = clock
         self._queue: list[Waiting] = []
         self._in_flight: list[Waiting] = []
@@ -84,7 +92,7 @@ class GroupCommit:
     def available(self) -> bool:
         """Whether the ledger took what it was last given, and did not fall silent since."""
         busy_since = self._busy_since
-        answers = busy_since is None or monotonic() - busy_since < self._patience
+        answers = busy_since is None or monotonic() - busy_since < self._limits.answer_timeout
         return self._available and answers and self._thread.is_alive()
 
     def start(self, patience: float = 5.0) -> None:
@@ -106,7 +114,7 @@ class GroupCommit:
         that the future belongs to.
         """
         with self._changed:
-            if not self.available or self._stop.is_set() or len(self._queue) >= self._queue_limit:
+            if not self.available or self._stop.is_set() or len(self._queue) >= self._limits.queue_limit:
                 return None
             stored = asyncio.get_running_loop().create_future()
             self._queue.append((post_back, stored))
@@ -134,15 +142,15 @@ class GroupCommit:
     def _take(self) -> list[Waiting]:
         """Wait for post-backs and take them; none after ``idle`` seconds without any, or once stopped."""
         with self._changed:
-            self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._idle)
-            self._in_flight = self._queue[: self._batch_limit]
-            del self._queue[: self._batch_limit]
+            self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._limits.idle)
+            self._in_flight = self._queue[: self._limits.batch_limit]
+            del self._queue[: self._limits.batch_limit]
             return self._in_flight
 
     def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
         """Repeat a step until it succeeds or the process stops; after a failure, nobody is kept waiting."""
         while not self._succeeds(step, batch):
-            if self._stop.wait(self._pause):
+            if self._stop.wait(self._limits.pause):
                 return False
         return True
 

@@ -1,20 +1,21 @@
-"""Places: a number for everybody whom a dispatch was sent to, so that many dispatches are counted at once.
+"""The recipient index: a number for every recipient of a dispatch, so that many dispatches are counted at once.
 
-Each dispatch has an interval of one line, and each of its people a place in it. Places lie close together whatever
-the identifiers are, so that who was heard of is a small bitmap over the line, for all dispatches together.
+Each dispatch has an interval of one line, and each of its recipients a place in it. Places lie close together whatever
+the identifiers are, so that the recipients of all dispatches that answered are one small bitmap over the line.
 
 .. code-block:: text
 
-    numbers that lie close together ..... by their distance from the lowest of the segment
-    numbers that are scattered .......... by their rank in the segment
-    texts ............................... by their rank in the segment
-    chosen by the service ............... none: anybody can be among them
+    dense: numbers close together ....... by their distance from the lowest of the segment
+    sparse: numbers far apart ........... by their rank in the segment
+    text ................................ by their rank in the segment
+    open: chosen by the service ......... none: anybody can be among them
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -23,57 +24,69 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from sendoff.audience import packed
-from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, StringIdentifiers, gathering
-from sendoff.ledger import Ledger, column_of, marks, values
+from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, StringIdentifiers, builder
+from sendoff.ledger import column_of, marks, values
 
-UNKNOWN, CLOSE, SCATTERED, TEXT, ANYBODY = range(5)
 
-_CLOSE = 64  # numbers of a span for each member of it
+class Encoding(IntEnum):
+    """How the people of a dispatch are numbered."""
+
+    NOT_LOADED = 0
+    DENSE = 1
+    SPARSE = 2
+    TEXT = 3
+    OPEN = 4
+    """Not at all: the service chose them, and anybody can be among them."""
+
+
+_DENSE = 64  # numbers of a span for each member of it
 _TEXT_BYTES = 64 << 20  # of segments that are kept to be looked into again
-_SCATTERED_BYTES = 256 << 20
+_SPARSE_BYTES = 256 << 20
 _NUMBERS_AT_ONCE = 1 << 18
 _LINE = 1 << 63
 
 Numbers = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.intp]
 Marks = npt.NDArray[np.bool_]
+ReadRecipients = Callable[[Iterable[str]], Iterator[tuple[str, Identifiers | None]]]
+"""Reads the recipients of dispatches by their keys; None for those whom the service chose."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Scattered:
-    """Some segments of scattered numbers, one behind the other and each from 0, in sorted order."""
+class _SparseGroup:
+    """Some segments of sparse numbers, one behind the other and each from 0, in sorted order."""
 
     numbers: Numbers
     first_place: int
 
 
-class Places:
-    """The places of the dispatches that it was told of, each under a code of its own, from 0.
+class RecipientIndex:
+    """The places of the recipients of dispatches. Each dispatch has a code, counted from 0.
 
-    What it read of a segment it keeps: a bit or so for each person where numbers lie close together, eight bytes where
-    they are scattered, and texts up to a limit. One that is full, as :meth:`is_full` says, is to be replaced by an
+    What it read of a segment it keeps: a bit or so for each person where numbers are dense, eight bytes where
+    they are sparse, and texts up to a limit. One that is full, as :meth:`is_full` says, is to be replaced by an
     empty one.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, read: ReadRecipients) -> None:
+        self._read = read
         self._codes: dict[str, int] = {}
         self.keys: list[str] = []
-        self.ways = np.zeros(0, np.uint8)
+        self.encodings = np.zeros(0, np.uint8)
         self.begins = np.zeros(0, np.uint64)  # the first place of each dispatch
         self.widths = np.zeros(0, np.uint64)
         self._lowest = np.zeros(0, np.uint64)
-        self._start = np.zeros(0, np.uint64)  # of scattered numbers, in their group
+        self._start = np.zeros(0, np.uint64)  # of sparse numbers, in their group
         self._group = np.zeros(0, np.intp)
-        self._groups: list[_Scattered] = []
-        self._members = BitMap64()  # places where somebody is, of numbers that lie close together
+        self._groups: list[_SparseGroup] = []
+        self._members = BitMap64()  # places where somebody is, of dense numbers
         self._texts: dict[int, pa.LargeStringArray] = {}
         self._text_bytes = 0
         self._end = 0
 
     def is_full(self) -> bool:
-        """Say whether what is kept of scattered numbers has reached its limit; codes that were given need it still."""
-        return sum(group.numbers.nbytes for group in self._groups) >= _SCATTERED_BYTES
+        """Say whether what is kept of sparse numbers has reached its limit; codes that were given need it still."""
+        return sum(group.numbers.nbytes for group in self._groups) >= _SPARSE_BYTES
 
     def codes(self, dispatch_keys: pa.StringArray) -> Codes:
         """Give the code of each dispatch key; new ones get one."""
@@ -89,62 +102,62 @@ class Places:
         return codes
 
     def _grow(self) -> None:
-        for name in ("ways", "begins", "widths", "_lowest", "_start", "_group"):
+        for name in ("encodings", "begins", "widths", "_lowest", "_start", "_group"):
             of_all = getattr(self, name)
             if more := len(self.keys) - len(of_all):
                 setattr(self, name, np.append(of_all, np.zeros(more, of_all.dtype)))
 
-    def learn(self, codes: Iterable[int]) -> None:
+    def load(self, codes: Iterable[int]) -> None:
         """Read whom some dispatches were sent to, unless that is known already."""
-        keys = [self.keys[code] for code in codes if self.ways[code] == UNKNOWN]
-        scattered: list[tuple[int, Numbers]] = []
-        close: list[Numbers] = []
-        waiting = 0  # numbers in close
-        for key, people in self._ledger.returns.sent_to(keys):
+        keys = [self.keys[code] for code in codes if self.encodings[code] == Encoding.NOT_LOADED]
+        sparse: list[tuple[int, Numbers]] = []
+        dense: list[Numbers] = []
+        waiting = 0  # numbers in dense
+        for key, people in self._read(keys):
             code = self._codes[key]
             if people is None:
-                self.ways[code] = ANYBODY
+                self.encodings[code] = Encoding.OPEN
             elif isinstance(people, StringIdentifiers):
-                self._take(code, TEXT, len(people))
+                self._take(code, Encoding.TEXT, len(people))
                 self._keep(code, people)
             else:
                 numbers = people.values()
-                if _lie_close(numbers):
-                    close.append(self._take_close(code, numbers))
+                if _are_dense(numbers):
+                    dense.append(self._take_dense(code, numbers))
                     waiting += len(numbers)
                 else:
-                    scattered.append((code, numbers))
+                    sparse.append((code, numbers))
             if waiting > _NUMBERS_AT_ONCE:
-                self._add_members(close)
+                self._add_members(dense)
                 waiting = 0
-        self._add_members(close)
-        for group in _groups(scattered):
-            self._take_scattered(group)
+        self._add_members(dense)
+        for group in _groups(sparse):
+            self._take_sparse(group)
 
-    def _take(self, code: int, way: int, width: int) -> None:
-        self.ways[code], self.begins[code], self.widths[code] = way, self._end, width
+    def _take(self, code: int, encoding: int, width: int) -> None:
+        self.encodings[code], self.begins[code], self.widths[code] = encoding, self._end, width
         self._end += width
 
-    def _take_close(self, code: int, numbers: Numbers) -> Numbers:
+    def _take_dense(self, code: int, numbers: Numbers) -> Numbers:
         self._lowest[code] = numbers[0] if len(numbers) else 0
-        self._take(code, CLOSE, int(numbers[-1] - numbers[0]) + 1 if len(numbers) else 0)
+        self._take(code, Encoding.DENSE, int(numbers[-1] - numbers[0]) + 1 if len(numbers) else 0)
         places: Numbers = numbers - self._lowest[code] + self.begins[code]
         return places
 
-    def _add_members(self, close: list[Numbers]) -> None:
-        if close:
-            self._members.update(packed(np.concatenate(close)))
+    def _add_members(self, dense: list[Numbers]) -> None:
+        if dense:
+            self._members.update(packed(np.concatenate(dense)))
             self._members.run_optimize()
-            close.clear()
+            dense.clear()
 
-    def _take_scattered(self, segments: list[tuple[int, Numbers]]) -> None:
+    def _take_sparse(self, segments: list[tuple[int, Numbers]]) -> None:
         first, start, lines = self._end, 0, []
         for code, numbers in segments:
-            self._take(code, SCATTERED, len(numbers))
+            self._take(code, Encoding.SPARSE, len(numbers))
             self._lowest[code], self._start[code], self._group[code] = numbers[0], start, len(self._groups)
             lines.append(numbers - numbers[0] + np.uint64(start))
             start = int(lines[-1][-1]) + 1
-        self._groups.append(_Scattered(np.concatenate(lines), first))
+        self._groups.append(_SparseGroup(np.concatenate(lines), first))
 
     def _keep(self, code: int, people: StringIdentifiers) -> None:
         texts = people.column()
@@ -153,26 +166,26 @@ class Places:
         self._texts[code] = texts
         self._text_bytes += texts.nbytes
 
-    def find(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
+    def locate(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
         """Give the place of whom each post-back names, and mark those that name somebody it was sent to.
 
         ``codes`` and ``batch`` are of the same length; places stand where it is marked.
         """
-        ways = self.ways[codes]
+        encodings = self.encodings[codes]
         places, known = np.zeros(len(codes), np.uint64), np.zeros(len(codes), np.bool_)
-        for way, look in (
-            (CLOSE, self._find_close),
-            (SCATTERED, self._find_scattered),
-            (TEXT, self._find_text),
+        for encoding, look in (
+            (Encoding.DENSE, self._locate_dense),
+            (Encoding.SPARSE, self._locate_sparse),
+            (Encoding.TEXT, self._locate_text),
         ):
-            rows = np.flatnonzero(ways == way)
+            rows = np.flatnonzero(encodings == encoding)
             if len(rows) == len(codes):
                 return look(codes, batch)
             if len(rows):
                 places[rows], known[rows] = look(codes[rows], batch.take(column_of(rows)))
         return places, known
 
-    def _find_close(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
+    def _locate_dense(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
         distances = numbers_of(batch) - self._lowest[codes]  # of whoever is below it, beyond any width
         known = distances < self.widths[codes]
         places = distances + self.begins[codes]
@@ -181,7 +194,7 @@ class Places:
             known &= ~np.isin(places, np.asarray(strangers.to_array()))
         return places, known
 
-    def _find_scattered(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
+    def _locate_sparse(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
         numbers = numbers_of(batch)
         places, known = np.zeros(len(codes), np.uint64), np.zeros(len(codes), np.bool_)
         groups = self._group[codes]
@@ -196,7 +209,7 @@ class Places:
             places[rows] = found
         return places, known
 
-    def _find_text(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
+    def _locate_text(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
         places, known = np.zeros(len(codes), np.uint64), np.zeros(len(codes), np.bool_)
         texts = batch["user_id"].cast(pa.large_string())
         order = np.argsort(codes, kind="stable")
@@ -212,9 +225,7 @@ class Places:
     def _text_segments(self, codes: Iterable[int]) -> Iterator[tuple[int, pa.LargeStringArray]]:
         kept = {code: self._texts[code] for code in codes if code in self._texts}
         yield from kept.items()
-        for key, people in self._ledger.returns.sent_to(
-            self.keys[code] for code in codes if code not in kept
-        ):
+        for key, people in self._read(self.keys[code] for code in codes if code not in kept):
             assert isinstance(people, StringIdentifiers)
             self._keep(self._codes[key], people)
             yield self._codes[key], people.column()
@@ -224,14 +235,14 @@ class Places:
         begins = np.searchsorted(places, self.begins[codes])
         ends = np.searchsorted(places, self.begins[codes] + self.widths[codes])
         of = {code: places[a:b] for code, a, b in zip(codes.tolist(), begins, ends, strict=True)}
-        texts = [code for code in of if self.ways[code] == TEXT]
+        texts = [code for code in of if self.encodings[code] == Encoding.TEXT]
         for code, segment in self._text_segments(texts):
             ranks = of[code] - self.begins[code]
             yield code, _set_of_texts(segment.take(column_of(ranks.view(np.int64))))
         for code, some in of.items():
-            if self.ways[code] == CLOSE:
+            if self.encodings[code] == Encoding.DENSE:
                 yield code, set_of_numbers(some - self.begins[code] + self._lowest[code])
-            elif self.ways[code] == SCATTERED:
+            elif self.encodings[code] == Encoding.SPARSE:
                 group = self._groups[self._group[code]]
                 numbers = group.numbers[some - np.uint64(group.first_place)]
                 yield code, set_of_numbers(numbers - self._start[code] + self._lowest[code])
@@ -257,13 +268,13 @@ def set_of_numbers(numbers: Numbers) -> IntegerIdentifiers:
 
 
 def _set_of_texts(texts: pa.LargeStringArray) -> Identifiers:
-    gathered = gathering("string")
+    gathered = builder("string")
     gathered.add(texts)
     return gathered.identifiers()
 
 
-def _lie_close(numbers: Numbers) -> bool:
-    return not len(numbers) or int(numbers[-1] - numbers[0]) < _CLOSE * len(numbers)
+def _are_dense(numbers: Numbers) -> bool:
+    return not len(numbers) or int(numbers[-1] - numbers[0]) < _DENSE * len(numbers)
 
 
 def _groups(segments: list[tuple[int, Numbers]]) -> Iterator[list[tuple[int, Numbers]]]:

@@ -1,6 +1,6 @@
 """Reconciliation: what was sent against what came back, one verdict for each identifier.
 
-:mod:`sendoff.postbacks.aggregate` has added up what came back of each dispatch; :func:`reconcile_launch` gives every
+:mod:`sendoff.postbacks.aggregation` has added up what came back of each dispatch; :func:`reconcile_launch` gives every
 identifier of a launch
 exactly one verdict, by set algebra. Neither the order of post-backs nor their repetition changes a figure.
 
@@ -25,42 +25,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
-from sendoff.campaign import Campaign, Channel, Edition
-from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, VERDICTS, Figures
+from sendoff.campaign import Campaign, Channel, Variation
+from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, LaunchStats
 from sendoff.ledger import Launch, Ledger
-from sendoff.postbacks.aggregate import MATCHED_BY, fold
+from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.batch_totals import MATCHED_BY
+from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
 _log = logging.getLogger(__name__)
 
 _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
-_NOT_REQUESTED = {
-    "released": "not requested",
-    "held": "launch held",
-    "paused": "launch paused",
-    "rejected": "launch rejected",
-    "stopped": "launch stopped",
-}
-"""Why somebody is not sent to whose request was not made, by the state of the launch."""
-
 _JOINED_AT_ONCE = 100
-_OVER = frozenset({"rejected", "stopped"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Requested:
+class _Sent:
     """Whom the requests of a launch are for, by what became of them."""
 
     accepted: Identifiers
     refused: Identifiers
     in_doubt: Identifiers
     planned: Identifiers
-    misread: Identifiers  # of whose requests a post-back may hide a delivery
+    unattributed: Identifiers  # of whose requests a post-back may hide a delivery
     by_variant: Mapping[str, Identifiers]
     states: Mapping[str, int]  # of their dispatches, as they were when it was read whom they are for
 
 
 @dataclass(frozen=True, slots=True)
-class _CameBack:
+class _Received:
     """What came back of all dispatches of a launch together."""
 
     delivered: Identifiers  # of whom no open came
@@ -69,10 +61,10 @@ class _CameBack:
     opens: int
     anomalies: Mapping[str, int]
     named: int  # people with a delivery and people with an open, counted in each dispatch
-    misread: frozenset[str]  # dispatches of which a post-back may hide a delivery
+    unattributed: frozenset[str]  # dispatches of which a post-back may hide a delivery
 
 
-class _Joining:
+class _UnionBuilder:
     """Sets by name that are joined as they come, so that not all of them are in memory."""
 
     def __init__(self, kind: Kind) -> None:
@@ -92,21 +84,21 @@ class _Joining:
         return _together(self._kind, [*self._joined.pop(name, []), *self._waiting.pop(name, [])])
 
 
-def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> Figures:
-    """Fold what came back, give every identifier of a launch its verdict, store both and give the figures."""
+def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> LaunchStats:
+    """Aggregate new post-backs, find the verdict of every recipient of a launch, and store and return its figures."""
     moment = now or datetime.now(UTC)
-    ledger.dispatches.expire_leases(launch_key, moment)
-    fold(ledger, now=moment)
-    news = ledger.verdicts.news(launch_key)
+    ledger.doubts.expire_leases(launch_key, moment)
+    aggregate(ledger, now=moment)
+    revision = ledger.verdicts.revision(launch_key)
     launch = ledger.launches.get(launch_key)
-    came_back = _came_back(ledger, launch)
-    platforms = ledger.launches.groups(launch_key, "platform")
-    held_out = ledger.launches.left_out(launch_key, "holdout").get("holdout", empty(launch.kind))
-    requested = _requested(ledger, launch, came_back.misread)
-    reliable = _reliable(launch, requested.accepted, platforms, moment)
-    sets = _judge(requested, held_out, came_back, reliable)
-    verdicts = {verdict: len(sets[verdict]) for verdict in VERDICTS}
-    figures = Figures(
+    received = _received(ledger, launch)
+    held_out = ledger.launches.suppressed(launch_key, "holdout").get("holdout", empty(launch.kind))
+    sent = _sent(ledger, launch, received.unattributed)
+    measurable = _Measurable.of(ledger, launch, moment)
+    reliable = measurable.among(sent.accepted)
+    sets = _judge(sent, held_out, received, reliable)
+    verdicts = {verdict.value: len(sets[verdict]) for verdict in Verdict}
+    figures = LaunchStats(
         launch_key=launch_key,
         campaign=launch.campaign,
         period=launch.period.key,
@@ -115,24 +107,24 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         dropped=launch.dropped,
         audience=sum(verdicts.values()) if launch.is_chosen_by_service else launch.audience,
         segments=launch.segments,
-        dispatches=dict(requested.states),
+        dispatches=dict(sent.states),
         verdicts=verdicts,
-        by_platform=_by_group(sets, platforms),
-        anomalies=_anomalies(launch, came_back),
+        by_platform=_by_group(sets, measurable.platforms),
+        anomalies=_anomalies(launch, received),
         post_backs={
-            "delivery": came_back.deliveries,
-            "open": came_back.opens,
+            PostBackKind.DELIVERY.value: received.deliveries,
+            PostBackKind.OPEN.value: received.opens,
         },
-        timeline=ledger.returns.timeline(launch_key),
+        timeline=ledger.aggregates.timeline(launch_key),
         state=launch.state,
         is_chosen_by_service=launch.is_chosen_by_service,
-        is_sent_again=launch.sends_at is None,
-        not_sent_because=_not_sent_because(launch, requested, held_out, sets["not_sent"]),
-        by_variant=_by_group(sets, requested.by_variant),
-        unknowable_because=_unknowable_because(launch, sets["unknowable"], reliable, platforms, moment),
-        untold=_untold(launch),
+        is_recurring=launch.sends_at is None,
+        not_sent_because=_not_sent_because(launch, sent, held_out, sets[Verdict.NOT_SENT]),
+        by_variant=_by_group(sets, sent.by_variant),
+        unknowable_because=measurable.why_unknowable(sets[Verdict.UNKNOWABLE], reliable),
+        unmeasured=measurable.unmeasured,
     )
-    ledger.verdicts.store(figures, sets, news=news)
+    ledger.verdicts.store(figures, sets, revision=revision)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
     return figures
 
@@ -145,15 +137,16 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     goes to people of its choice is never complete. In a launch that is rejected or stopped nothing waits.
     """
     moment = now or datetime.now(UTC)
-    ledger.dispatches.expire_leases(launch_key, moment)
-    fold(ledger, now=moment)
+    ledger.doubts.expire_leases(launch_key, moment)
+    aggregate(ledger, now=moment)
     launch = ledger.launches.get(launch_key)
-    ahead = {"in_flight"} if launch.state in _OVER else {"planned", "in_flight"}
-    if ledger.dispatches.states(launch_key).keys() & ahead:
+    is_over = LaunchState(launch.state).is_final
+    ahead = {DispatchState.IN_FLIGHT} | (set() if is_over else {DispatchState.PLANNED})
+    if ledger.dispatch_queries.states(launch_key).keys() & ahead:
         return False
     sends_at = launch.sends_at
-    post_back_at, opens = ledger.returns.newest(launch_key)
-    known = [at for at in (post_back_at, ledger.dispatches.newest_outcome(launch_key), sends_at) if at]
+    post_back_at, opens = ledger.aggregates.newest(launch_key)
+    known = [at for at in (post_back_at, ledger.dispatch_queries.newest_outcome(launch_key), sends_at) if at]
     quiet = not known or moment - max(known) >= quiet_for
     if not quiet and not _is_complete(ledger, launch, opens):
         return False
@@ -165,79 +158,73 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
 def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
     if launch.is_chosen_by_service or opens < launch.audience:
         return False
-    engaged = (len(part.engaged) for _, part in ledger.returns.each(launch.launch_key))
+    engaged = (len(part.engaged) for _, part in ledger.aggregates.iter_totals(launch.launch_key))
     return sum(engaged) == launch.audience
 
 
-def _campaign(launch: Launch) -> Campaign:
-    return Campaign.frozen(launch.definition)
-
-
-def _came_back(ledger: Ledger, launch: Launch) -> _CameBack:
-    who = _Joining(launch.kind)
+def _received(ledger: Ledger, launch: Launch) -> _Received:
+    who = _UnionBuilder(launch.kind)
     counts: Counter[str] = Counter()
     anomalies: Counter[str] = Counter()
-    misread = []
-    for dispatch_key, part in ledger.returns.each(launch.launch_key):
+    unattributed = []
+    for dispatch_key, part in ledger.aggregates.iter_totals(launch.launch_key):
         who.add("delivered", part.delivered)
         who.add("engaged", part.engaged)
         named = len(part.delivered) + len(part.engaged)
         counts.update(deliveries=part.deliveries, opens=part.opens, named=named)
         anomalies.update(part.anomalies)
-        if part.may_hide_deliveries:
-            misread.append(dispatch_key)
+        if part.has_unattributed_events:
+            unattributed.append(dispatch_key)
     engaged = who.take("engaged")
-    return _CameBack(
+    return _Received(
         delivered=who.take("delivered") - engaged,
         engaged=engaged,
         deliveries=counts["deliveries"],
         opens=counts["opens"],
         anomalies=anomalies,
         named=counts["named"],
-        misread=frozenset(misread),
+        unattributed=frozenset(unattributed),
     )
 
 
-def _requested(ledger: Ledger, launch: Launch, misread: Collection[str]) -> _Requested:
-    variants = ledger.dispatches.variants(launch.launch_key)
-    found, by_variant = _Joining(launch.kind), _Joining(launch.kind)
-    doubted = ledger.dispatches.doubted(launch.launch_key)
+def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sent:
+    variants = ledger.dispatch_queries.variants(launch.launch_key)
+    sent, by_variant = _UnionBuilder(launch.kind), _UnionBuilder(launch.kind)
+    doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
     states: Counter[str] = Counter()
-    for dispatch, segment in ledger.dispatches.segments(launch.launch_key):
+    certain = (DispatchState.ACCEPTED, DispatchState.REFUSED, DispatchState.PLANNED)
+    for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
         states[dispatch.state] += 1
         # Its doubt may have been cleared since the doubted were read.
-        is_doubted = dispatch.dispatch_key in doubted and dispatch.state in {"planned", "refused"}
-        found.add("in_doubt" if is_doubted else _certainty(dispatch.state), segment)
-        if dispatch.dispatch_key in misread:
-            found.add("misread", segment)
+        is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
+        is_certain = dispatch.state in certain and not is_doubted
+        sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
+        if dispatch.dispatch_key in unattributed:
+            sent.add("unattributed", segment)
         if dispatch.segment in variants:
             by_variant.add(variants[dispatch.segment], segment)
-    return _Requested(
-        accepted=found.take("accepted"),
-        refused=found.take("refused"),
-        in_doubt=found.take("in_doubt"),
-        planned=found.take("planned"),
-        misread=found.take("misread"),
+    return _Sent(
+        **{name: sent.take(name) for name in ("accepted", "refused", "in_doubt", "planned", "unattributed")},
         by_variant={name: by_variant.take(name) for name in sorted(set(variants.values()))},
         states=states,
     )
 
 
 def _judge(
-    requested: _Requested, held_out: Identifiers, came_back: _CameBack, reliable: Identifiers
+    sent: _Sent, held_out: Identifiers, received: _Received, reliable: Identifiers
 ) -> dict[str, Identifiers]:
     # One set after the other is taken away: texts that are joined are copied, those of a whole launch many times.
-    engaged, delivered = came_back.engaged, came_back.delivered
-    accepted, in_doubt = (each - engaged - delivered for each in (requested.accepted, requested.in_doubt))
-    missing = (accepted & reliable) - requested.misread
-    not_requested = _together(held_out.kind, [requested.refused, requested.planned, held_out])
+    engaged, delivered = received.engaged, received.delivered
+    accepted, in_doubt = (people - engaged - delivered for people in (sent.accepted, sent.in_doubt))
+    missing = (accepted & reliable) - sent.unattributed
+    not_requested = _together(held_out.kind, [sent.refused, sent.planned, held_out])
     return {
-        "engaged": engaged,
-        "delivered": delivered,
-        "missing": missing,
-        "unknowable": accepted - missing,
-        "in_doubt": in_doubt,
-        "not_sent": not_requested - engaged - delivered - accepted - in_doubt,
+        Verdict.ENGAGED: engaged,
+        Verdict.DELIVERED: delivered,
+        Verdict.MISSING: missing,
+        Verdict.UNKNOWABLE: accepted - missing,
+        Verdict.IN_DOUBT: in_doubt,
+        Verdict.NOT_SENT: not_requested - engaged - delivered - accepted - in_doubt,
     }
 
 
@@ -247,92 +234,94 @@ def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     return some[0] if len(some) == 1 else union(kind, some)
 
 
-def _certainty(state: str) -> str:
-    return state if state in {"accepted", "refused", "planned"} else "in_doubt"
-
-
 def _not_sent_because(
-    launch: Launch, requested: _Requested, held_out: Identifiers, not_sent: Identifiers
+    launch: Launch, sent: _Sent, held_out: Identifiers, not_sent: Identifiers
 ) -> dict[str, int]:
     """Count those who were not sent to by reason, in the order in which it is decided."""
     held_out = not_sent & held_out
-    refused = not_sent & requested.refused
+    refused = not_sent & sent.refused
     counts = {
         "held out": len(held_out),
         "refused": len(refused),
-        _NOT_REQUESTED[launch.state]: len(not_sent - held_out - refused),
+        "not requested" if launch.state == LaunchState.RELEASED else f"launch {launch.state}": len(
+            not_sent - held_out - refused
+        ),
     }
     return {reason: count for reason, count in counts.items() if count}
-
-
-def _unknowable_because(
-    launch: Launch,
-    unknowable: Identifiers,
-    reliable: Identifiers,
-    platforms: Mapping[str, Identifiers],
-    now: datetime,
-) -> dict[str, int]:
-    """Count those whose silence proves nothing by reason, in the order in which it is decided."""
-    if reason := _why_nobody_is_reliable(launch, now):
-        return {reason: len(unknowable)} if unknowable else {}
-    others = unknowable - reliable
-    unreliable = others & _on(launch.kind, platforms, are_reliable=False)
-    counts = {
-        UNREAD: len(unknowable) - len(others),
-        PLATFORM: len(unreliable),
-        NO_PLATFORM: len(others) - len(unreliable),
-    }
-    return {reason: count for reason, count in counts.items() if count}
-
-
-def _why_nobody_is_reliable(launch: Launch, now: datetime) -> str | None:
-    """Return the reason why nobody's silence proves anything in a launch; None if somebody's may."""
-    if launch.sends_at is None:
-        return "sent again"
-    if now < launch.sends_at:
-        return "not sent yet"
-    if launch.identified_by not in MATCHED_BY:
-        return "not named"
-    return None if "delivery" in _campaign(launch).post_backs.kinds else "not asked for"
-
-
-def _on(kind: Kind, platforms: Mapping[str, Identifiers], *, are_reliable: bool) -> Identifiers:
-    return union(
-        kind, (who for name, who in platforms.items() if (name in RELIABLE_PLATFORMS) is are_reliable)
-    )
-
-
-def _untold(launch: Launch) -> tuple[str, ...]:
-    """Give the kinds of post-backs that were not asked for, or cannot name the people."""
-    asked = _campaign(launch).post_backs.kinds if launch.identified_by in MATCHED_BY else ()
-    return tuple(kind for kind in ("delivery", "open") if kind not in asked)
 
 
 def _by_group(
     sets: Mapping[str, Identifiers], groups: Mapping[str, Identifiers]
 ) -> dict[str, dict[str, int]]:
     return {
-        name: {verdict: len(sets[verdict] & members) for verdict in VERDICTS}
+        name: {verdict.value: len(sets[verdict] & members) for verdict in Verdict}
         for name, members in sorted(groups.items())
     }
 
 
-def _reliable(
-    launch: Launch, audience: Identifiers, platforms: Mapping[str, Identifiers], now: datetime
-) -> Identifiers:
-    """Give those of an audience for whom silence means that nothing was delivered."""
-    if _why_nobody_is_reliable(launch, now):
-        return empty(launch.kind)
-    campaign = _campaign(launch)
-    editions = [Edition(variant=name) for name in campaign.variants] or [Edition()]
-    if all(_every_channel_reliable(campaign.edition(each, launch.period.end)) for each in editions):
-        return audience
-    # Whoever came with two platforms may have been sent to on the one that reports nothing.
-    return _on(launch.kind, platforms, are_reliable=True) - _on(launch.kind, platforms, are_reliable=False)
+@dataclass(frozen=True, slots=True)
+class _Measurable:
+    """For whom of a launch silence means that nothing was delivered. ``why_nobody``: the reason if for nobody."""
+
+    launch: Launch
+    campaign: Campaign
+    platforms: Mapping[str, Identifiers]
+    why_nobody: str | None
+
+    @classmethod
+    def of(cls, ledger: Ledger, launch: Launch, now: datetime) -> _Measurable:
+        campaign = Campaign.frozen(launch.definition)
+        reasons = {
+            "sent again": launch.sends_at is None,
+            "not sent yet": launch.sends_at is not None and now < launch.sends_at,
+            "not named": launch.identified_by not in MATCHED_BY,
+            "not asked for": PostBackKind.DELIVERY not in campaign.post_backs.kinds,
+        }
+        platforms = ledger.launches.groups(launch.launch_key, "platform")
+        return cls(launch, campaign, platforms, next((why for why, holds in reasons.items() if holds), None))
+
+    @property
+    def unmeasured(self) -> tuple[str, ...]:
+        """The kinds of post-backs that were not asked for, or cannot name the people."""
+        asked = self.campaign.post_backs.kinds if self.launch.identified_by in MATCHED_BY else ()
+        return tuple(kind.value for kind in PostBackKind if kind not in asked)
+
+    def among(self, people: Identifiers) -> Identifiers:
+        """Return those for whom silence means that nothing was delivered."""
+        if self.why_nobody:
+            return empty(self.launch.kind)
+        variations = [Variation(variant=name) for name in self.campaign.variants] or [Variation()]
+        end = self.launch.period.end
+        if all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations):
+            return people
+        # Whoever came with two platforms may have been sent to on the one that reports nothing.
+        return self._on(are_reliable=True) - self._on(are_reliable=False)
+
+    def why_unknowable(self, unknowable: Identifiers, reliable: Identifiers) -> dict[str, int]:
+        """Count those whose silence proves nothing by reason, in the order in which it is decided."""
+        if self.why_nobody:
+            return {self.why_nobody: len(unknowable)} if unknowable else {}
+        others = unknowable - reliable
+        unreliable = others & self._on(are_reliable=False)
+        counts = {
+            UNREAD: len(unknowable) - len(others),
+            PLATFORM: len(unreliable),
+            NO_PLATFORM: len(others) - len(unreliable),
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+    def _on(self, *, are_reliable: bool) -> Identifiers:
+        some = (who for name, who in self.platforms.items() if (name in RELIABLE_PLATFORMS) is are_reliable)
+        return union(self.launch.kind, some)
+
+
+def measurable_recipients(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
+    """Return those of a launch's audience for whom silence means that nothing was delivered."""
+    return _Measurable.of(ledger, launch, now).among(ledger.launches.audience(launch.launch_key))
 
 
 def _every_channel_reliable(campaign: Campaign) -> bool:
-    others = set(campaign.used()) - _RELIABLE_CHANNELS
+    others = set(campaign.channels_used()) - _RELIABLE_CHANNELS
     web_push = campaign.channels.web_push
     return not others or (
         others == {Channel.WEB_PUSH}
@@ -341,19 +330,12 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
     )
 
 
-def _anomalies(launch: Launch, came_back: _CameBack) -> dict[str, int]:
+def _anomalies(launch: Launch, received: _Received) -> dict[str, int]:
     repeats = launch.sends_at is None  # then many messages to one person are meant
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
-    counts.update({kind: came_back.anomalies[kind] for kind in ANOMALIES})
+    counts.update({kind: received.anomalies[kind] for kind in ANOMALIES})
     if launch.identified_by in MATCHED_BY and not repeats:
         undecided = sum(counts[kind] for kind in ("unexpected", "forged", "unreadable"))
         # The service gives no event id, so a second click of one person counts here as well.
-        counts["duplicate"] += came_back.deliveries + came_back.opens - undecided - came_back.named
+        counts["duplicate"] += received.deliveries + received.opens - undecided - received.named
     return dict(counts)
-
-
-def whose_silence_tells(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
-    """Give those of a launch's audience for whom silence means that nothing was delivered."""
-    audience = ledger.launches.audience(launch.launch_key)
-    platforms = ledger.launches.groups(launch.launch_key, "platform")
-    return _reliable(launch, audience, platforms, now)

@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 
 from sendoff.ledger import Forgotten, Ledger
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 
 SHORTEST = timedelta(days=1)
 """For how long post-backs are kept at least: what a service sends again after a day is still recognised."""
@@ -25,7 +25,7 @@ def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) ->
     if keep < SHORTEST:
         raise ValueError(f"post-backs are kept for a day or longer; found {keep}")
     moment = now or datetime.now(UTC)
-    fold(ledger, now=moment)
+    aggregate(ledger, now=moment)
     made = ledger.retention.prepare(moment)
     ahead = ledger.retention.ahead(moment)
     if ahead is not None and ahead < _FEWEST_AHEAD:

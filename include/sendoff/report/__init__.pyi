@@ -1,36 +1,60 @@
-from .charts import COLOURS
-from .comparison import Comparison, of_engagement
-from .export import Verdicts, write_file
+from .comparison import of_engagement
+from .export import VerdictRows, write_file
 from .export_table import write_table
-from .outcomes import measure_outcome
-from .page import write_html
-from .picture import points_of
-from .text import (
-    VERDICT_WORDS,
-    as_comparison,
-    as_json,
-    as_picture,
-    as_table,
-    as_text,
-    comparison_text,
+from .html import as_html, blocks_as_html, css, sections_as_html, write_html
+from .launch_report import as_json, as_picture, describe_comparison, describe_launch, verdict_lines
+from .markdown import as_markdown
+from .model import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Facts,
+    Line,
+    Link,
+    Listing,
+    Section,
+    Sentence,
+    Sum,
+    Table,
+    Words,
 )
-from .wording import why_unknowable
+from .outcomes import measure_outcome
+from .preview_report import describe_preview
+from .statistics import Comparison
+from .terminal import as_terminal, as_text
 
 __all__ = [
-    "COLOURS",
-    "VERDICT_WORDS",
+    "Block",
+    "Bullets",
+    "Code",
     "Comparison",
-    "Verdicts",
-    "as_comparison",
+    "Document",
+    "Facts",
+    "Line",
+    "Link",
+    "Listing",
+    "Section",
+    "Sentence",
+    "Sum",
+    "Table",
+    "VerdictRows",
+    "Words",
+    "as_html",
     "as_json",
+    "as_markdown",
     "as_picture",
-    "as_table",
+    "as_terminal",
     "as_text",
-    "comparison_text",
+    "blocks_as_html",
+    "css",
+    "describe_comparison",
+    "describe_launch",
+    "describe_preview",
     "measure_outcome",
     "of_engagement",
-    "points_of",
-    "why_unknowable",
+    "sections_as_html",
+    "verdict_lines",
     "write_file",
     "write_html",
     "write_table",

@@ -6,14 +6,12 @@ take the memory of their sets and of some batches. What is written adds up to th
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,10 +19,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
-from sendoff.campaign import Edition
-from sendoff.errors import OvertakenError, PermanentError, SettingsError
-from sendoff.figures import VERDICTS, Figures
+from sendoff.campaign import Variation
+from sendoff.errors import ConflictError, PermanentError, SettingsError
+from sendoff.figures import LaunchStats
 from sendoff.ledger import Launch, Ledger
+from sendoff.report.whole_file import whole_file
+from sendoff.states import Verdict
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 131_072
@@ -33,7 +33,7 @@ _SHARED = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class VerdictRows:
     """The verdicts of a launch as its newest report gives them, as rows that are made while they are read.
 
     A row: ``launch_key``, the identifier in a column of its own name (whole numbers of 64 bits, or text), ``verdict``,
@@ -42,17 +42,17 @@ class Verdicts:
     and ``as_of``, the moment of the report.
     """
 
-    figures: Figures
+    figures: LaunchStats
     launch: Launch
     schema: pa.Schema
     _sets: Mapping[str, Identifiers] = field(repr=False)
     _ledger: Ledger = field(repr=False)
 
     @classmethod
-    def of(cls, ledger: Ledger, launch_key: str) -> Verdicts:
+    def of(cls, ledger: Ledger, launch_key: str) -> VerdictRows:
         """Read the verdicts of a launch as of its newest report.
 
-        Raises NotFoundError for one that was not reconciled, OvertakenError while others do it again and again.
+        Raises NotFoundError for one that was not reconciled, ConflictError while others do it again and again.
         """
         launch = ledger.launches.get(launch_key)
         for _ in range(_TRIES):
@@ -60,7 +60,7 @@ class Verdicts:
             sets = ledger.verdicts.sets(launch_key)
             if ledger.verdicts.figures(launch_key).as_of == figures.as_of:
                 return cls(figures, launch, _schema(launch), sets, ledger)
-        raise OvertakenError(f"launch {launch_key} is being reconciled by others; try again")
+        raise ConflictError(f"launch {launch_key} is being reconciled by others; try again")
 
     def batches(self, only: str | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows, of one verdict alone if one is named: segment by segment, then who is held out.
@@ -68,7 +68,7 @@ class Verdicts:
         At least one batch, which may be empty. Raises PermanentError at the end where they do not add up to the report.
         """
         counts: Counter[str] = Counter()
-        wanted = (only,) if only else VERDICTS
+        wanted = (only,) if only else tuple(Verdict)
         yield from _in_batches(self._rows(wanted, counts), self.schema)
         expected = {verdict: count for verdict, count in self.figures.verdicts.items() if verdict in wanted}
         if any(counts[verdict] != count for verdict, count in expected.items()):
@@ -76,10 +76,6 @@ class Verdicts:
                 f"the verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
                 f"{dict(counts)} instead of {expected}. Please report this defect."
             )
-
-    def reader(self, only: str | None = None) -> pa.RecordBatchReader:
-        """Give the same as an Arrow reader."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches(only))
 
     def _rows(self, verdicts: Iterable[str], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
         sets = {verdict: self._sets.get(verdict, empty(self.launch.kind)) for verdict in verdicts}
@@ -92,15 +88,15 @@ class Verdicts:
 
     def _parts(self) -> Iterator[tuple[Identifiers, _Part]]:
         key = self.launch.launch_key
-        parts = self._ledger.dispatches.parts(key)
-        dispatches = self._ledger.dispatches.segments(key)
-        for (dispatch, people), (edition, wave, _) in zip(dispatches, parts, strict=True):
+        parts = self._ledger.dispatch_queries.segment_sizes(key)
+        dispatches = self._ledger.dispatch_queries.segments(key)
+        for (dispatch, people), (variation, wave, _) in zip(dispatches, parts, strict=True):
             if self.launch.is_chosen_by_service:  # whoever was heard of
                 for heard_of in self._sets.values():
-                    yield heard_of, _Part(edition, dispatch.segment, wave, dispatch.state)
+                    yield heard_of, _Part(variation, dispatch.segment, wave, dispatch.state)
             else:
-                yield people, _Part(edition, dispatch.segment, wave, dispatch.state)
-        for held_out in self._ledger.launches.left_out(key, "holdout").values():
+                yield people, _Part(variation, dispatch.segment, wave, dispatch.state)
+        for held_out in self._ledger.launches.suppressed(key, "holdout").values():
             yield held_out, _Part(is_held_out=True)
 
     def _batch(self, people: Identifiers, verdict: str, about: _Part) -> pa.RecordBatch:
@@ -108,9 +104,9 @@ class Verdicts:
         same: dict[str, Any] = {
             "launch_key": self.launch.launch_key,
             "verdict": verdict,
-            "variant": about.edition.variant,
-            "language": about.edition.language,
-            "time_zone": about.edition.time_zone,
+            "variant": about.variation.variant,
+            "language": about.variation.language,
+            "time_zone": about.variation.time_zone,
             "segment": about.segment,
             "wave": about.wave,
             "request": about.request,
@@ -128,14 +124,14 @@ class Verdicts:
 class _Part:
     """What is the same for some people of a launch."""
 
-    edition: Edition = field(default_factory=Edition)
+    variation: Variation = field(default_factory=Variation)
     segment: int | None = None
     wave: int | None = None
     request: str | None = None
     is_held_out: bool = False
 
 
-def write_file(verdicts: Verdicts, path: Path, *, only: str | None = None, replace: bool = False) -> int:
+def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, replace: bool = False) -> int:
     """Write verdicts into a Parquet or CSV file, as its name says, and give the number of rows.
 
     The file names people: its mode is 0600. It is there whole or not at all. Raises SettingsError for another name, for
@@ -143,36 +139,14 @@ def write_file(verdicts: Verdicts, path: Path, *, only: str | None = None, repla
     """
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"found a file {path.name}; allowed: a name that ends in {' or '.join(SUFFIXES)}")
-    _check_is_free(path, replace=replace)
-    rows = 0
-    try:
-        with _new_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
-            for batch in verdicts.batches(only):
-                writer.write_batch(batch)
-                rows += batch.num_rows
-    except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}") from None
-    return rows
-
-
-def _check_is_free(path: Path, *, replace: bool) -> None:
     if path.exists() and not replace:
         raise SettingsError(f"{path} is there already; --force replaces it")
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[Any]:
-    """Open a file that takes its name when it is complete; until then nobody but us may read it, and after it too."""
-    number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(number, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink()
-        raise
+    rows = 0
+    with whole_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
+        for batch in verdicts.batches(only):
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
 
 
 class _Writer(Protocol):

@@ -25,8 +25,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
 from sendoff.errors import QueryError, SettingsError
-from sendoff.report.export import Verdicts
-from sendoff.warehouse import Query, Source, adbc_driver, address_of, attempt, connected, is_sqlite_file
+from sendoff.report.export import VerdictRows
+from sendoff.warehouse import Query, Source, adbc_driver, address_of, attempt, is_sqlite_file, open_connection
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _ROWS_AT_ONCE = 5_000
@@ -36,7 +36,7 @@ _KEY_LENGTH = 64
 _LONGEST_TEXT = 512  # of an identifier, where a database wants texts of a key to have a limit
 
 
-def write_table(verdicts: Verdicts, source: Source, table: str, *, only: str | None = None) -> int:
+def write_table(verdicts: VerdictRows, source: Source, table: str, *, only: str | None = None) -> int:
     """Replace the rows of a launch in a table, ``name`` or ``schema.name``, and give how many there are now.
 
     ``only`` one verdict, if named: then the others are not in the table. Raises SettingsError for a table that cannot
@@ -45,17 +45,17 @@ def write_table(verdicts: Verdicts, source: Source, table: str, *, only: str | N
     """
     url = address_of(source)
     made = _table(table, verdicts)
-    rows = _Counted(verdicts, only)
+    rows = _CountedRows(verdicts, only)
     query = Query(f"{made.fullname} {verdicts.launch.identified_by}", {}, 1, url)
     with ExitStack() as stack:
         _way(source, url)(query, source, made, rows, stack)
     return rows.count
 
 
-class _Counted:
+class _CountedRows:
     """Rows that are counted while they are read, with texts as texts."""
 
-    def __init__(self, verdicts: Verdicts, only: str | None) -> None:
+    def __init__(self, verdicts: VerdictRows, only: str | None) -> None:
         self.launch_key = verdicts.launch.launch_key
         self.schema = pa.schema([_plain(each) for each in verdicts.schema])
         self.count = 0
@@ -75,7 +75,7 @@ def _plain(column: pa.Field) -> pa.Field:
     return pa.field(column.name, pa.string() if shared else column.type)
 
 
-_Way = Callable[[Query, Any, sa.Table, _Counted, ExitStack], None]
+_Way = Callable[[Query, Any, sa.Table, _CountedRows, ExitStack], None]
 
 
 def _way(source: Source, url: sa.URL) -> _Way:
@@ -97,7 +97,7 @@ def _way(source: Source, url: sa.URL) -> _Way:
     )
 
 
-def _table(name: str, verdicts: Verdicts) -> sa.Table:
+def _table(name: str, verdicts: VerdictRows) -> sa.Table:
     parts = name.split(".")
     if len(parts) > 2 or not all(map(_NAME.fullmatch, parts)):
         raise SettingsError(
@@ -109,7 +109,7 @@ def _table(name: str, verdicts: Verdicts) -> sa.Table:
     )
 
 
-def _sql_column(column: pa.Field, verdicts: Verdicts) -> sa.Column[Any]:
+def _sql_column(column: pa.Field, verdicts: VerdictRows) -> sa.Column[Any]:
     is_key = column.name in ("launch_key", verdicts.launch.identified_by)
     return sa.Column(
         column.name,
@@ -139,7 +139,7 @@ def _statements(table: sa.Table, launch_key: str, dialect: sa.Dialect) -> Sequen
     return str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)), str(literal)
 
 
-def _by_adbc(query: Query, _: Source, table: sa.Table, rows: _Counted, stack: ExitStack) -> None:
+def _by_adbc(query: Query, _: Source, table: sa.Table, rows: _CountedRows, stack: ExitStack) -> None:
     backend = query.url.get_backend_name()
     driver = adbc_driver(backend)
     assert driver is not None
@@ -147,7 +147,7 @@ def _by_adbc(query: Query, _: Source, table: sa.Table, rows: _Counted, stack: Ex
     if backend == "sqlite":
         uri = _file(query.url, "SQLite")
     dialect: sa.Dialect = _POSTGRESQL if backend == "postgresql" else _SQLITE
-    connection = stack.enter_context(connected(lambda: driver.connect(uri), query))
+    connection = stack.enter_context(open_connection(lambda: driver.connect(uri), query))
     cursor = stack.enter_context(connection.cursor())
 
     def write() -> None:
@@ -159,7 +159,7 @@ def _by_adbc(query: Query, _: Source, table: sa.Table, rows: _Counted, stack: Ex
     attempt(write, query)
 
 
-def _by_duckdb(query: Query, _: Source, table: sa.Table, rows: _Counted, stack: ExitStack) -> None:
+def _by_duckdb(query: Query, _: Source, table: sa.Table, rows: _CountedRows, stack: ExitStack) -> None:
     file = _file(query.url, "DuckDB")
     duckdb: Any = attempt(lambda: importlib.import_module("duckdb"), query)
     connection = stack.enter_context(closing(attempt(lambda: duckdb.connect(file), query, duckdb.Error)))
@@ -176,7 +176,7 @@ def _by_duckdb(query: Query, _: Source, table: sa.Table, rows: _Counted, stack: 
     attempt(write, query, duckdb.Error)
 
 
-def _by_engine(query: Query, source: Source, table: sa.Table, rows: _Counted, stack: ExitStack) -> None:
+def _by_engine(query: Query, source: Source, table: sa.Table, rows: _CountedRows, stack: ExitStack) -> None:
     engine = source if isinstance(source, sa.Engine) else _engine(query, stack)
 
     def write() -> None:

@@ -17,11 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff import warehouse
-from sendoff.audience.identifiers import Collector, Identifiers, Kind, StringIdentifiers, gathering, union
+from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Launch, Ledger
-from sendoff.report.comparison import HELD_OUT, Comparison, Values, compared_means, compared_shares
-from sendoff.warehouse import checked_text, is_text, spoken, value_type
+from sendoff.report.comparison import HELD_OUT
+from sendoff.report.statistics import Comparison, Values, compared_means, compared_shares
+from sendoff.states import Verdict
+from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 SENT_TO = "sent to"
 """The name of all who are not held out, where there are no variants."""
@@ -58,7 +60,7 @@ def measure_outcome(
         "partition": launch.period.partition,
         "sent_at": sent_at(ledger, launch),
     }
-    intake = _Intake(launch.identified_by, launch.kind, sides)
+    intake = _OutcomeReader(launch.identified_by, launch.kind, sides)
     try:
         with warehouse.read(source, sql, parameters=parameters, batch_rows=_ROWS_AT_ONCE) as batches:
             for batch in batches:
@@ -72,7 +74,7 @@ def measure_outcome(
 def sent_at(ledger: Ledger, launch: Launch) -> datetime:
     """Give the moment after which somebody may have got the message: when it was made, agreed to, and to be sent."""
     agreed = [
-        each.decided_at for each in ledger.decisions.of_launch(launch.launch_key) if each.kind in _AGREED
+        each.decided_at for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind in _AGREED
     ]
     return max([launch.created_at, *agreed, *([launch.sends_at] if launch.sends_at else [])])
 
@@ -82,27 +84,27 @@ def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
 
     Each is in the side that chance put them in, whatever became of their request.
     """
-    variants = ledger.dispatches.variants(launch.launch_key)
+    variants = ledger.dispatch_queries.variants(launch.launch_key)
     found: defaultdict[str, list[Identifiers]] = defaultdict(list)
-    for dispatch, people in ledger.dispatches.segments(launch.launch_key):
+    for dispatch, people in ledger.dispatch_queries.segments(launch.launch_key):
         found[variants.get(dispatch.segment, SENT_TO)].append(people)
     sides = {name: union(launch.kind, parts) for name, parts in sorted(found.items())}
-    held_out = ledger.launches.left_out(launch.launch_key, "holdout").get("holdout")
+    held_out = ledger.launches.suppressed(launch.launch_key, "holdout").get("holdout")
     return sides | ({HELD_OUT: held_out} if held_out is not None and len(held_out) else {})
 
 
 @dataclass(slots=True)
-class _Intake:
+class _OutcomeReader:
     """The rows taken so far: whom they list, and their values by side."""
 
     identified_by: str
     kind: Kind
     sides: Mapping[str, Identifiers]
-    collector: Collector = field(init=False)
+    counter: RowCounter = field(init=False)
     values: dict[str, Values] | None = None
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.kind)
+        self.counter = RowCounter(self.kind)
 
     def add(self, batch: pa.RecordBatch) -> None:
         names = [name.lower() for name in batch.schema.names]
@@ -114,7 +116,7 @@ class _Intake:
         column = batch.column(names.index(self.identified_by))
         people = _typed(column, self.kind, self.identified_by)
         if VALUE not in names:
-            self.collector.add(people)
+            self.counter.add(people)
             return
         numbers = _numbers(batch.column(names.index(VALUE)))
         is_known = pc.and_(people.is_valid(), numbers.is_valid())
@@ -122,15 +124,15 @@ class _Intake:
 
     def _add_values(self, people: pa.Array, numbers: pa.DoubleArray) -> None:
         self.values = self.values or dict.fromkeys(self.sides, Values())
-        usable = self.collector.add(people)
+        usable = self.counter.add(people)
         if usable is not None:
             people, numbers = people.filter(usable), numbers.filter(usable)
-        if self.collector.duplicate:
+        if self.counter.duplicate:
             raise QueryError(
                 f"{FILE}: found a person in several rows; allowed: one row with a value for each, as GROUP BY "
                 f"{self.identified_by} gives"
             )
-        some = gathering(self.kind)
+        some = builder(self.kind)
         some.add(people)
         for name, side in self.sides.items():
             inside = some.identifiers() & side
@@ -140,27 +142,27 @@ class _Intake:
 
 
 def _compared(
-    what: str, sides: Mapping[str, Identifiers], intake: _Intake, remarks: tuple[str, ...]
+    what: str, sides: Mapping[str, Identifiers], intake: _OutcomeReader, remarks: tuple[str, ...]
 ) -> Comparison:
     control = HELD_OUT if HELD_OUT in sides else ""
     if intake.values is None:
-        listed = intake.collector.identifiers()
+        listed = intake.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in sides.items()]
         found = compared_shares(what, counts, control=control)
     else:
         values = [(name, intake.values[name], len(people)) for name, people in sides.items()]
         found = compared_means(f"{VALUE} of {what}", values, control=control)
     inside = sum(side.count or 0 for side in found.sides)
-    rows = intake.collector.rows
+    rows = intake.counter.rows
     seen = (
         f"{FILE} gave {rows:,} rows: {inside:,} people of this launch"
-        f" and {len(intake.collector.identifiers()) - inside:,} others, who are passed over."
+        f" and {len(intake.counter.identifiers()) - inside:,} others, who are passed over."
     )
     return replace(found, remarks=(seen, *found.remarks, *remarks))
 
 
 def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) -> tuple[str, ...]:
-    not_sent = ledger.verdicts.sets(launch_key).get("not_sent")
+    not_sent = ledger.verdicts.sets(launch_key).get(Verdict.NOT_SENT)
     counts = {
         name: len(people & not_sent) if not_sent is not None else 0
         for name, people in sides.items()
@@ -188,7 +190,9 @@ def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
     if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
         return checked_text(column.cast(pa.large_string()), name)
     wanted = "whole numbers" if kind == "integer" else "text"
-    raise AudienceError(f"{FILE}: column {name} holds {spoken(type_)}; allowed: {wanted}, as in the launch")
+    raise AudienceError(
+        f"{FILE}: column {name} holds {sql_type_name(type_)}; allowed: {wanted}, as in the launch"
+    )
 
 
 def _numbers(column: pa.Array) -> pa.DoubleArray:
@@ -197,7 +201,7 @@ def _numbers(column: pa.Array) -> pa.DoubleArray:
         is_one(type_) for is_one in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     )  # fmt: skip
     if not is_number:
-        raise QueryError(f"{FILE}: column {VALUE} holds {spoken(type_)}; allowed: numbers")
+        raise QueryError(f"{FILE}: column {VALUE} holds {sql_type_name(type_)}; allowed: numbers")
     numbers = column.cast(pa.float64(), safe=False)
     if not pc.all(pc.is_finite(numbers), skip_nulls=True, min_count=0).as_py():
         raise QueryError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from sendoff.figures import HEARD_OF, VERDICTS, Figures, share
+from sendoff.figures import LaunchStats, share
+from sendoff.report.model import Groups
+from sendoff.report.timeline import points_of, span
+from sendoff.states import PostBackKind, Verdict
 
 _WIDTH, _DPI = 12.0, 160
 _INK, _PALE, _RULE = "#1F2328", "#656D76", "#D0D7DE"
@@ -30,8 +33,6 @@ _EDGE, _RIGHT_EDGE = 0.035, 0.965  # of the page
 _LEFT, _RIGHT = 0.125, 0.87  # of the panels, which have names to the left and totals to the right
 _LABEL_FITS = 0.055  # of a bar's length
 _MOST_PLATFORMS = 10
-_STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point of the timeline may span
-_MOST_POINTS = 180
 _FEW = 40  # points, below which each is marked
 
 
@@ -43,19 +44,19 @@ class _Look:
     hatch: str | None = None
 
 
-_LOOKS = {
-    "engaged": _Look("#009E73", "white"),
-    "delivered": _Look("#56B4E9", _INK),
-    "missing": _Look("#D55E00", "white"),
-    "unknowable": _Look("#E6E8EB", _INK, edge="#A0A7AF", hatch="////"),
-    "in_doubt": _Look("#F0E442", _INK),
-    "not_sent": _Look("#FFFFFF", _INK, edge="#8C959F"),
+_LOOKS: Mapping[str, _Look] = {
+    Verdict.ENGAGED: _Look("#009E73", "white"),
+    Verdict.DELIVERED: _Look("#56B4E9", _INK),
+    Verdict.MISSING: _Look("#D55E00", "white"),
+    Verdict.UNKNOWABLE: _Look("#E6E8EB", _INK, edge="#A0A7AF", hatch="////"),
+    Verdict.IN_DOUBT: _Look("#F0E442", _INK),
+    Verdict.NOT_SENT: _Look("#FFFFFF", _INK, edge="#8C959F"),
 }
 
 
-def draw(figures: Figures, path: Path) -> Path:
+def draw(figures: LaunchStats, path: Path) -> Path:
     """Draw a launch into a PNG or SVG file, as the name says, and give its path; its folder is made if need be."""
-    rows = _rows(figures)
+    rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
     inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": 2.2, "foot": 0.9}
     height = sum(inches.values())
     figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, facecolor="white")
@@ -78,17 +79,7 @@ def draw(figures: Figures, path: Path) -> Path:
     return path
 
 
-def _rows(figures: Figures) -> list[tuple[str, Mapping[str, int]]]:
-    """Give the bars from top to bottom: the audience, then the platforms by size, the smallest of many as one."""
-    platforms = sorted(figures.by_platform.items(), key=lambda item: (-sum(item[1].values()), item[0]))
-    shown, rest = platforms, platforms[_MOST_PLATFORMS:]
-    if len(rest) > 1:
-        together = {verdict: sum(counts.get(verdict, 0) for _, counts in rest) for verdict in VERDICTS}
-        shown = [*platforms[:_MOST_PLATFORMS], (f"{len(rest)} others", together)]
-    return [("heard of" if figures.is_chosen_by_service else "audience", figures.verdicts), *shown]
-
-
-def _head(figure: Figure, figures: Figures) -> None:
+def _head(figure: Figure, figures: LaunchStats) -> None:
     what = f"{figures.period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
     source = f"audience, of {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
     if figures.is_chosen_by_service:
@@ -108,14 +99,14 @@ def _write(figure: Figure, x: float, below_top: float, words: str, **style: Any)
     figure.text(x, 1 - below_top / figure.get_figheight(), words, **look)
 
 
-def _tiles(figure: Figure, figures: Figures) -> None:
+def _tiles(figure: Figure, figures: LaunchStats) -> None:
     """Show each verdict's share and count; their swatches are the legend of the bars.
 
     Where the service chose the people only those heard of are shown, and shares of nobody knows whom are not.
     """
     tall = figure.get_figheight()
-    step = (_RIGHT_EDGE - _EDGE) / len(VERDICTS)
-    for place, verdict in enumerate(HEARD_OF if figures.is_chosen_by_service else VERDICTS):
+    step = (_RIGHT_EDGE - _EDGE) / len(Verdict)
+    for place, verdict in enumerate(figures.known_verdicts):
         count, x = figures.verdicts.get(verdict, 0), _EDGE + place * step
         look = _LOOKS[verdict]
         swatch = Rectangle(
@@ -156,7 +147,7 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool)
     if not total:
         axes.add_patch(Rectangle((0, y - 0.36), 1, 0.72, facecolor="none", edgecolor=_RULE, linestyle=":"))
         return
-    for verdict in VERDICTS:
+    for verdict in Verdict:
         width, look = counts.get(verdict, 0) / total, _LOOKS[verdict]
         if not width:
             continue
@@ -185,7 +176,7 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool)
         left += width
 
 
-def _timeline(axes: Axes, figures: Figures) -> None:
+def _timeline(axes: Axes, figures: LaunchStats) -> None:
     step, points = points_of(figures.timeline)
     _timeline_heading(axes, figures, step)
     axes.spines["bottom"].set_color(_RULE)
@@ -213,8 +204,8 @@ def _timeline(axes: Axes, figures: Figures) -> None:
     axes.xaxis.set_major_formatter(formatter)
 
 
-def _timeline_heading(axes: Axes, figures: Figures, step: int) -> None:
-    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in ("delivery", "open"))
+def _timeline_heading(axes: Axes, figures: LaunchStats, step: int) -> None:
+    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in PostBackKind)
     words = [
         (f"Post-backs per {span(step)} (UTC)", _INK, "bold"),
         (f"deliveries {deliveries:,}", _DELIVERIES, "bold"),
@@ -237,50 +228,26 @@ def _timeline_heading(axes: Axes, figures: Figures, step: int) -> None:
     )
 
 
-def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:
-    """Give the minutes that a point spans, and the points, with zeros where nothing came."""
-    if not timeline:
-        return 1, []
-    numbers = [int(minute.timestamp()) // 60 for minute, _, _ in timeline]
-    length = max(numbers) - min(numbers)
-    step = next((step for step in _STEPS if length / step <= _MOST_POINTS), _STEPS[-1])
-    sums: dict[int, tuple[int, int]] = dict.fromkeys(
-        range(min(numbers) // step, max(numbers) // step + 1), (0, 0)
-    )
-    for number, (_, deliveries, opens) in zip(numbers, timeline, strict=True):
-        before = sums[number // step]
-        sums[number // step] = before[0] + deliveries, before[1] + opens
-    return step, [(datetime.fromtimestamp(at * step * 60, UTC), *counts) for at, counts in sums.items()]
-
-
-def _foot(figure: Figure, figures: Figures) -> None:
+def _foot(figure: Figure, figures: LaunchStats) -> None:
     words, colour = _remark(figures), _PALE
     if figures.unaccounted_rows or figures.unaccounted_identifiers:
         words, colour = "THESE FIGURES DO NOT ADD UP: please report this defect.", "#B00020"
     _write(figure, _EDGE, figure.get_figheight() - 0.22, words, size=9.5, color=colour, va="bottom")
 
 
-def _remark(figures: Figures) -> str:
+def _remark(figures: LaunchStats) -> str:
     low, high = figures.reached
     if high is None:
         words = "The service chose the people: how many it sent to is not known."
-        again = " Sent again and again." if figures.is_sent_again else ""
+        again = " Sent again and again." if figures.is_recurring else ""
         return f"{words} Reached: at least {low:,}; at most is not known.{again}"
     shares = [share(count, figures.audience) for count in (low, high)]
     words = f"Reached: at least {shares[0]}, at most {shares[1]}. " if figures.audience else ""
-    if figures.is_sent_again:
+    if figures.is_recurring:
         words += "Sent again and again: silence proves nothing."
     else:
         words += "Unknowable: accepted, then silent where silence proves nothing."
     return f"{words} In doubt: processed or not, nobody knows."
-
-
-def span(step: int) -> str:
-    """Give so many minutes as people say them: ``minute``, ``5 minutes``, ``hour``, ``day``."""
-    for minutes, name in ((10_080, "week"), (1_440, "day"), (60, "hour")):
-        if step % minutes == 0:
-            return name if step == minutes else f"{step // minutes} {name}s"
-    return "minute" if step == 1 else f"{step} minutes"
 
 
 def _shortened(text: str, limit: int) -> str:

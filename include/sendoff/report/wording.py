@@ -7,30 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, VERDICTS, WHY_UNKNOWABLE, Figures, counted, share
-
-VERDICT_WORDS = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}
-"""Verdicts as people read them."""
+from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, WHY_UNKNOWABLE, LaunchStats, counted, share
+from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
 _SENT_AGAIN = "Sent again and again: one person may get many messages, and counts once here."
-_REQUESTS = {
-    "in_doubt": "in doubt: no clear answer came, and no post-back has shown since that it was processed. Sending "
-    "again might reach people twice.",
-    "written_off": "written off by a person: nobody knows whether it was processed, and nobody looks any more.",
-    "refused": "refused by the service: it reached nobody.",
+_REQUESTS: Mapping[str, str] = {
+    DispatchState.IN_DOUBT: "in doubt: no clear answer came, and no post-back has shown since that it was processed. "
+    "Sending again might reach people twice.",
+    DispatchState.WRITTEN_OFF: "written off by a person: nobody knows whether it was processed, and nobody looks any "
+    "more.",
+    DispatchState.REFUSED: "refused by the service: it reached nobody.",
 }
 """What is said of requests of which nobody knows for how many people they were."""
 
-_NOT_MADE = {
-    "released": "not made.",
-    "held": "not made: the launch is held.",
-    "paused": "not made: the launch is paused.",
-    "rejected": "not made: the launch was rejected.",
-    "stopped": "not made: the launch was stopped.",
+_NOT_MADE: Mapping[str, str] = {
+    LaunchState.HELD: ": the launch is held.",
+    LaunchState.PAUSED: ": the launch is paused.",
+    LaunchState.REJECTED: ": the launch was rejected.",
+    LaunchState.STOPPED: ": the launch was stopped.",
 }
 
 
-def reached(figures: Figures) -> list[str]:
+def reached(figures: LaunchStats) -> list[str]:
     """Say how many were reached: at least, and at most as far as that is known."""
     low, high = figures.reached
     if high is None:
@@ -46,7 +44,7 @@ def reached(figures: Figures) -> list[str]:
     return said
 
 
-def rounding(figures: Figures) -> list[str]:
+def rounding(figures: LaunchStats) -> list[str]:
     """Say that the shares of the verdicts, each rounded for itself, do not sum to 100 %, where they do not."""
     if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:
         return []
@@ -60,47 +58,48 @@ def rounding(figures: Figures) -> list[str]:
     ]
 
 
-def who_is_meant(figures: Figures) -> list[str]:
+def who_is_meant(figures: LaunchStats) -> list[str]:
     """Say what must be known of whom a launch is for: that nobody knows them, or that they may get many messages."""
-    said = [_SENT_AGAIN] if figures.is_sent_again else []
+    said = [_SENT_AGAIN] if figures.is_recurring else []
     if figures.is_chosen_by_service:
         heard = f"{figures.audience:,} {'was' if figures.audience == 1 else 'were'} heard of"
         said.append(f"The service chose the people: how many it sent to is not known. {heard}.")
     return said
 
 
-def alarms(figures: Figures) -> list[str]:
-    """Say which sums do not hold; nothing where the figures are sound."""
-    return [*unaccounted_rows(figures), *unaccounted_identifiers(figures)]
+def alarms(figures: LaunchStats) -> list[str]:
+    """Say which sums do not hold; nothing if the figures are sound."""
+    wrong = (
+        (figures.unaccounted_rows, "row", "neither kept nor dropped"),
+        (figures.unaccounted_identifiers, "identifier", "without a verdict"),
+    )
+    return [
+        f"DOES NOT ADD UP: {counted(count, noun)} {what}. Please report this defect."
+        for count, noun, what in wrong
+        if count
+    ]
 
 
-def unaccounted_rows(figures: Figures) -> list[str]:
-    """Say how many rows are neither kept nor dropped, where there are some."""
-    return _alarm(figures.unaccounted_rows, "row", "neither kept nor dropped")
-
-
-def unaccounted_identifiers(figures: Figures) -> list[str]:
-    """Say how many identifiers have no verdict, where there are some."""
-    return _alarm(figures.unaccounted_identifiers, "identifier", "without a verdict")
-
-
-def requests_without_people(figures: Figures) -> list[str]:
+def requests_without_people(figures: LaunchStats) -> list[str]:
     """Say what became of requests that stand for nobody knows how many people: those whose people the service chose."""
     if not figures.is_chosen_by_service:
         return []
     return [
         f"{counted(count, 'request')} {what}"
-        for state, what in (*_REQUESTS.items(), ("planned", _NOT_MADE[figures.state]))
+        for state, what in (
+            *_REQUESTS.items(),
+            (DispatchState.PLANNED, f"not made{_NOT_MADE.get(figures.state, '.')}"),
+        )
         if (count := figures.dispatches.get(state))
     ]
 
 
-def what_cannot_be_known(figures: Figures) -> list[str]:
+def what_cannot_be_known(figures: LaunchStats) -> list[str]:
     """Say whose verdict says that it cannot be known, and why."""
-    in_doubt = figures.verdicts.get("in_doubt", 0)
-    said = [*_untold(figures), *_unknowable(figures)]
+    in_doubt = figures.verdicts.get(Verdict.IN_DOUBT, 0)
+    said = [*_unmeasured(figures), *_unknowable(figures)]
     if in_doubt:
-        under_way = ", or is still under way" if figures.dispatches.get("in_flight") else ""
+        under_way = ", or is still under way" if figures.dispatches.get(DispatchState.IN_FLIGHT) else ""
         said.append(
             f"{in_doubt:,} in doubt: their request got no clear answer{under_way}, and no post-back has shown since"
             " that it was processed. Sending again might reach them twice."
@@ -108,33 +107,36 @@ def what_cannot_be_known(figures: Figures) -> list[str]:
     return said
 
 
-def _untold(figures: Figures) -> list[str]:
-    kinds = {"delivery": ("delivered", "deliveries"), "open": ("engaged", "opens")}
+def _unmeasured(figures: LaunchStats) -> list[str]:
+    kinds = {
+        PostBackKind.DELIVERY: (Verdict.DELIVERED, "deliveries"),
+        PostBackKind.OPEN: (Verdict.ENGAGED, "opens"),
+    }
     return [
         f"How many {verdict} is not measured: post-backs of {events} were not asked for, or do not carry what names "
         f"these people. The {figures.verdicts.get(verdict, 0):,} is not a count of them."
         for kind, (verdict, events) in kinds.items()
-        if kind in figures.untold
+        if kind in figures.unmeasured
     ]
 
 
-def why_unknowable(figures: Figures) -> Mapping[str, int]:
+def why_unknowable(figures: LaunchStats) -> Mapping[str, int]:
     """Count the unknowable by reason. For a report of before, which holds no reasons, only where one is certain."""
-    unknowable = figures.verdicts.get("unknowable", 0)
+    unknowable = figures.verdicts.get(Verdict.UNKNOWABLE, 0)
     if not unknowable:
         return {}
     if figures.unknowable_because:
         return figures.unknowable_because
-    if figures.is_sent_again:
+    if figures.is_recurring:
         return {"sent again": unknowable}
     is_certain = _unreliable(figures) and not any(map(figures.anomalies.get, ("unreadable", "forged")))
     return {PLATFORM: unknowable} if is_certain else {}
 
 
-def _unknowable(figures: Figures) -> list[str]:
+def _unknowable(figures: LaunchStats) -> list[str]:
     reasons = why_unknowable(figures)
     said = [_of_reason(figures, reason, count) for reason, count in reasons.items()]
-    if not said and (unknowable := figures.verdicts.get("unknowable", 0)):
+    if not said and (unknowable := figures.verdicts.get(Verdict.UNKNOWABLE, 0)):
         said.append(
             f"{unknowable:,} unknowable: accepted, then silent where silence proves nothing: no platform in the "
             "audience query or one whose deliveries are not reported reliably, no post-backs of deliveries or one that "
@@ -143,7 +145,7 @@ def _unknowable(figures: Figures) -> list[str]:
     return said
 
 
-def _of_reason(figures: Figures, reason: str, count: int) -> str:
+def _of_reason(figures: LaunchStats, reason: str, count: int) -> str:
     begin = f"{count:,} unknowable: accepted, then silent where silence proves nothing"
     why = WHY_UNKNOWABLE.get(reason, reason)
     if reason != PLATFORM or not (where := _unreliable(figures)):
@@ -151,46 +153,45 @@ def _of_reason(figures: Figures, reason: str, count: int) -> str:
     return f"{begin} ({', '.join(where)}). {why[0].upper()}{why[1:]}."
 
 
-def _unreliable(figures: Figures) -> list[str]:
+def _unreliable(figures: LaunchStats) -> list[str]:
     return [
-        f"{platform} {counts['unknowable']:,}"
+        f"{platform} {counts[Verdict.UNKNOWABLE]:,}"
         for platform, counts in figures.by_platform.items()
-        if counts.get("unknowable") and platform not in RELIABLE_PLATFORMS
+        if counts.get(Verdict.UNKNOWABLE) and platform not in RELIABLE_PLATFORMS
     ]
 
 
-def platform_remarks(figures: Figures) -> list[str]:
+def platform_remarks(figures: LaunchStats) -> list[str]:
     """Say why the platforms do not add up to the audience, where they do not."""
-    total = sum(sum(row.values()) for row in figures.by_platform.values())
-    if not figures.by_platform or total == figures.audience:
-        return []
     why = (
         "an identifier that came with two platforms counts under both, one that came with none under neither"
     )
-    return [f"The platforms sum to {total:,}, not to {figures.audience:,}: {why}."]
+    return _difference(figures, "platforms", figures.by_platform, why)
 
 
-def variant_remarks(figures: Figures) -> list[str]:
+def variant_remarks(figures: LaunchStats) -> list[str]:
     """Say why the variants do not add up to the audience, where they do not."""
-    total = sum(sum(row.values()) for row in figures.by_variant.values())
-    if not figures.by_variant or total == figures.audience:
+    return _difference(figures, "variants", figures.by_variant, "who is held out gets none of them")
+
+
+def _difference(
+    figures: LaunchStats, what: str, groups: Mapping[str, Mapping[str, int]], why: str
+) -> list[str]:
+    total = sum(sum(row.values()) for row in groups.values())
+    if not groups or total == figures.audience:
         return []
-    return [f"The variants sum to {total:,}, not to {figures.audience:,}: who is held out gets none of them."]
+    return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {why}."]
 
 
-def requests_and_post_backs(figures: Figures) -> list[tuple[str, str]]:
+def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
     """Count the requests by state, the post-backs by kind, and those among them that decide no verdict."""
-    deliveries, opens = figures.post_backs.get("delivery", 0), figures.post_backs.get("open", 0)
+    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in PostBackKind)
     came = (counted(deliveries, "delivery", "deliveries"), counted(opens, "open or click", "opens or clicks"))
     return [
         ("requests", _listed(figures.dispatches)),
         ("post-backs", ", ".join(came)),
         ("anomalies", _listed(figures.anomalies)),
     ]
-
-
-def _alarm(count: int, noun: str, what: str) -> list[str]:
-    return [f"DOES NOT ADD UP: {counted(count, noun)} {what}. Please report this defect."] if count else []
 
 
 def _listed(counts: Mapping[str, int]) -> str:

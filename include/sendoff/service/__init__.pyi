@@ -1,13 +1,13 @@
 from .client import Client, message_of
-from .postbacks import Addresses, PostBack, PostBackAddresses
-from .tokens import ClientSecret, Credentials, JwtBearer, TokenSource, token_source_for
-from .transport import LONGEST_PATIENCE, Answer, Bearer, Timeout, checked_base_url, patience
-from .wire.redaction import shown_request
-from .wire.requests import without_own_values
+from .credentials import ClientSecret, Credentials, JwtBearer
+from .postbacks import PostBack, PostBackSigner
+from .tokens import TokenSource, token_source_for
+from .transport import MAX_RETRY_AFTER, Answer, Bearer, Timeout, checked_base_url, retry_after_seconds
+from .wire.redaction import redacted_request
+from .wire.requests import mask_template_values
 
 __all__ = [
-    "LONGEST_PATIENCE",
-    "Addresses",
+    "MAX_RETRY_AFTER",
     "Answer",
     "Bearer",
     "Client",
@@ -15,13 +15,13 @@ __all__ = [
     "Credentials",
     "JwtBearer",
     "PostBack",
-    "PostBackAddresses",
+    "PostBackSigner",
     "Timeout",
     "TokenSource",
     "checked_base_url",
+    "mask_template_values",
     "message_of",
-    "patience",
-    "shown_request",
+    "redacted_request",
+    "retry_after_seconds",
     "token_source_for",
-    "without_own_values",
 ]

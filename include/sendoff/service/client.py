@@ -34,10 +34,8 @@ from sendoff.service.transport import (
     Exchange,
     NotSent,
     Timeout,
-    checked_base_url,
-    cut_when_told,
+    Transport,
     excerpt,
-    post,
     utc_now,
 )
 from sendoff.service.wire import (
@@ -76,16 +74,11 @@ class Client:
         clock: Clock = utc_now,
         allow_http: bool = False,
     ) -> None:
-        self._base_url = checked_base_url(base_url, allow_http=allow_http)
-        self._session = session
+        self._tokens = tokens
+        self._transport = Transport(base_url, session, timeout, deadline, clock, allow_http)
         # Reading a jar while another thread fills it fails, and a request that fails so would be in doubt.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
-        self._tokens = tokens
-        self._timeout = timeout
-        self._deadline = deadline
-        self._clock = clock
-        cut_when_told(session, self._base_url)
-        retries = getattr(session.get_adapter(self._base_url), "max_retries", None)
+        retries = getattr(session.get_adapter(self._transport.base_url), "max_retries", None)
         if retries is not None and retries.total != 0:
             raise SettingsError(
                 "the HTTP session repeats requests by itself; mount an adapter with max_retries=0"
@@ -100,16 +93,11 @@ class Client:
         return self._outcome(EXECUTE_PATH, body)
 
     def list_campaigns(self, body: bytes) -> list[tuple[int, str]]:
-        """Read a page of the list of campaigns, as ids and titles, by what
-        :func:`sendoff.service.wire.list_body` wrote.
+        """Read a page of the list of campaigns, as ids and titles (:func:`sendoff.service.wire.list_body`).
 
-        Reading may be repeated. Raises RetryableError where there was no clear answer, RefusedError where the service
-        said no.
+        Reading may be repeated. Raises RetryableError without a clear answer, RefusedError if the service refuses.
         """
-        token = self._tokens.token()
-        exchange = self._post(LIST_PATH, body, token)
-        if _is_unauthorised(exchange):
-            exchange = self._post(LIST_PATH, body, self._tokens.renew(token))
+        exchange = self._post(LIST_PATH, body)
         if not isinstance(exchange, Answer):
             raise RetryableError(exchange.reason)
         if exchange.status in _REFUSALS or exchange.status == requests.codes.unauthorized:
@@ -122,39 +110,29 @@ class Client:
         raise RetryableError(f"the campaigns were not listed (HTTP {exchange.status})")
 
     def _outcome(self, path: str, body: bytes) -> Outcome:
-        """Post with a token; a 401 certainly precedes processing, so it is answered once with a new token (5.3)."""
         try:
-            token = self._tokens.token()
-            exchange = self._post(path, body, token)
-            if _is_unauthorised(exchange):
-                exchange = self._post(path, body, self._tokens.renew(token))
+            return outcome_of(self._post(path, body))
         except RateLimitedError as error:
-            return NotProcessed(str(error), retry_after=error.retry_after, asks_patience=True)
+            return NotProcessed(str(error), retry_after=error.retry_after, is_rate_limited=True)
         except ServiceUnavailableError as error:
             return NotProcessed(str(error), retry_after=error.retry_after, is_unavailable=True)
         except SendoffError as error:
-            return NotProcessed(str(error), permanent=isinstance(error, PermanentError))
-        return outcome_of(exchange)
+            return NotProcessed(str(error), is_permanent=isinstance(error, PermanentError))
 
-    def _post(self, path: str, body: bytes, token: str) -> Exchange:
+    def _post(self, path: str, body: bytes) -> Exchange:
+        """Post with a token; after a 401, which certainly precedes processing, once more with a new one (5.3)."""
+        token = self._tokens.token()
+        exchange = self._post_with(token, path, body)
+        if isinstance(exchange, Answer) and exchange.status == requests.codes.unauthorized:
+            return self._post_with(self._tokens.renew(token), path, body)
+        return exchange
+
+    def _post_with(self, token: str, path: str, body: bytes) -> Exchange:
         start = monotonic()
-        exchange = post(
-            self._session,
-            self._base_url + path,
-            body,
-            auth=Bearer(token),
-            headers=_JSON,
-            timeout=self._timeout,
-            deadline=self._deadline,
-            clock=self._clock,
-        )
+        exchange = self._transport.post(path, body, Bearer(token), _JSON)
         status = exchange.status if isinstance(exchange, Answer) else None
         metrics.request_seconds(path, monotonic() - start, status)
         return exchange
-
-
-def _is_unauthorised(exchange: Exchange) -> bool:
-    return isinstance(exchange, Answer) and exchange.status == requests.codes.unauthorized
 
 
 def outcome_of(exchange: Exchange) -> Outcome:
@@ -183,10 +161,12 @@ def _judged_by_reply(answer: Answer) -> Outcome:
 def _judged_by_status(status: int, answer: Answer) -> Outcome:
     if status == requests.codes.too_many_requests:
         return NotProcessed(
-            "the service asks for patience (429)", retry_after=answer.retry_after, asks_patience=True
+            "the service limits the rate of requests (429)",
+            retry_after=answer.retry_after,
+            is_rate_limited=True,
         )
     if status == requests.codes.unauthorized:
-        return NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
+        return NotProcessed("the service refuses the token, also a new one (401)", is_permanent=True)
     if status not in _REFUSALS:
         return InDoubt(f"HTTP {status}")
     if answer.location:

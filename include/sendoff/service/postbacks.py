@@ -1,8 +1,7 @@
 """Post-backs: the addresses that they are sent to, and what arrived there.
 
-The service signs nothing, shows no event id and lets us choose the addresses of each request (service.md,
-section 6). So the address carries the truth, which dispatch and which kind of event, and the body only
-confirms it.
+The service signs nothing, shows no event id and lets us choose the addresses of each request (service.md, section 6).
+So the signed address names the dispatch and the kind of event, and the body only confirms them.
 """
 
 from __future__ import annotations
@@ -17,26 +16,16 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from sendoff.errors import SettingsError
-from sendoff.service.wire import PostBackBody, Unreadable, read_post_back
+from sendoff.service.wire import PostBackAddresses, PostBackBody, Unreadable, read_post_back
 from sendoff.settings import Settings
-
-KINDS = ("delivery", "open")
-"""What the service reports: a delivery, or an open or click, which it does not tell apart."""
+from sendoff.states import PostBackKind
 
 _ADDRESS = re.compile(r"/v1/(delivery|open)/([0-9a-f]{32})/([^/]{1,100})", re.ASCII)
 _SHORTEST_SECRET = 32
 
 
 @dataclass(frozen=True, slots=True)
-class PostBackAddresses:
-    """Carry the addresses that one request tells the service, or None for a kind that is not wanted."""
-
-    delivery: str | None = field(default=None, repr=False)
-    open: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
+class PostBackSigner:
     """Sign the addresses of post-backs, and recognise them again.
 
     An address is ``{public_url}/v1/{kind}/{dispatch_key}/{signature}``. The signature is an HMAC-SHA256 of
@@ -66,12 +55,14 @@ class Addresses:
             )
         return cls(settings.public_url, [secret.get_secret_value() for secret in settings.post_back_secrets])
 
-    def for_dispatch(self, dispatch_key: str, kinds: Collection[str] = KINDS) -> PostBackAddresses:
+    def for_dispatch(
+        self, dispatch_key: str, kinds: Collection[str] = tuple(PostBackKind)
+    ) -> PostBackAddresses:
         """Sign an address for each of ``kinds`` of one dispatch."""
         return PostBackAddresses(**{kind: self.sign(kind, dispatch_key) for kind in kinds})
 
     def sign(self, kind: str, dispatch_key: str) -> str:
-        """Give the full address for one kind of post-back of one dispatch (32 lowercase hex characters)."""
+        """Return the full address for one kind of post-back of one dispatch (32 lowercase hex characters)."""
         path = f"v1/{kind}/{dispatch_key}"
         signature = _signature(self.secrets[0], path).decode()
         if not _ADDRESS.fullmatch(f"/{path}/{signature}"):
@@ -79,7 +70,7 @@ class Addresses:
         return f"{self.public_url.rstrip('/')}/{path}/{signature}"
 
     def verify(self, kind: str, dispatch_key: str, signature: str) -> bool:
-        """Say whether one of the secrets signed this, in a time that tells nothing about how wrong it is."""
+        """Check whether one of the secrets signed this, in constant time."""
         given = signature.encode(errors="replace")
         path = f"v1/{kind}/{dispatch_key}"
         valid = False
@@ -88,7 +79,7 @@ class Addresses:
         return valid
 
     def read(self, path: str) -> tuple[str, str] | None:
-        """Give the kind and the dispatch key of a request's path, or None if we did not sign it.
+        """Return the kind and the dispatch key of a request's path, or None if we did not sign it.
 
         A path in front of ``/v1``, as ``public_url`` may carry it, is understood and need not be there: a
         proxy passes it on or takes it off.
@@ -117,9 +108,9 @@ def _signature(secret: str, path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PostBack:
-    """Hold one post-back as it arrived: what its address says, when, and its body, read as far as it goes."""
+    """One post-back as it arrived: what its address says, when, and its body, read as far as it goes."""
 
-    kind: str  # one of KINDS
+    kind: str  # a PostBackKind
     dispatch_key: str = field(repr=False)
     received_at: datetime
     body: bytes = field(repr=False)  # as it came; it names a person's device

@@ -58,7 +58,7 @@ def _is_whole(key: RSAPrivateKey) -> bool:
 
 
 def certificate_end(pem: str, key: SigningKey) -> datetime | None:
-    """Give the end of the certificate that was pasted beside its private key; None where there is none of this key.
+    """Return the end of the certificate that was pasted beside its private key; None if there is none of this key.
 
     Of several the last to end counts, because the others were renewed. Others, such as those of authorities, and what
     cannot be read as a certificate are passed over: only the service needs it.
@@ -79,7 +79,7 @@ def _ends_of_certificates(text: str, key: SigningKey) -> Iterator[datetime]:
 
 
 def algorithm_for(key: SigningKey, wanted: str | None = None) -> str:
-    """Give the algorithm that a key signs with: the wanted one, or the strongest that the key is long enough for.
+    """Return the algorithm that a key signs with: the wanted one, or the strongest that the key is long enough for.
 
     Raises CredentialsError where the service would refuse the key, and says which key would do.
     """

@@ -17,7 +17,7 @@ from sendoff.errors import (
     SettingsError,
     UnreachableError,
 )
-from sendoff.service.transport import Answer, Bearer, Clock, NotSent, Timeout, excerpt, post
+from sendoff.service.transport import Answer, Bearer, NotSent, Transport, excerpt
 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105 - a path
 
@@ -25,21 +25,13 @@ _PUBLIC = frozenset({"grant_type", "client_id", "lifetime"})  # fields of a gran
 _LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; a date much further off cannot be computed with
 
 
-def ask_for_token(
-    session: requests.Session,
-    url: str,
-    grant: Mapping[str, str],
-    *,
-    timeout: Timeout,
-    deadline: float,
-    clock: Clock,
-) -> tuple[str, int]:
-    """Give a new token and how many seconds it lasts.
+def request_token(transport: Transport, grant: Mapping[str, str]) -> tuple[str, int]:
+    """Return a new token and the number of seconds that it lasts.
 
-    Raises CredentialsError or SettingsError where a person must change something, else UnreachableError,
-    RateLimitedError, ServiceUnavailableError or another RetryableError.
+    Raises CredentialsError or SettingsError if a person must change something, else UnreachableError, RateLimitedError,
+    ServiceUnavailableError or another RetryableError.
     """
-    answer = post(session, url, grant, auth=Bearer(), timeout=timeout, deadline=deadline, clock=clock)
+    answer = transport.post(TOKEN_PATH, grant, Bearer())
     if isinstance(answer, NotSent):
         raise UnreachableError(f"no token: {answer.reason}")
     if not isinstance(answer, Answer):
@@ -67,10 +59,10 @@ def _read_token(answer: Answer) -> tuple[str, int]:
 
 
 def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
-    """Say why there is no token, by the status; the endpoint's own words are added, less what they might give away."""
+    """Return the error for a status, with the endpoint's own message, redacted."""
     status = answer.status
     if status == requests.codes.too_many_requests:
-        return RateLimitedError("no token: the service asks for patience (429)", answer.retry_after)
+        return RateLimitedError("no token: the service limits the rate of requests (429)", answer.retry_after)
     if status >= 500 or status in (408, 425):
         return ServiceUnavailableError(f"no token: the service failed (HTTP {status})", answer.retry_after)
     if 300 <= status < 400:
@@ -81,10 +73,10 @@ def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
             f"no token: there is no token endpoint at the base URL (HTTP {status}); correct it"
         )
     refused = "the service refuses the client ID, or its secret or key"
-    return CredentialsError(f"no token: {refused} (HTTP {status}){_said(answer, grant)}")
+    return CredentialsError(f"no token: {refused} (HTTP {status}){_message(answer, grant)}")
 
 
-def _said(answer: Answer, grant: Mapping[str, str]) -> str:
+def _message(answer: Answer, grant: Mapping[str, str]) -> str:
     document = _document(answer)
     words = (document.get(name) for name in ("error", "error_description", "message"))
     text = ": ".join(word for word in words if isinstance(word, str))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import ssl
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from http.client import HTTPException
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Any, Self
 from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import (
@@ -36,13 +27,14 @@ from urllib3.exceptions import (
 
 from sendoff import __version__
 from sendoff.errors import SettingsError
+from sendoff.service.deadline import Deadline, enforce_deadline
 
 Timeout = tuple[float, float]
 """Seconds to wait for a connection, and for each part of an answer."""
 
 Clock = Callable[[], datetime]
 
-LONGEST_PATIENCE = 86_400.0
+MAX_RETRY_AFTER = 86_400.0
 """Seconds: who asks for more with Retry-After is taken to have asked for a day."""
 
 _LONGEST_ANSWER = 4 * 2**20  # bytes
@@ -55,7 +47,7 @@ _HIDDEN = re.compile(
 
 
 def utc_now() -> datetime:
-    """Give the time of the wall clock."""
+    """Return the time of the wall clock."""
     return datetime.now(UTC)
 
 
@@ -88,7 +80,7 @@ Exchange = Answer | NotSent | NoAnswer
 
 
 class Bearer(AuthBase):
-    """Put a token into a request; without one, put nothing there, whatever session or ``.netrc`` hold."""
+    """Adds a token to a request, or no authorization at all, whatever the session or ``.netrc`` hold."""
 
     def __init__(self, token: str | None = None) -> None:
         self._token = token
@@ -101,141 +93,67 @@ class Bearer(AuthBase):
         return request
 
 
-def post(
-    session: requests.Session,
-    url: str,
-    body: bytes | Mapping[str, str],
-    *,
-    auth: Bearer,
-    timeout: Timeout,
-    deadline: float,
-    headers: Mapping[str, str] | None = None,
-    clock: Clock = utc_now,
-) -> Exchange:
-    """POST once, follow no redirect, and say what came of it; no exception of the wire leaves this function.
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """Send POST requests to one base URL, each once.
 
-    A mapping is sent as a form, bytes as they are. After ``deadline`` seconds in all the connection is cut, however
-    much or little was heard by then, over a session that :func:`cut_when_told` prepared.
-    """
-    own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
-    with _Deadline(deadline) as end:
-        try:
-            with session.post(
-                url, data=body, headers=own, auth=auth, timeout=timeout, allow_redirects=False, stream=True
-            ) as response:
-                return _answer(response, clock, end)
-        except Exception as error:  # the libraries also stumble over an answer, and then the request was sent
-            found = _failure(error, host := urlsplit(url).netloc, timeout)
-            if end.is_over and isinstance(found, NoAnswer):
-                return NoAnswer(f"no whole answer from {host} within {deadline:g} seconds")
-            return found
-
-
-class _Deadline:
-    """Cuts the connection that this thread uses, once an exchange has taken too long.
-
-    The time-outs of the libraries are for each read: who says a byte now and then is never too late for them.
+    ``timeout``: for a connection, and for each part of an answer. ``deadline``: seconds after which the connection is
+    cut, however much was received by then. Raises SettingsError for a base URL that must not be used.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.is_over = False
-        self._line: socket.socket | None = None
-        self._changing = threading.Lock()
-        self._timer = threading.Timer(seconds, self._cut)
-        self._timer.daemon = True
+    base_url: str
+    session: requests.Session
+    timeout: Timeout
+    deadline: float
+    clock: Clock = utc_now
+    allow_http: bool = False
 
-    def __enter__(self) -> Self:
-        self._before = _deadline.set(self)
-        self._timer.start()
-        return self
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", checked_base_url(self.base_url, allow_http=self.allow_http))
+        enforce_deadline(self.session, self.base_url)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _deadline.reset(self._before)
-        self._timer.cancel()
-        with self._changing:
-            self._let_go()
+    def post(
+        self,
+        path: str,
+        body: bytes | Mapping[str, str],
+        auth: Bearer,
+        headers: Mapping[str, str] | None = None,
+    ) -> Exchange:
+        """POST once, follow no redirect, and return what came of it; no exception of the wire leaves this method.
 
-    def watch(self, line: Any) -> bool:
-        """Cut this connection when it is time; False where it is too late to begin."""
-        with self._changing:
-            self._let_go()
-            # A second handle: TLS takes the first one for its own, and while it shakes hands nobody else has it.
-            self._line = socket.socket(fileno=os.dup(line.fileno()))
-            return not self.is_over
-
-    def _cut(self) -> None:
-        with self._changing:
-            self.is_over = True
-            if self._line is not None:
-                with suppress(OSError):  # it was closed from the other side
-                    self._line.shutdown(socket.SHUT_RDWR)
-
-    def _let_go(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-
-
-_deadline: ContextVar[_Deadline | None] = ContextVar("_deadline", default=None)
-
-
-def cut_when_told(session: requests.Session, url: str) -> None:
-    """Let the deadline of an exchange cut the session's connections to a URL.
-
-    An adapter of somebody else's making stays as it is, and has no deadline.
-    """
-    adapter = session.get_adapter(url)
-    if type(adapter) is HTTPAdapter:
-        its = vars(adapter)
-        own = _Adapter(
-            its["_pool_connections"], its["_pool_maxsize"], adapter.max_retries, its["_pool_block"]
-        )
-        session.mount(url, own)
+        A mapping is sent as a form, bytes as they are.
+        """
+        url = self.base_url + path
+        own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
+        with Deadline(self.deadline) as end:
+            try:
+                with self.session.post(
+                    url,
+                    data=body,
+                    headers=own,
+                    auth=auth,
+                    timeout=self.timeout,
+                    allow_redirects=False,
+                    stream=True,
+                ) as response:
+                    return _answer(response, self.clock, end)
+            except (
+                Exception
+            ) as error:  # the libraries also stumble over an answer, and then the request was sent
+                failure = _failure(error, host := urlsplit(url).netloc, self.timeout)
+                if end.is_over and isinstance(failure, NoAnswer):
+                    return NoAnswer(f"no whole answer from {host} within {self.deadline:g} seconds")
+                return failure
 
 
-class _Adapter(HTTPAdapter):
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        pool.ConnectionCls = _cuttable(pool.ConnectionCls)
-        return pool
-
-
-class _Cuttable:
-    sock: Any
-
-    def _new_conn(self) -> Any:
-        """Connect; also a proxy that is asked for a tunnel, and TLS, may take for ever after this."""
-        line = super()._new_conn()  # type: ignore[misc]
-        end = _deadline.get()
-        if end is not None and not end.watch(line):
-            line.close()
-            raise ConnectTimeoutError(self, "the deadline was over before a connection was accepted")
-        return line
-
-    def request(self, *args: Any, **kwargs: Any) -> None:
-        """Send a request, on a new connection or on one that is open from the request before, unless it is too late."""
-        if self.sock is not None and (end := _deadline.get()) and not end.watch(self.sock):
-            raise ConnectTimeoutError(self, "the deadline was over before a connection was free")
-        super().request(*args, **kwargs)  # type: ignore[misc]
-
-
-@lru_cache(maxsize=8)
-def _cuttable(connection: type) -> type:
-    if issubclass(connection, _Cuttable):
-        return connection
-    return type(f"Cuttable{connection.__name__}", (_Cuttable, connection), {})
-
-
-def _answer(response: requests.Response, clock: Clock, end: _Deadline) -> Answer:
+def _answer(response: requests.Response, clock: Clock, end: Deadline) -> Answer:
     headers = response.headers
     content = _content(response)
     return Answer(
         response.status_code,
         None if end.is_over else content,  # what was cut may look whole
         is_html="html" in headers.get("Content-Type", "").lower(),
-        retry_after=patience(headers.get("Retry-After"), clock),
+        retry_after=retry_after_seconds(headers.get("Retry-After"), clock),
         location=_origin(headers.get("Location")),
     )
 
@@ -254,7 +172,7 @@ def _content(response: requests.Response) -> bytes | None:
 
 
 def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswer:
-    """Tell the failures that certainly precede sending from all others.
+    """Return NotSent for the failures that certainly precede sending, else NoAnswer.
 
     They are four: the name is not known, no connection was accepted, none was accepted in time (each of the service or
     of a proxy before it), and the service's certificate is not trusted, which is found before a request is written.
@@ -285,18 +203,18 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def patience(value: str | None, clock: Clock = utc_now) -> float | None:
-    """Read Retry-After, a number of seconds or a date, as seconds from 0 to LONGEST_PATIENCE, or None."""
+def retry_after_seconds(value: str | None, clock: Clock = utc_now) -> float | None:
+    """Read Retry-After, a number of seconds or a date, as seconds from 0 to MAX_RETRY_AFTER, or None."""
     if value is None:
         return None
     if value.strip().isascii() and value.strip().isdigit():
-        return min(float(value), LONGEST_PATIENCE)
+        return min(float(value), MAX_RETRY_AFTER)
     try:
         until = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
     seconds = (until.replace(tzinfo=until.tzinfo or UTC) - clock()).total_seconds()
-    return min(max(0.0, seconds), LONGEST_PATIENCE)
+    return min(max(0.0, seconds), MAX_RETRY_AFTER)
 
 
 def _origin(location: str | None) -> str | None:

@@ -1,10 +1,10 @@
-from .adbc import adbc_driver, attempt, connected
-from .column_types import checked_text, is_text, spoken, value_type
+from .adbc import adbc_driver, attempt, open_connection
+from .column_types import checked_text, is_text, sql_type_name, value_type
 from .dbapi import Cursors
 from .query import Parameter, Query, named_parameters
-from .reader import Source, read
+from .reader import Source, address_of, read
 from .sql_lexer import Spot, jinja_at
-from .urls import address_of, is_sqlite_file
+from .urls import is_sqlite_file
 
 __all__ = [
     "Cursors",
@@ -16,12 +16,12 @@ __all__ = [
     "address_of",
     "attempt",
     "checked_text",
-    "connected",
     "is_sqlite_file",
     "is_text",
     "jinja_at",
     "named_parameters",
+    "open_connection",
     "read",
-    "spoken",
+    "sql_type_name",
     "value_type",
 ]

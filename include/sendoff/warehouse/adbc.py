@@ -12,7 +12,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
-from sendoff.warehouse.query import Query, what_the_database_said
+from sendoff.warehouse.query import Query, database_message
 from sendoff.warehouse.urls import is_silent
 
 _FAILURES = (adbc_driver_manager.Error, sa.exc.SQLAlchemyError, pa.ArrowException, OSError, ImportError)
@@ -28,12 +28,12 @@ def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]
     try:
         return step()
     except (*_FAILURES, *further) as error:
-        problem = what_the_database_said(error, query)
+        problem = database_message(error, query)
     # Raised here and not above, so that the driver's own text does not travel along as the context.
     raise QueryError(problem)
 
 
-def connected(connect: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
+def open_connection(connect: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
     """Open a connection; raises WarehouseUnavailableError where nothing answers, else QueryError."""
     try:
         return attempt(connect, query, *further)
@@ -43,7 +43,7 @@ def connected(connect: Callable[[], _Result], query: Query, *further: type[Excep
 
 
 def adbc_driver(backend: str) -> Any | None:
-    """Give the ADBC driver of a database, or None where it is not installed."""
+    """Return the ADBC driver of a database, or None where it is not installed."""
     try:
         return importlib.import_module(f"adbc_driver_{backend}.dbapi")
     except ImportError:
@@ -52,7 +52,7 @@ def adbc_driver(backend: str) -> Any | None:
 
 def adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> Any:
     """Open a connection of ADBC and give a cursor of it; both are closed with the stack."""
-    connection = stack.enter_context(connected(connect, query))
+    connection = stack.enter_context(open_connection(connect, query))
     return stack.enter_context(connection.cursor())
 
 

@@ -8,19 +8,19 @@ from sendoff.errors import AudienceError
 
 
 def value_type(column: pa.Array) -> pa.DataType:
-    """Give the type of a column's values, also where they stand in a dictionary."""
+    """Return the type of a column's values, also where they stand in a dictionary."""
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Say whether a type is one of Arrow's texts."""
+    """Check whether a type is one of Arrow's texts."""
     return bool(
         pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
     )
 
 
 def checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
-    """Give a column as it is; AudienceError with its name where a text is not UTF-8."""
+    """Return a column as it is; AudienceError with its name where a text is not UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -30,8 +30,8 @@ def checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
     raise AudienceError(problem)
 
 
-def spoken(type_: pa.DataType) -> str:
-    """Give the name of a type as the author of a query may know it."""
+def sql_type_name(type_: pa.DataType) -> str:
+    """Return the name of a type as the author of a query may know it."""
     if is_text(type_):
         return "text"
     if pa.types.is_floating(type_):

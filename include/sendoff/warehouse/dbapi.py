@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.adbc import attempt, connected
+from sendoff.warehouse.adbc import attempt, open_connection
 from sendoff.warehouse.query import NO_ROWS, Query
 from sendoff.warehouse.rows import batches_of_rows
 
@@ -32,7 +32,7 @@ class Cursors:
 def read_cursors(query: Query, source: Cursors, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     """Read a query by a cursor; its connection is closed without a commit, which rolls back."""
     # The errors of such drivers have no class in common but this.
-    connection = stack.enter_context(closing(connected(source.connect, query, Exception)))
+    connection = stack.enter_context(closing(open_connection(source.connect, query, Exception)))
     cursor = stack.enter_context(closing(attempt(connection.cursor, query, Exception)))
     sql, values = query.with_places(source.placeholder)
     attempt(lambda: cursor.execute(sql, values) if values else cursor.execute(sql), query, Exception)

@@ -29,12 +29,12 @@ def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.
     return stack.enter_context(closing(_batches(cursor, query)))
 
 
-def read_parts(parts: Sequence[Query], driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+def read_partitions(queries: Sequence[Query], driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     """Read several queries at once, each in a transaction of its own, and all of the moment of the first.
 
     Its transaction shows the others its snapshot, and lasts until all are read.
     """
-    cursors = [_cursor(query, driver, stack) for query in parts]
+    cursors = [_cursor(query, driver, stack) for query in queries]
 
     def share_one_snapshot() -> None:
         for cursor in cursors:
@@ -44,8 +44,8 @@ def read_parts(parts: Sequence[Query], driver: Any, stack: ExitStack) -> Iterato
         for cursor in cursors[1:]:
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
 
-    attempt(share_one_snapshot, parts[0])
-    readers = [_batches(cursor, query) for cursor, query in zip(cursors, parts, strict=True)]
+    attempt(share_one_snapshot, queries[0])
+    readers = [_batches(cursor, query) for cursor, query in zip(cursors, queries, strict=True)]
     return together(readers, [cursor.adbc_cancel for cursor in cursors], stack)
 
 

@@ -15,13 +15,13 @@ from sqlalchemy.types import UserDefinedType
 
 from sendoff.errors import QueryError
 from sendoff.warehouse.sql_lexer import (
-    Reading,
+    Dialect,
     Spot,
+    code_of,
+    dialects,
     is_like_mysql,
-    outside,
-    parts_of,
-    readings,
-    usual_reading,
+    tokens,
+    usual_dialect,
 )
 
 Parameter = datetime | str | int | None
@@ -30,7 +30,7 @@ NO_ROWS = (
     "the statement returned no result, not even an empty one; allowed: one query that returns rows, such as SELECT "
     "without INTO"
 )
-"""What is told of a statement that passes for a query and is none."""
+"""The error about a statement that looks like a query and is none."""
 
 _OPENING = re.compile(
     r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL
@@ -94,11 +94,9 @@ class Query:
                 f"the driver marks the place of a value by {mark}; allowed: {', '.join(_PLACES)}"
             )
         text = self.with_bound_values("")
-        if not self._used(text):
-            return str(text.compile(dialect=DefaultDialect(paramstyle="named"))), ()
-        placed = text.compile(dialect=DefaultDialect(paramstyle=_PLACES[mark]))
-        values = placed.params
-        return str(placed), tuple(values[name] for name in placed.positiontup or ())
+        style = _PLACES[mark] if _names(text) else "named"
+        placed = text.compile(dialect=DefaultDialect(paramstyle=style))
+        return str(placed), tuple(placed.params[name] for name in placed.positiontup or ())
 
     def _text(self) -> sa.TextClause:
         sql = self.sql.rstrip().rstrip(";").rstrip()  # its lines are those of its file
@@ -107,80 +105,73 @@ class Query:
         if len(sql) > _MOST:
             raise QueryError(f"found a query of {len(sql)} characters; allowed: at most {_MOST}")
         self._check_is_one_query(sql)
-        return _clause(sql, self._reading)
+        return _clause(sql, self._dialect)
 
     @property
-    def _reading(self) -> Reading:
-        return usual_reading(self.url.get_backend_name())
+    def _dialect(self) -> Dialect:
+        return usual_dialect(self.url.get_backend_name())
 
     def place(self, spot: Spot) -> str:
         """Return a place of the query as it is shown in an error."""
-        return spot.told(self.sql, self._reading)
+        return spot.describe(self.sql, self._dialect)
 
-    def _problem(self, text: str, offset: int) -> QueryError:
-        return QueryError(f"{text} ({self.place(Spot.at(self.sql, offset))})")
+    def _problem(self, found: str, allowed: str, offset: int) -> QueryError:
+        place = self.place(Spot.at(self.sql, offset))
+        return QueryError(f"found {found}; allowed: {allowed} ({place})")
 
     def _check_is_one_query(self, sql: str) -> None:
         """Refuse what is no query: without writing, some statements still reach files and programs."""
         start = _OPENING.match(sql)
         word = _WORD.match(sql, begin := start.end() if start else 0)
-        if (found := word[0] if word else "").upper() not in _QUERIES:
-            raise self._problem(
-                f"found a statement that begins with {found or 'nothing'}; allowed: one query, which begins with "
-                f"{', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}",
-                begin,
-            )
+        if (first := word[0] if word else "").upper() not in _QUERIES:
+            allowed = f"one query, which begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
+            raise self._problem(f"a statement that begins with {first or 'nothing'}", allowed, begin)
         backend = self.url.get_backend_name()
-        for reading in readings(backend):
-            code = outside(sql, reading)
+        for dialect in dialects(backend):
+            code = code_of(sql, dialect)
             end = code.find(";")
             if end >= 0 and code[end:].strip("; \t\r\n"):
-                raise self._problem("found more than one statement; allowed: one query", end)
+                raise self._problem("more than one statement", "one query", end)
             if is_like_mysql(backend):
-                self._check_writes_no_file(sql, code, reading)
+                self._check_writes_no_file(sql, code, dialect)
 
-    def _check_writes_no_file(self, sql: str, code: str, reading: Reading) -> None:
+    def _check_writes_no_file(self, sql: str, code: str, dialect: Dialect) -> None:
         """Refuse what only MySQL and MariaDB know: comments that are run, and a result that goes to a file."""
         at = 0
-        for is_inert, text in parts_of(sql, reading):
-            if found := _EXECUTABLE.match(text) if is_inert else _EXECUTABLE.search(text):
-                raise self._problem(
-                    f"found {found[0]}, which begins a comment that MySQL or MariaDB runs; allowed: comments that "
-                    "begin with /* and a space, or with --",
-                    at + found.start(),
-                )
+        for is_inert, text in tokens(sql, dialect):
+            if mark := _EXECUTABLE.match(text) if is_inert else _EXECUTABLE.search(text):
+                found = f"{mark[0]}, which begins a comment that MySQL or MariaDB runs"
+                allowed = "comments that begin with /* and a space, or with --"
+                raise self._problem(found, allowed, at + mark.start())
             at += len(text)
         if into := _INTO_FILE.search(code):
-            raise self._problem(
-                f"found {' '.join(into[0].upper().split())}, which writes a file on the database's server; allowed: a "
-                "query that returns its rows",
-                into.start(),
-            )
+            found = f"{' '.join(into[0].upper().split())}, which writes a file on the database's server"
+            raise self._problem(found, "a query that returns its rows", into.start())
 
     def _used(self, text: sa.TextClause) -> list[str]:
         names = _names(text)
-        unknown = [name for name in names if name not in self.parameters]
-        if unknown:
+        if unknown := [name for name in names if name not in self.parameters]:
             known = ", ".join(f":{name}" for name in sorted(self.parameters)) or "none"
             near = get_close_matches(unknown[0], self.parameters, n=1)
             hint = f" (did you mean :{near[0]}?)" if near else ""
-            raise self._problem(
-                f"the query names :{', :'.join(unknown)}, but its parameters are {known}{hint}; "
-                "a colon that is meant as such is written \\:",
-                _offset_of(unknown[0], self.sql, self._reading),
+            colons = _COLON.finditer(code_of(self.sql, self._dialect))
+            at = next((colon.start() for colon in colons if colon["name"] == unknown[0]), 0)
+            raise QueryError(
+                f"the query names :{', :'.join(unknown)}, but its parameters are {known}{hint}; a colon that is meant "
+                f"as such is written \\: ({self.place(Spot.at(self.sql, at))})"
             )
         return names
 
 
 def named_parameters(sql: str) -> list[str]:
-    """Give the names of the parameters that a query uses, sorted; those in texts and comments are none."""
-    return _names(_clause(sql, usual_reading()))
+    """Return the names of the parameters that a query uses, sorted; those in texts and comments are none."""
+    return _names(_clause(sql, usual_dialect()))
 
 
-def _clause(sql: str, reading: Reading) -> sa.TextClause:
+def _clause(sql: str, dialect: Dialect) -> sa.TextClause:
     parts = (
         _escaped(text) if is_inert else _COLON.sub(_for_sqlalchemy, text)
-        for is_inert, text in parts_of(sql, reading)
+        for is_inert, text in tokens(sql, dialect)
     )
     return sa.text(f"{''.join(parts)}\n")  # COPY closes a bracket after it, which a comment would swallow
 
@@ -188,11 +179,6 @@ def _clause(sql: str, reading: Reading) -> sa.TextClause:
 def _for_sqlalchemy(colon: re.Match[str]) -> str:
     """Escape the colons that begin no parameter: a parameter with one behind it, as in a cast, would be passed over."""
     return colon[0] if colon["name"] or colon[0] == "\\:" else _escaped(colon[0])
-
-
-def _offset_of(name: str, sql: str, reading: Reading) -> int:
-    found = (each for each in _COLON.finditer(outside(sql, reading)) if each["name"] == name)
-    return next((each.start() for each in found), 0)
 
 
 def _names(text: sa.TextClause) -> list[str]:
@@ -246,7 +232,7 @@ def _sqlite_text(moment: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(" ")
 
 
-def what_the_database_said(error: BaseException, query: Query) -> str:
+def database_message(error: BaseException, query: Query) -> str:
     """Return the message of a driver's error and the place it is about, without data, parameters or a password.
 
     Words in quotes are kept only where the query or the warehouse's address has them too, for a row may hold others.
@@ -257,36 +243,27 @@ def what_the_database_said(error: BaseException, query: Query) -> str:
     known = " ".join(
         [query.sql, url.drivername, url.host or "", str(url.port), url.username or "", url.database or ""]
     )
-    said = _DRIVER_PREFIX.sub("", _primary_message(error))
-    for secret in _secrets_of(url):
-        said = said.replace(secret, "…")
-    shown = _without_data(said, known)[:_LONGEST].strip().rstrip(".")
+    text = _DRIVER_PREFIX.sub("", _primary_message(error))
+    options = [
+        value for name, values in url.normalized_query.items() if _SECRET.search(name) for value in values
+    ]
+    for secret in filter(None, [url.password and str(url.password), *options]):
+        text = text.replace(secret, "…")
+    text = _without_data(text, known)[:_LONGEST].strip().rstrip(".")
     spot = _spot(str(error), query.sql)
-    return f"the warehouse said: {shown}" + (f" ({query.place(spot)})" if spot else "")
+    return f"the warehouse said: {text}" + (f" ({query.place(spot)})" if spot else "")
 
 
-def _spot(said: str, sql: str) -> Spot | None:
+def _spot(message: str, sql: str) -> Spot | None:
     """Return the place that PostgreSQL and DuckDB show; without a column where parameters or a cut moved it."""
-    found = _LINE.search(said)
-    if not found:
+    place = _LINE.search(message)
+    if not place:
         return None
-    head, line, text, spaces = found.groups()
+    head, line, text, spaces = place.groups()
     column = len(spaces or "") - len(head)
     of_file = dict(enumerate(sql.split("\n"), 1)).get(int(line), "")
     is_same = spaces is not None and column >= 0 and of_file[:column] == text[:column]
     return Spot(int(line), column + 1 if is_same else None)
-
-
-def _secrets_of(url: sa.URL) -> list[str]:
-    """Return the password of a URL, and the values of its options that are named like secrets."""
-    options = [
-        value
-        for name, values in url.normalized_query.items()
-        if _SECRET.search(name)
-        for value in values
-        if value
-    ]
-    return [str(url.password), *options] if url.password else options
 
 
 def _primary_message(error: BaseException) -> str:
@@ -297,13 +274,13 @@ def _primary_message(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _without_data(said: str, known: str) -> str:
-    quotes = [match.start() for match in _QUOTE.finditer(said)]
-    words = [match[2].strip("\"'") for match in _QUOTED.finditer(said)]
+def _without_data(text: str, known: str) -> str:
+    quotes = [match.start() for match in _QUOTE.finditer(text)]
+    words = [match[2].strip("\"'") for match in _QUOTED.finditer(text)]
     if len(quotes) != 2 * len(words) or not all(_has_word(known, word) for word in words):
         # A value may hold quotes itself, so everything from the first to the last goes.
-        said = f"{said[: quotes[0]]}…{said[quotes[-1] + 1 :]}"
-    return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", said)
+        text = f"{text[: quotes[0]]}…{text[quotes[-1] + 1 :]}"
+    return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
 
 
 def _has_word(text: str, word: str) -> bool:

@@ -29,7 +29,7 @@ def batches_of_rows(
 
 
 def with_whole_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Give decimals without a fraction as whole numbers of 64 bits, where all of them fit."""
+    """Return decimals without a fraction as whole numbers of 64 bits, where all of them fit."""
     for place, column in enumerate(batch.columns):
         if pa.types.is_decimal(column.type) and column.type.scale == 0:
             batch = batch.set_column(place, batch.schema.names[place], _as_whole_numbers(column))

@@ -51,7 +51,7 @@ def read_snowflake(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.R
 
 
 def driver_options(url: sa.URL) -> dict[str, str]:
-    """Give the driver's options for ``snowflake://user:password@account/database/schema?warehouse=…&role=…``.
+    """Return the driver's options for ``snowflake://user:password@account/database/schema?warehouse=…&role=…``.
 
     The password is a token where ``authenticator`` is ``programmatic_access_token`` or ``oauth``, and the one of the
     key where it is ``snowflake_jwt``. Raises QueryError for a URL without an account, and for a parameter or an

@@ -1,4 +1,8 @@
-"""Where the texts and comments of a query begin and end, which databases read in different ways."""
+"""Where the texts and comments of a query begin and end, which databases read in different ways.
+
+This is a lexer of our own because sqlglot and sqlparse know one way to read each dialect, not every way that a
+database's settings allow, and sqlglot refuses texts without an end and drops the comments that MySQL runs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ _DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
-_TEXT_OF_A_LINE = re.compile(r"[^\n]+")
+_CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
 _LONGEST = 60  # characters that are shown of a line
 _JINJA = re.compile(r"\{\{|\{%")
 _MACRO = re.compile(
@@ -29,8 +33,8 @@ _MACRO = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One way to read a query; the least that is common to all databases, unless told otherwise.
+class Dialect:
+    """One way to read a query; the least that is common to all databases by default.
 
     ``has_escapes``: a backslash in any text escapes what follows it. ``nests``: a comment may hold comments.
     ``short_lines``: a carriage return ends a comment of a line. ``has_dollars``: there are texts like ``$$this$$``, and
@@ -44,7 +48,7 @@ class Reading:
     has_brackets: bool = False
 
     def end(self, sql: str, opening: re.Match[str]) -> int:
-        """Give where what begins there ends; -1 where it has no end, or this reading does not know it."""
+        """Return the end of what begins there; -1 if it has no end, or this dialect does not know it."""
         mark, start = opening[0], opening.end()
         if opening["dollar"]:
             return _after(sql, mark, start) if self.has_dollars else -1
@@ -73,9 +77,9 @@ def _after(sql: str, mark: str, start: int) -> int:
     return found + len(mark) if found >= 0 else -1
 
 
-def usual_reading(backend: str | None = None) -> Reading:
-    """Return the reading by which parameters are looked for; without a backend, texts like ``$$this$$`` are texts."""
-    return Reading(has_dollars=backend is None or backend in _DOLLARS)
+def usual_dialect(backend: str | None = None) -> Dialect:
+    """Return the dialect by which parameters are looked for; without a backend, texts like ``$$this$$`` are texts."""
+    return Dialect(has_dollars=backend is None or backend in _DOLLARS)
 
 
 def is_like_mysql(backend: str) -> bool:
@@ -83,28 +87,28 @@ def is_like_mysql(backend: str) -> bool:
     return backend not in _DOLLARS and backend != "sqlite"
 
 
-def readings(backend: str) -> Iterator[Reading]:
-    """Give every way in which a database, by SQLAlchemy's name for it, may read a query: settings of it decide."""
+def dialects(backend: str) -> Iterator[Dialect]:
+    """Yield every way in which a database, by its name in SQLAlchemy, may read a query: its settings decide."""
     if backend == "sqlite":
-        yield Reading(has_brackets=True)
+        yield Dialect(has_brackets=True)
         return
     for has_escapes, nests, short_lines in product((False, True), repeat=3):
-        yield Reading(has_escapes, nests, short_lines, backend in _DOLLARS, backend not in _DOLLARS)
+        yield Dialect(has_escapes, nests, short_lines, backend in _DOLLARS, backend not in _DOLLARS)
 
 
-def parts_of(sql: str, reading: Reading) -> Iterator[tuple[bool, str]]:
+def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
     """Cut a query into what lies in texts, quoted names and comments (True), and what lies outside (False).
 
     What has a beginning and no end counts as outside. Takes time in proportion to the query.
     """
     done = at = 0
     endless: set[str] = set()  # a mark that has no end here has none further on
-    last = {mark[1]: mark.start() for mark in _DOLLAR_MARK.finditer(sql)} if reading.has_dollars else {}
+    last = {mark[1]: mark.start() for mark in _DOLLAR_MARK.finditer(sql)} if dialect.has_dollars else {}
     while opening := _OPENING.search(sql, at):
         at, kind = opening.end(), opening[0]
         if kind in endless or (opening["dollar"] and last.get(kind, -1) < at):
             continue
-        end = reading.end(sql, opening)
+        end = dialect.end(sql, opening)
         if end < 0:
             endless.add(kind)
             continue
@@ -114,9 +118,9 @@ def parts_of(sql: str, reading: Reading) -> Iterator[tuple[bool, str]]:
     yield False, sql[done:]
 
 
-def outside(sql: str, reading: Reading) -> str:
+def code_of(sql: str, dialect: Dialect) -> str:
     """Return a query of the same length, with spaces in place of its texts, quoted names and comments."""
-    return "".join(" " * len(text) if is_inert else text for is_inert, text in parts_of(sql, reading))
+    return "".join(" " * len(text) if is_inert else text for is_inert, text in tokens(sql, dialect))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +135,21 @@ class Spot:
         """Return the place of a character."""
         return cls(sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset))
 
-    def told(self, sql: str, reading: Reading) -> str:
+    def describe(self, sql: str, dialect: Dialect) -> str:
         """Return the place with an excerpt of its line, in which texts, comments and long numbers are left out."""
         where = f"line {self.line}" + (f", column {self.column}" if self.column else "")
-        lines = sql.split("\n")
+        hidden = "".join(
+            _CHARACTER.sub("\0", text) if is_inert else text for is_inert, text in tokens(sql, dialect)
+        )
+        lines = hidden.split("\n")
         if not 0 < self.line <= len(lines):
             return where
-        start = sum(len(line) + 1 for line in lines[: self.line - 1])
-        end = start + len(lines[self.line - 1])
-        split = start + (self.column or 1) - 1
-        before, after = "", ""
-        at = 0
-        for is_inert, text in parts_of(sql, reading):
-            left = text[max(start - at, 0) : max(split - at, 0)]
-            right = text[max(split - at, 0) : max(end - at, 0)]
-            before += _TEXT_OF_A_LINE.sub("…", left) if is_inert else left
-            after += _TEXT_OF_A_LINE.sub("…", right) if is_inert else right
-            at += len(text)
-        shown = _shortened(_MAYBE_DATA.sub("…", before), _MAYBE_DATA.sub("…", after))
-        return f"{where}: {shown}" if shown else where
+        line, split = lines[self.line - 1], (self.column or 1) - 1
+        before, after = (
+            _MAYBE_DATA.sub("…", _HIDDEN.sub("…", part)) for part in (line[:split], line[split:])
+        )
+        excerpt = _shortened(before, after)
+        return f"{where}: {excerpt}" if excerpt else where
 
 
 def _shortened(before: str, after: str) -> str:
@@ -164,7 +164,7 @@ def _shortened(before: str, after: str) -> str:
 def jinja_at(sql: str) -> int | None:
     """Return where a query holds a tag of Jinja, which nothing renders; None if it holds none."""
     at = 0
-    for is_inert, text in parts_of(sql, usual_reading()):
+    for is_inert, text in tokens(sql, usual_dialect()):
         if not text.startswith(("--", "/*")) or not is_inert:
             found = (_MACRO if is_inert else _JINJA).search(text)
             if found:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.adbc import attempt, connected
+from sendoff.warehouse.adbc import attempt, open_connection
 from sendoff.warehouse.query import NO_ROWS, Query
 from sendoff.warehouse.rows import batches_of_rows
 from sendoff.warehouse.urls import is_sqlite_file, read_only_uri
@@ -19,7 +19,7 @@ from sendoff.warehouse.urls import is_sqlite_file, read_only_uri
 
 def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     """Read a query in a transaction that is rolled back; on PostgreSQL and SQLite, one that cannot write."""
-    connection = stack.enter_context(connected(engine.connect, query))
+    connection = stack.enter_context(open_connection(engine.connect, query))
     result = attempt(lambda: _execute(query, connection, stack), query)
     if not result.returns_rows:
         raise QueryError(NO_ROWS)
@@ -28,7 +28,7 @@ def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[p
 
 
 def engine_of(url: sa.URL, stack: ExitStack) -> sa.Engine:
-    """Give an engine for a URL; it is disposed of with the stack."""
+    """Return an engine for a URL; it is disposed of with the stack."""
     query = Query("", {}, 1, url)
     if is_sqlite_file(url):
         url = sa.make_url(f"sqlite:///{read_only_uri(url)}&uri=true")

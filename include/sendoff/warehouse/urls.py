@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.network import POSTGRESQL_LIMITS
-
-if TYPE_CHECKING:
-    from sendoff.warehouse.reader import Source
+from sendoff.settings import LIBPQ_TIMEOUTS
 
 CONNECT_SECONDS = 10
 """How long opening a connection may take."""
@@ -21,38 +17,34 @@ _OF_LIBPQ = ("psycopg", "psycopg2")  # drivers that hand their options on to it,
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
 
 
-def address_of(source: Source) -> sa.URL:
-    """Give the URL of a warehouse; raises QueryError where a text is none."""
-    if isinstance(source, sa.Engine):
-        return source.url
-    if not isinstance(source, str):
-        return source.address
+def parse_url(text: str) -> sa.URL:
+    """Return the URL that a text writes, with time-outs for PostgreSQL; raise QueryError if it writes none."""
     try:
-        url = sa.make_url(source)
+        url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         url = None
-    if url is None:
+    if url is None:  # raised here, because the driver's own text may hold the password
         raise QueryError("the warehouse is not named by a URL such as postgresql://user@host/database")
     if url.get_backend_name() == "postgres":  # as Airflow writes it
         url = url.set(drivername="postgresql")
     if url.get_backend_name() == "postgresql" and url.get_driver_name() in _OF_LIBPQ:
-        url = url.update_query_dict({**POSTGRESQL_LIMITS, **url.query})
+        url = url.update_query_dict({**LIBPQ_TIMEOUTS, **url.query})
     return url
 
 
 def is_sqlite_file(url: sa.URL) -> bool:
-    """Say whether a URL names a file of SQLite, and nothing else about it."""
+    """Check whether a URL names a file of SQLite, and nothing else about it."""
     name = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and not url.query and not name.startswith((":", "file:"))
 
 
 def read_only_uri(url: sa.URL) -> str:
-    """Give the URI by which SQLite opens a file to read it alone."""
+    """Return the URI by which SQLite opens a file to read it alone."""
     return f"file:{quote(url.database or '')}?mode=ro"
 
 
 def is_silent(url: sa.URL) -> bool:
-    """Say whether nothing answers at a database's address; what refuses to let us in does answer."""
+    """Check whether nothing answers at a database's address; what refuses to let us in does answer."""
     host, port = url.host, url.port or _PORTS.get(url.get_backend_name())
     if url.get_backend_name() == "snowflake":  # whose URL has the account in place of the host
         host = str(url.query.get("host", f"{host}.snowflakecomputing.com"))

@@ -1,4 +1,4 @@
-"""What is told when a run takes longer than its campaign allows."""
+"""The alert about a run that takes longer than its campaign allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sendoff_airflow import LEDGER
 _log = logging.getLogger(__name__)
 
 
-async def tell_of_silence(
+async def log_overdue_run(
     campaign: str, allowed: str, context: Mapping[str, Any], ledger_conn_id: str = LEDGER
 ) -> None:
     """Write an error to the triggerer's log: the campaign, its run, and what the ledger knows of the launch.
@@ -22,26 +22,24 @@ async def tell_of_silence(
     For an AsyncCallback of a DeadlineAlert. ``allowed``: how long a run may take, in words.
     """
     try:
-        known = await asyncio.to_thread(
-            what_is_known, campaign, ledger_conn_id
-        )  # all triggers share this loop
+        # In a thread: all triggers share this loop.
+        progress = await asyncio.to_thread(launch_progress, campaign, ledger_conn_id)
     except SendoffError as error:
-        known = f"of the ledger: {error}"
+        progress = f"of the ledger: {error}"
     run = context["dag_run"]["dag_run_id"]
-    _log.error("campaign %s: run %s has not ended after %s; %s", campaign, run, allowed, known)
+    _log.error("campaign %s: run %s has not ended after %s; %s", campaign, run, allowed, progress)
 
 
-def what_is_known(campaign: str, ledger_conn_id: str = LEDGER) -> str:
-    """Say how far a campaign's newest launch is; counts and times only."""
-    from sendoff_airflow.hooks.stores import ledger
+def launch_progress(campaign: str, ledger_conn_id: str = LEDGER) -> str:
+    """Return how far a campaign's newest launch is, as counts and times only."""
+    from sendoff_airflow.hooks.ledger import open_ledger
 
-    with closing(ledger(ledger_conn_id)) as book:
-        found = book.launches.search(campaign=campaign, limit=1)
-        if not found:
+    with closing(open_ledger(ledger_conn_id)) as ledger:
+        launch = next(iter(ledger.launches.search(campaign=campaign, limit=1)), None)
+        if launch is None:
             return "the ledger holds no launch of it"
-        [launch] = found
-        states = book.dispatches.states(launch.launch_key)
-        newest, _ = book.returns.newest(launch.launch_key)
+        states = ledger.dispatch_queries.states(launch.launch_key)
+        newest = ledger.aggregates.newest(launch.launch_key).received_at
     counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in states.items())
     heard = f"newest post-back {newest:%Y-%m-%d %H:%M:%S} UTC" if newest else "no post-back"
     return (

@@ -2,12 +2,12 @@
 
 .. code-block:: text
 
-    audience -> preview -> approve -> dispatch (mapped over the workers) -> launched
-                                                                         -> quiet -> report
+    audience -> preview -> approve -> dispatch (mapped over the workers) -> check_dispatched
+                                                                         -> wait_for_post_backs -> report
 
-``audience`` is the setup of ``report``: once there is a launch it is reported on, also where dispatching it failed or
-somebody rejected it. The run then fails all the same where dispatching failed, by ``launched``: Airflow takes the state
-of a run from the tasks at its ends.
+``audience`` is the setup of ``report``: once there is a launch it is reported on, also if dispatching it failed or
+somebody rejected it. If dispatching failed, ``check_dispatched`` fails the run all the same: Airflow takes the state of
+a run from the tasks at its ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import Campaign, CampaignFolder, did_you_mean
 from sendoff.errors import CampaignError
-from sendoff_airflow.dags.alerts import tell_of_silence
+from sendoff_airflow.dags.alerts import log_overdue_run
 from sendoff_airflow.dags.documentation import documentation
 from sendoff_airflow.dags.names import refuse_runs_of_others
-from sendoff_airflow.errors import PATIENCE
+from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
+    CheckDispatchedOperator,
     CreateCampaignOperator,
     ExecuteCampaignOperator,
-    LaunchedOperator,
     PreviewOperator,
     ReconcileOperator,
 )
@@ -44,7 +44,7 @@ from sendoff_airflow.sensors import PostBacksQuietSensor
 Approvers = Mapping[str, Sequence[str]]
 """The people of each role that campaigns name: their names as Airflow knows them."""
 
-_WAYS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
+_OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
 
 
 def campaign_dag(
@@ -63,7 +63,7 @@ def campaign_dag(
     when a run takes longer than the campaign's ``alert_after``. ``quiet_for`` overrides the campaign's own. The report
     leaves its picture in ``pictures``. ``on_report``, a notifier or several, is called when the report is made.
     ``default_args`` are for all tasks, as Airflow knows them. Airflow finds the DAG by a name of its file: assign it.
-    Raises CampaignError for a role without people.
+    Raise CampaignError for a role without people.
     """
     campaign, name = folder.campaign, folder.name
     people = _people_of_role(folder, approvers or {})
@@ -76,7 +76,7 @@ def campaign_dag(
         catchup=False,
         default_args={
             "owner": campaign.owner,
-            **PATIENCE,
+            **RETRY_DEFAULTS,
             "retries": campaign.retries,
             **(default_args or {}),
         },
@@ -85,18 +85,7 @@ def campaign_dag(
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # or one that is looked at and refused would be a DAG of its file all the same
     ) as dag:
-        audience = BuildAudienceOperator(
-            task_id="audience",
-            folder=folder.path,
-            resend="{{ params.resend }}",
-            reason="{{ params.reason or '' }}",
-            size_limit="{{ params.size_limit or '' }}",
-            send_late="{{ params.send_late }}",
-            preview_only="{{ params.dry_run }}",
-            continued="{{ params.launch or '' }}",
-            outlets=[audience_asset(name)],
-            pre_execute=refuse_runs_of_others,
-        )
+        audience = _audience(folder)
         launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
         report = ReconcileOperator(
             task_id="report",
@@ -109,9 +98,12 @@ def campaign_dag(
         preview = PreviewOperator(task_id="preview", launch_key=launch_key)
         approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
         dispatch = _dispatch(folder, launch_key)
-        quiet = _quiet(campaign, launch_key, quiet_for)
-        audience >> preview >> approve >> dispatch >> quiet >> report
-        dispatch >> LaunchedOperator(task_id="launched", launch_key=launch_key, outlets=[launch_asset(name)])
+        settled = _wait_for_post_backs(campaign, launch_key, quiet_for)
+        check = CheckDispatchedOperator(
+            task_id="check_dispatched", launch_key=launch_key, outlets=[launch_asset(name)]
+        )
+        audience >> preview >> approve >> dispatch >> [settled, check]
+        settled >> report
     return dag
 
 
@@ -122,14 +114,14 @@ def _schedule(campaign: Campaign) -> Any:
 
 
 def start_of(campaign: Campaign) -> datetime | None:
-    """Give the moment from which a campaign has runs; None where its DAG has no clock."""
+    """Return the moment from which a campaign has runs; None if its DAG has no schedule."""
     if campaign.start is None:
         return None
     return datetime.combine(campaign.start, time(), ZoneInfo(campaign.schedule_time_zone))
 
 
 def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:
-    """Give those who may approve a campaign, as Airflow's operator takes them; None: whom Airflow lets."""
+    """Return those who may approve a campaign, as Airflow's operator takes them; None: whom Airflow lets."""
     role = folder.campaign.approval.role
     if role is None:
         return None
@@ -149,7 +141,7 @@ def _deadlines(
     after = folder.campaign.alert_after
     if after is None:
         return None
-    log = AsyncCallback(tell_of_silence, {"campaign": folder.name, "allowed": f"{after.length} {after.unit}"})
+    log = AsyncCallback(log_overdue_run, {"campaign": folder.name, "allowed": f"{after.length} {after.unit}"})
     return [
         DeadlineAlert(
             reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=after.timedelta(), callback=callback
@@ -159,10 +151,25 @@ def _deadlines(
     ]
 
 
+def _audience(folder: CampaignFolder) -> BuildAudienceOperator:
+    return BuildAudienceOperator(
+        task_id="audience",
+        folder=folder.path,
+        resend="{{ params.resend }}",
+        reason="{{ params.reason or '' }}",
+        size_limit="{{ params.size_limit or '' }}",
+        send_late="{{ params.send_late }}",
+        preview_only="{{ params.dry_run }}",
+        continued="{{ params.launch or '' }}",
+        outlets=[audience_asset(folder.name)],
+        pre_execute=refuse_runs_of_others,
+    )
+
+
 def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
     campaign = folder.campaign
     return (
-        _WAYS[campaign.way]
+        _OPERATORS[campaign.send_mode]
         .partial(
             task_id="dispatch",
             launch_key=launch_key,
@@ -174,10 +181,12 @@ def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
     )
 
 
-def _quiet(campaign: Campaign, launch_key: Any, quiet_for: timedelta | None) -> PostBacksQuietSensor:
+def _wait_for_post_backs(
+    campaign: Campaign, launch_key: Any, quiet_for: timedelta | None
+) -> PostBacksQuietSensor:
     quiet = campaign.report.quiet_for.timedelta() if quiet_for is None else quiet_for
     return PostBacksQuietSensor(
-        task_id="quiet",
+        task_id="wait_for_post_backs",
         launch_key=launch_key,
         quiet_for=quiet,
         timeout=campaign.report.at_latest.timedelta(),
@@ -188,7 +197,7 @@ def _quiet(campaign: Campaign, launch_key: Any, quiet_for: timedelta | None) -> 
 
 
 def _form() -> dict[str, Param]:
-    """Give what the trigger form asks for."""
+    """Return what the trigger form asks for."""
     return {
         "dry_run": Param(
             False,

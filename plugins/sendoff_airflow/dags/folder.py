@@ -17,14 +17,14 @@ from sendoff.campaign import (
     Campaign,
     CampaignFolder,
     QueryExclusion,
+    describe,
     did_you_mean,
     load_campaign,
-    shown,
     storable,
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
-from sendoff_airflow.dags.housekeeping import OWN_DAGS
+from sendoff_airflow.dags.housekeeping import HOUSEKEEPING_DAGS
 from sendoff_airflow.dags.names import names_in_use
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def campaign_dags(
     approvers: Approvers | None = None,
     connections: Collection[str] | None = None,
     warehouses: Collection[str] | None = None,
-    reserved: Collection[str] = OWN_DAGS,
+    reserved: Collection[str] = HOUSEKEEPING_DAGS,
     **choices: Any,
 ) -> dict[str, DAG]:
     """Make a DAG of each campaign in ``folder``, by name; what is broken is left to :func:`check_campaigns`.
@@ -69,7 +69,7 @@ def check_campaigns(
     approvers: Approvers | None = None,
     connections: Collection[str] | None = None,
     warehouses: Collection[str] | None = None,
-    reserved: Collection[str] = OWN_DAGS,
+    reserved: Collection[str] = HOUSEKEEPING_DAGS,
 ) -> None:
     """Raise one CampaignError that names everything that is wrong with any campaign in ``folder``.
 
@@ -120,7 +120,7 @@ class _Allowed:
             if names_allowed is not None and name not in names_allowed:
                 listed = ", ".join(sorted(names_allowed)) or "none"
                 hint = did_you_mean(name, names_allowed)
-                raise CampaignError(f"{file}: {place}: found {shown(name)}{hint}; allowed: {listed}")
+                raise CampaignError(f"{file}: {place}: found {describe(name)}{hint}; allowed: {listed}")
 
 
 def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
@@ -133,7 +133,7 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
         allowed.check(folder)
         dag = campaign_dag(folder, approvers=allowed.approvers, **choices)
         dag.validate()  # type: ignore[no-untyped-call]
-        _look_for_a_run(folder.campaign)
+        _compute_first_run(folder.campaign)
         return dag
     except CampaignError:
         raise
@@ -144,7 +144,7 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
     )
 
 
-def _look_for_a_run(campaign: Campaign) -> None:
+def _compute_first_run(campaign: Campaign) -> None:
     """Let Airflow compute the first run, as it does when it stores the DAG."""
     if campaign.schedule:
         clock = interval.CronDataIntervalTimetable(campaign.schedule, campaign.schedule_time_zone)
@@ -153,15 +153,15 @@ def _look_for_a_run(campaign: Campaign) -> None:
 
 
 def _is_airflows(error: Exception) -> bool:
-    """Say whether an error's text is of what Airflow was told, which is no word of a message."""
+    """Check whether an error's text is of what Airflow was told, which is no word of a message."""
     return type(error).__module__.partition(".")[0] in ("airflow", "croniter")
 
 
 def _folders(folder: Path, only: str | None = None) -> Iterator[Path]:
-    """Give each folder that means to be a campaign: one that holds either of its two files, or cannot be entered."""
-    for path in sorted(each for each in folder.iterdir() if only in (None, each.name)):
+    """Return each folder that means to be a campaign: one that holds either of its two files, or cannot be entered."""
+    for path in sorted(entry for entry in folder.iterdir() if only in (None, entry.name)):
         try:
-            if {"campaign.yaml", "audience.sql"} & {each.name for each in path.iterdir()}:
+            if {"campaign.yaml", "audience.sql"} & {entry.name for entry in path.iterdir()}:
                 yield path
         except (NotADirectoryError, FileNotFoundError):
             continue  # no folder, or a link that leads nowhere

@@ -9,17 +9,17 @@ from typing import Any
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import PATIENCE
-from sendoff_airflow.operators import CheckSilenceOperator, ReconcileChangedOperator
+from sendoff_airflow.errors import RETRY_DEFAULTS
+from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator
 from sendoff_airflow.operators.assets import POST_BACKS
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
 
-OWN_DAGS = ("doubts", "maintenance", "reconcile")
+HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 """The DAGs for all campaigns, as they are called where a deployment names them no other way."""
 
 
-def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: Any) -> DAG:
+def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
     """Make the DAG that counts post-backs which come after a launch's report, and fails where they stay away.
 
     It runs by ``schedule``, a cron expression in UTC, and when somebody makes an event of the asset POST_BACKS.
@@ -33,17 +33,17 @@ def reconcile_dag(schedule: str, *, dag_id: str = "reconcile", **dag_options: An
         ),
         catchup=False,
         max_active_runs=1,
-        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
     ) as dag:
         ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
-        CheckSilenceOperator(task_id="silence")
+        CheckFeedsOperator(task_id="check_feeds")
     return dag
 
 
 def doubts_dag(
     schedule: str | None = None,
     *,
-    dag_id: str = "doubts",
+    dag_id: str = "sendoff_doubts",
     people: Sequence[str] | None = None,
     within: timedelta = timedelta(hours=4),
     **dag_options: Any,
@@ -60,11 +60,11 @@ def doubts_dag(
         schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         catchup=False,
         max_active_runs=1,
-        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
     ) as dag:
-        launches = LaunchesInDoubtOperator(task_id="launches")
+        launches = LaunchesInDoubtOperator(task_id="find_launches_in_doubt")
         ResolveDoubtsOperator.partial(
-            task_id="ask",
+            task_id="resolve_doubts",
             response_timeout=within,
             assigned_users=[{"id": person, "name": person} for person in people] if people else None,
         ).expand(launch_key=launches.output)
@@ -76,7 +76,7 @@ def maintenance_dag(
     *,
     keep: timedelta,
     ledger_conn_id: str = LEDGER,
-    dag_id: str = "maintenance",
+    dag_id: str = "sendoff_maintenance",
     **dag_options: Any,
 ) -> DAG:
     """Make the DAG that keeps the ledger small: post-backs that reports have counted are forgotten after ``keep``.
@@ -90,7 +90,7 @@ def maintenance_dag(
         schedule=CronTriggerTimetable(schedule, timezone="UTC"),
         catchup=False,
         max_active_runs=1,
-        **{"default_args": PATIENCE, "tags": ["sendoff"], **dag_options},
+        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
     ) as dag:
         MaintainOperator(task_id="maintain", keep=keep, ledger_conn_id=ledger_conn_id)
     return dag

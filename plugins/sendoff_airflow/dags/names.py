@@ -27,15 +27,15 @@ def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
     the module, as the name of a function with ``@dag``, or as the name of the file (``Path(__file__).stem``). Files
     that Airflow does not read are passed over, and so are zip files.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in map(Path, list_py_file_paths(_dags_folder(folder.absolute()))):
         try:
             source = file.read_bytes() if file.suffix == ".py" else b""
         except OSError:
             continue
         if file.stem in names or any(name.encode() in source for name in names):
-            found |= {name: file for name in _dag_ids(source, file) if name in names}
-    return found
+            files |= {name: file for name in _dag_ids(source, file) if name in names}
+    return files
 
 
 def refuse_runs_of_others(context: Context) -> None:
@@ -68,7 +68,7 @@ def _dags_folder(folder: Path) -> Path:
     if configured in folder.parents:
         return configured
     larger = {Path.cwd(), *configured.parents}
-    on_path = (each for each in folder.parents if str(each) in sys.path and each not in larger)
+    on_path = (path for path in folder.parents if str(path) in sys.path and path not in larger)
     return next(on_path, configured)
 
 
@@ -79,14 +79,17 @@ def _dag_ids(source: bytes, file: Path) -> Iterator[str]:
     except (SyntaxError, ValueError, RecursionError):
         return
     constants: dict[str, str] = {}
-    for each in tree.body:
-        if isinstance(each, ast.Assign) and (text := _text(each.value, constants, file)) is not None:
-            constants |= {target.id: text for target in each.targets if isinstance(target, ast.Name)}
+    for statement in tree.body:
+        if (
+            isinstance(statement, ast.Assign)
+            and (text := _text(statement.value, constants, file)) is not None
+        ):
+            constants |= {target.id: text for target in statement.targets if isinstance(target, ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             if any(_name(mark) == "dag" and _id_of(mark) is None for mark in node.decorator_list):
                 yield node.name
-        elif (given := _id_of(node)) is not None and (text := _text(given, constants, file)) is not None:
+        elif (value := _id_of(node)) is not None and (text := _text(value, constants, file)) is not None:
             yield text
 
 
@@ -97,7 +100,7 @@ def _id_of(node: ast.AST) -> ast.expr | None:
     name = _name(node)
     if not name.endswith("DAG") and name not in ("dag", *_FACTORIES):
         return None
-    named = [each.value for each in node.keywords if each.arg == "dag_id"]
+    named = [keyword.value for keyword in node.keywords if keyword.arg == "dag_id"]
     return next(iter([*named, *(() if name in _FACTORIES else node.args)]), None)
 
 
@@ -115,5 +118,5 @@ def _text(node: ast.expr, constants: Mapping[str, str], file: Path) -> str | Non
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):
         return constants.get(node.id)
-    of_file = any(isinstance(each, ast.Name) and each.id == "__file__" for each in ast.walk(node))
+    of_file = any(isinstance(part, ast.Name) and part.id == "__file__" for part in ast.walk(node))
     return file.stem if of_file else None

@@ -15,11 +15,11 @@ with DAG(
     @task
     def check_missing(most_percent: float = 5) -> dict[str, int]:
         """Fail where too many of the newest launch are missing: an event says only that there is something new."""
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger()) as book:
-            [launch] = book.launches.search(campaign="example_welcome_back", limit=1)
-            verdicts = book.verdicts.figures(launch.launch_key).verdicts
+        with closing(open_ledger()) as ledger:
+            [launch] = ledger.launches.search(campaign="example_welcome_back", limit=1)
+            verdicts = ledger.verdicts.figures(launch.launch_key).verdicts
         if verdicts["missing"] * 100 > most_percent * launch.audience:
             raise ValueError(f"{verdicts['missing']} of {launch.audience} people are missing")
         return dict(verdicts)

@@ -33,10 +33,14 @@ with DAG(
         task_id="approve", launch_key=launch, assigned_users=[{"id": "ann", "name": "ann"}]
     )
     send = CreateCampaignOperator.partial(task_id="send", launch_key=launch).expand(worker=[1, 2])
-    quiet = PostBacksQuietSensor(
-        task_id="quiet", launch_key=launch, quiet_for=timedelta(minutes=15), timeout=86_400, deferrable=True
+    settled = PostBacksQuietSensor(
+        task_id="wait_for_post_backs",
+        launch_key=launch,
+        quiet_for=timedelta(minutes=15),
+        timeout=86_400,
+        deferrable=True,
     )
     report = ReconcileOperator(
         task_id="report", launch_key=launch, outlets=[report_asset("example_welcome_back")]
     )
-    preview >> approve >> send >> quiet >> report
+    preview >> approve >> send >> settled >> report

@@ -13,12 +13,12 @@ with DAG(
     params={"launch_key": Param(type="string", pattern="^[0-9a-f]{32}$", title="Launch")},
     tags=["sendoff", "example"],
 ) as dag:
-    quiet = PostBacksQuietSensor(
-        task_id="quiet",
+    settled = PostBacksQuietSensor(
+        task_id="wait_for_post_backs",
         launch_key="{{ params.launch_key }}",
         quiet_for=timedelta(minutes=1),
         poke_interval=5,
         timeout=3600,
         deferrable=True,
     )
-    quiet >> ReconcileOperator(task_id="report", launch_key="{{ params.launch_key }}")
+    settled >> ReconcileOperator(task_id="report", launch_key="{{ params.launch_key }}")

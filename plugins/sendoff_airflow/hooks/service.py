@@ -10,7 +10,7 @@ import requests
 from airflow.providers.http.hooks.http import HttpHook
 from requests.adapters import HTTPAdapter
 
-from sendoff.dispatch import MOST_AT_ONCE, Sender
+from sendoff.dispatch import MAX_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.errors import (
     AmbiguousError,
     RateLimitedError,
@@ -21,23 +21,23 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.service import (
-    Addresses,
     Answer,
     Bearer,
     Client,
+    PostBackSigner,
     TokenSource,
     message_of,
-    patience,
+    retry_after_seconds,
     token_source_for,
 )
 from sendoff_airflow import SERVICE
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.hooks.connections import find_connection
 from sendoff_airflow.hooks.service_fields import ServiceFields
-from sendoff_airflow.hooks.stores import find_connection
 
 
 class SendoffHook(HttpHook):
-    """Give a client of the messaging service, made from a connection of type ``sendoff``.
+    """Return a client of the messaging service, made from a connection of type ``sendoff``.
 
     Unlike HttpHook it never turns an extra into a request header, nor login and password into basic authentication;
     it always has a time-out, follows no redirect, and repeats no request but one that was answered with a 401. Of the
@@ -54,12 +54,12 @@ class SendoffHook(HttpHook):
         super().__init__(method="POST", http_conn_id=sendoff_conn_id)
         self.sendoff_conn_id = sendoff_conn_id
 
-    def sender(self, addresses: Addresses) -> Sender:
-        """Give all that a worker needs to send dispatches over this connection."""
+    def service_connection(self, signer: PostBackSigner) -> ServiceConnection:
+        """Return all that a worker needs to send dispatches over this connection."""
         fields = self.fields
-        return Sender(
+        return ServiceConnection(
             self.client(),
-            addresses,
+            signer,
             fields.app_token,
             fields.field_names,
             rate=fields.rate,
@@ -68,7 +68,7 @@ class SendoffHook(HttpHook):
         )
 
     def client(self) -> Client:
-        """Give a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
+        """Return a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
         fields = self.fields
         return Client(
             fields.base_url,
@@ -79,7 +79,7 @@ class SendoffHook(HttpHook):
         )
 
     def tokens(self) -> TokenSource:
-        """Give the source of tokens that this process shares for this connection."""
+        """Return the source of tokens that this process shares for this connection."""
         fields = self.fields
         return token_source_for(
             fields.credentials, fields.base_url, self.session, allow_http=fields.allow_http
@@ -106,7 +106,7 @@ class SendoffHook(HttpHook):
         session = requests.Session()
         session.auth = Bearer()  # or a .netrc of the worker would have its say
         for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=MOST_AT_ONCE))
+            session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=MAX_REQUESTS_AT_ONCE))
         if self.fields.ca_bundle:
             session.verify = self.fields.ca_bundle
         if self.fields.proxy:
@@ -118,10 +118,10 @@ class SendoffHook(HttpHook):
         headers: dict[Any, Any] | None = None,  # noqa: ARG002  # headers belong to a request and do not stay
         extra_options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> requests.Session:
-        """Give the session of this hook."""
+        """Return the session of this hook."""
         return self.session
 
-    @explained
+    @translate_errors
     def run(
         self,
         endpoint: str | None = None,
@@ -167,17 +167,17 @@ class SendoffHook(HttpHook):
     def check_response(self, response: requests.Response) -> None:
         """Raise for every answer but 2xx; the error names the status and the service's message, redacted."""
         status = response.status_code
-        said = f"{response.request.method} {_bare(response.url)}: HTTP {status}"
+        text = f"{response.request.method} {_bare(response.url)}: HTTP {status}"
         if status == requests.codes.unauthorized:
-            said += ", also with a new token"
+            text += ", also with a new token"
         if message := message_of(Answer(status, response.content)):
-            said += f": {message}"
+            text += f": {message}"
         if status == requests.codes.too_many_requests:
-            raise RateLimitedError(said, patience(response.headers.get("Retry-After")))
+            raise RateLimitedError(text, retry_after_seconds(response.headers.get("Retry-After")))
         if status >= requests.codes.server_error:
-            raise AmbiguousError(said)
+            raise AmbiguousError(text)
         if not response.ok or response.is_redirect:
-            raise RefusedError(said)
+            raise RefusedError(text)
 
     def test_connection(self) -> tuple[bool, str]:
         """Ask for a token of its own and send nothing; where that fails, say in one sentence what to change."""
@@ -197,13 +197,13 @@ class SendoffHook(HttpHook):
 
 
 def rate_of(sendoff_conn_id: str) -> float | None:
-    """Give the requests per second that a connection allows; None: no limit, or no such connection."""
+    """Return the requests per second that a connection allows; None: no limit, or no such connection."""
     connection = find_connection(sendoff_conn_id)
     return ServiceFields(connection).rate if connection else None
 
 
 def _bare(url: str) -> str:
-    """Give an address without user, query and fragment, which may hold what is in no log."""
+    """Return an address without user, query and fragment, which may hold what is in no log."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from airflow.sdk import Connection
 
-from sendoff.dispatch import MOST_AT_ONCE, REQUESTS_AT_ONCE
+from sendoff.dispatch import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE
 from sendoff.errors import CredentialsError, SettingsError
 from sendoff.ledger import check_rate
 from sendoff.service import ClientSecret, Credentials, JwtBearer, Timeout, checked_base_url
 from sendoff.service.wire import FieldNames
-from sendoff_airflow.hooks.stores import extras
+from sendoff_airflow.hooks.connections import extras
 
 T = TypeVar("T")
 
@@ -149,9 +149,9 @@ class ServiceFields:
     def requests_at_once(self) -> int:
         """How many requests one worker makes at a time."""
         value = self._extra("requests_at_once", int)
-        if value is not None and not 1 <= value <= MOST_AT_ONCE:
-            raise self._wrong(f"requests_at_once is not a whole number from 1 to {MOST_AT_ONCE}")
-        return value or REQUESTS_AT_ONCE
+        if value is not None and not 1 <= value <= MAX_REQUESTS_AT_ONCE:
+            raise self._wrong(f"requests_at_once is not a whole number from 1 to {MAX_REQUESTS_AT_ONCE}")
+        return value or DEFAULT_REQUESTS_AT_ONCE
 
     @property
     def can_list(self) -> bool:

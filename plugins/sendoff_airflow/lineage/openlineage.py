@@ -31,8 +31,8 @@ SCHEMA = "urn:sendoff:openlineage:LaunchRunFacet:1-0-0"
 _log = logging.getLogger(__name__)
 
 
-def is_drawn() -> bool:
-    """Say whether somebody wants lineage: OpenLineage's provider is installed, and knows where to send it."""
+def lineage_enabled() -> bool:
+    """Return whether somebody wants lineage: OpenLineage's provider is installed, and knows where to send it."""
     try:
         from airflow.providers.openlineage import conf
     except ImportError:
@@ -41,7 +41,7 @@ def is_drawn() -> bool:
 
 
 def of_query(path: str) -> Lineage | None:
-    """Give what is known of freezing an audience before it began: its query."""
+    """Return what is known of freezing an audience before it began: its query."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from sendoff.campaign import load_campaign
@@ -71,19 +71,19 @@ def _or_nothing(method: Callable[..., Lineage]) -> Callable[..., Lineage | None]
 
 @_or_nothing
 def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Give the lineage of a task that froze an audience, from the tables of its queries; the facts are what it told."""
+    """Return the lineage of a task that froze an audience: the tables of its queries; ``facts``: what it emitted."""
     from airflow.providers.common.compat.openlineage.facet import ExtractionErrorRunFacet
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from sendoff.campaign import load_campaign
 
     folder = load_campaign(Path(path))
-    read = [_read(query) for query in _queries(folder)]
-    tables = {(table.namespace, table.name): table for query in read for table in query.tables}
+    parsed = [_parse(query) for query in _queries(folder)]
+    tables = {(table.namespace, table.name): table for query in parsed for table in query.tables}
     run_facets = _run_facets(facts)
-    if errors := [query.error for query in read if query.error]:
+    if errors := [query.error for query in parsed if query.error]:
         run_facets["extractionError"] = ExtractionErrorRunFacet(
-            totalTasks=len(read), failedTasks=len(errors), errors=errors
+            totalTasks=len(parsed), failedTasks=len(errors), errors=errors
         )
     return OperatorLineage(
         inputs=list(tables.values()),
@@ -95,7 +95,7 @@ def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lin
 
 @_or_nothing
 def of_launch(source: str, target: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Give the lineage of a task that made one thing of a campaign of another; the facts are those that it told."""
+    """Return the lineage of a task that made one thing of a campaign of another; the facts are those that it told."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     campaign = facts["campaign"]
@@ -127,7 +127,7 @@ def _dataset(what: str, campaign: str, ledger_conn_id: str, rows: int | None = N
 def _ledger_namespace(conn_id: str) -> str:
     from sqlalchemy import make_url
 
-    from sendoff_airflow.hooks.stores import LedgerHook
+    from sendoff_airflow.hooks.ledger import LedgerHook
 
     url = make_url(LedgerHook(conn_id).url())
     if not url.host:
@@ -176,7 +176,7 @@ class _Query:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _ParsedQuery:
     """What is known of a query: the tables that it reads, or why that cannot be said."""
 
     tables: list[Dataset]
@@ -192,18 +192,20 @@ def _queries(folder: CampaignFolder) -> Iterator[_Query]:
             yield _Query(exclusion.file, folder.exclusion_sql[exclusion.file], conn_id)
 
 
-def _read(query: _Query) -> _Read:
+def _parse(query: _Query) -> _ParsedQuery:
     from airflow.providers.common.compat.openlineage.facet import Dataset, Error
 
-    from sendoff_airflow.hooks.stores import find_connection
+    from sendoff_airflow.hooks.connections import find_connection
     from sendoff_airflow.lineage.tables import tables_of, warehouse_of
 
     connection = find_connection(query.conn_id)
     if connection is None:
-        return _Read([], Error(errorMessage=f"there is no connection {query.conn_id}", task=query.file))
+        return _ParsedQuery(
+            [], Error(errorMessage=f"there is no connection {query.conn_id}", task=query.file)
+        )
     warehouse = warehouse_of(connection)
     try:
         tables = tables_of(query.sql, warehouse.dialect)
     except ValueError as error:
-        return _Read([], Error(errorMessage=str(error), task=query.file))
-    return _Read([Dataset(warehouse.namespace, warehouse.name_of(table)) for table in tables])
+        return _ParsedQuery([], Error(errorMessage=str(error), task=query.file))
+    return _ParsedQuery([Dataset(warehouse.namespace, warehouse.name_of(table)) for table in tables])

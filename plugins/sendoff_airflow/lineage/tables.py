@@ -26,21 +26,21 @@ class Warehouse:
     is_upper: bool = False
 
     def name_of(self, table: Table) -> str:
-        """Give the full name of a table of this database."""
+        """Return the full name of a table of this database."""
         database, schema, name = table
         full = ".".join(filter(None, (database or self.database, schema or self.schema, name)))
         return full.upper() if self.is_upper else full
 
 
 def warehouse_of(connection: Connection) -> Warehouse:
-    """Say how the provider of a database calls it, so that lineage of its other tasks meets ours; else what fits."""
+    """Return how the provider of a database calls it, so that lineage of its other tasks meets ours; else what fits."""
     return _as_its_provider_says(connection) or _as_its_connection_says(connection)
 
 
 def tables_of(sql: str, dialect: str) -> list[Table]:
-    """Give the tables that a query reads, each as database, schema and name, empty where the query names none.
+    """Return the tables that a query reads, each as database, schema and name, empty where the query names none.
 
-    Raises ValueError where that cannot be said. Here sqlglot reads the query: the provider's own parser passes over
+    Raise ValueError where that cannot be said. Here sqlglot reads the query: the provider's own parser passes over
     the tables of a common table expression.
     """
     try:
@@ -64,7 +64,7 @@ def tables_of(sql: str, dialect: str) -> list[Table]:
 
 
 def _as_its_provider_says(connection: Connection) -> Warehouse | None:
-    from sendoff_airflow.hooks.stores import sql_hook
+    from sendoff_airflow.hooks.warehouse import sql_hook
 
     try:
         hook = sql_hook(connection)
@@ -102,7 +102,7 @@ def _as_its_connection_says(connection: Connection) -> Warehouse:
 
 
 def _snowflake(connection: Connection) -> Warehouse:
-    from sendoff_airflow.hooks.stores import extras
+    from sendoff_airflow.hooks.connections import extras
 
     known = extras(connection)
     account = known.get("account") or connection.host or connection.conn_id

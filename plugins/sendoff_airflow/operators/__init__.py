@@ -12,24 +12,24 @@ and in settings and policies that name operators. Which of these modules a class
 
 from sendoff_airflow.operators.audience import BuildAudienceOperator, PreviewOperator
 from sendoff_airflow.operators.dispatch import (
+    CheckDispatchedOperator,
     CreateCampaignOperator,
     DispatchOperator,
     ExecuteCampaignOperator,
-    LaunchedOperator,
 )
 from sendoff_airflow.operators.reconcile import (
-    CheckSilenceOperator,
+    CheckFeedsOperator,
     ReconcileChangedOperator,
     ReconcileOperator,
 )
 
 __all__ = [
     "BuildAudienceOperator",
-    "CheckSilenceOperator",
+    "CheckDispatchedOperator",
+    "CheckFeedsOperator",
     "CreateCampaignOperator",
     "DispatchOperator",
     "ExecuteCampaignOperator",
-    "LaunchedOperator",
     "PreviewOperator",
     "ReconcileChangedOperator",
     "ReconcileOperator",

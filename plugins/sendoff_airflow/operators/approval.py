@@ -1,4 +1,4 @@
-"""Asking people whether a launch may be sent."""
+"""PersonQuery people whether a launch may be sent."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 
+from sendoff.states import LaunchState
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
     from sendoff.ledger import Launch, Ledger
@@ -40,25 +41,25 @@ class ApproveLaunchOperator(ApprovalOperator):
         self.launch_key = launch_key
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask, where somebody must be asked."""
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            launch = book.launches.get(self.launch_key)
-            if not (asked := _is_open(book, launch)):
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            launch = ledger.launches.get(self.launch_key)
+            if not (asked := _is_open(ledger, launch)):
                 self.log.info("launch %s is %s: nobody is asked", launch.launch_key, launch.state)
             else:
-                self._write_question(book, launch)
+                self._write_question(ledger, launch)
         if asked:
             super().execute(context)
         return self._conclude(context, launch, None)
 
-    @explained
+    @translate_errors
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Keep the answer in the ledger, and go on as the ledger then says."""
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
         if "error" in event:
             self.process_trigger_event_error(event)
@@ -66,30 +67,31 @@ class ApproveLaunchOperator(ApprovalOperator):
         approved = event["chosen_options"] == [self.APPROVE]
         who = (event["responded_by_user"] or {"name": NOBODY})["name"]
         why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
-        with closing(ledger(self.ledger_conn_id)) as book:
-            if not _decide(book, self.launch_key, "approved" if approved else "rejected", who, why):
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            if not _decide(ledger, self.launch_key, "approved" if approved else "rejected", who, why):
                 self.log.warning(
                     "launch %s was decided on before %s answered: the ledger has the last word",
                     self.launch_key,
                     who,
                 )
-            launch = book.launches.get(self.launch_key)
+            launch = ledger.launches.get(self.launch_key)
         return self._conclude(context, launch, who)
 
-    def _write_question(self, book: Ledger, launch: Launch) -> None:
-        from sendoff.launch import as_markdown, preview_launch
+    def _write_question(self, ledger: Ledger, launch: Launch) -> None:
+        from sendoff.launch import preview_launch
+        from sendoff.report import as_markdown, describe_preview
         from sendoff_airflow.hooks.service import rate_of
 
-        seen = preview_launch(book, launch.launch_key, rate=rate_of(launch.connection))
-        people = "those whom the service chooses" if seen.people is None else f"{seen.people:,} people"
-        self.subject = f"Send {seen.campaign} for {seen.period} to {people}?"
+        preview = preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection))
+        people = "those whom the service chooses" if preview.people is None else f"{preview.people:,} people"
+        self.subject = f"Send {preview.campaign} for {preview.period} to {people}?"
         # Not by XCom, which would keep the campaign's words: this text is made for those who are asked alone.
-        self.body = as_markdown(seen)
-        self.response_timeout = self.response_timeout or timedelta(seconds=seen.approval.within_seconds)
+        self.body = as_markdown(describe_preview(preview))
+        self.response_timeout = self.response_timeout or timedelta(seconds=preview.approval.within_seconds)
 
     def _conclude(self, context: Context, launch: Launch, who: str | None) -> dict[str, Any]:
         facts = {"launch_key": launch.launch_key, "state": launch.state, "who": who}
-        if launch.state == "rejected":
+        if launch.state == LaunchState.REJECTED:
             self.log.warning("launch %s was rejected: it is not sent", launch.launch_key)
             context["ti"].xcom_push("return_value", facts)
             following = context["task"].get_direct_relatives(upstream=False)
@@ -97,20 +99,22 @@ class ApproveLaunchOperator(ApprovalOperator):
         return facts
 
 
-def _decide(book: Ledger, launch_key: str, kind: str, who: str, why: str) -> bool:
+def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str) -> bool:
     """Keep an answer to the question whether a launch may be sent at all; say whether that was still open.
 
     A launch that is held for another reason since then, such as a wave, is not what anybody was asked about.
     """
+    from sendoff.ledger import Decision
+
     while True:  # again where something else was noted of the launch meanwhile
-        since = book.decisions.newest(launch_key)
-        if not _is_open(book, book.launches.get(launch_key)):
+        since = ledger.audit_log.newest(launch_key)
+        if not _is_open(ledger, ledger.launches.get(launch_key)):
             return False
-        if book.decisions.decide(launch_key, kind, who, why, now=datetime.now(UTC), since=since):
+        if ledger.audit_log.decide(Decision(launch_key, kind, who, why, datetime.now(UTC)), since=since):
             return True
 
 
-def _is_open(book: Ledger, launch: Launch) -> bool:
+def _is_open(ledger: Ledger, launch: Launch) -> bool:
     from sendoff.dispatch import awaits_approval
 
-    return awaits_approval(launch, book.decisions.of_launch(launch.launch_key))
+    return awaits_approval(launch, ledger.audit_log.of_launch(launch.launch_key))

@@ -21,17 +21,17 @@ POST_BACKS = Asset(name="sendoff.post_backs", uri="sendoff://post-backs", group=
 
 
 def audience_asset(campaign: str) -> Asset:
-    """Give the asset that is renewed when an audience is frozen."""
+    """Return the asset that is renewed when an audience is frozen."""
     return _asset(campaign, "audience")
 
 
 def launch_asset(campaign: str) -> Asset:
-    """Give the asset that is renewed when every dispatch of a launch was made."""
+    """Return the asset that is renewed when every dispatch of a launch was made."""
     return _asset(campaign, "launch")
 
 
 def report_asset(campaign: str) -> Asset:
-    """Give the asset that is renewed when a launch was reconciled."""
+    """Return the asset that is renewed when a launch was reconciled."""
     return _asset(campaign, "report")
 
 
@@ -39,8 +39,8 @@ def _asset(campaign: str, what: str) -> Asset:
     return Asset(name=f"{campaign}.{what}", uri=f"sendoff://{campaign}/{what}", group="sendoff")
 
 
-def names_of(launch: Launch) -> dict[str, Any]:
-    """Give what each event says of its launch, beside counts."""
+def launch_facts(launch: Launch) -> dict[str, Any]:
+    """Return what each event says about its launch, apart from counts."""
     return {
         "launch_key": launch.launch_key,
         "campaign": launch.campaign,
@@ -49,23 +49,23 @@ def names_of(launch: Launch) -> dict[str, Any]:
     }
 
 
-class TellingOperator(BaseOperator):
-    """An operator that tells what it found, as ids and counts: to the events of its outlets, and to its lineage."""
+class LaunchEventOperator(BaseOperator):
+    """An operator that puts its results, as ids and counts, into the events of its outlets and into its lineage."""
 
     _lineage: Any = None
 
-    def tell(self, context: Context, facts: Mapping[str, Any]) -> None:
-        """Put facts into the events that this task will cause, and draw its lineage where somebody wants that."""
+    def emit(self, context: Context, facts: Mapping[str, Any]) -> None:
+        """Put facts into the asset events of this task, and build its lineage if somebody wants that."""
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(facts)
-        if openlineage.is_drawn():
-            self._lineage = self.draw(facts)
+        if openlineage.lineage_enabled():
+            self._lineage = self.build_lineage(facts)
 
-    def draw(self, facts: Mapping[str, Any]) -> Any:
-        """Give the lineage of this task, as OpenLineage's provider takes it."""
+    def build_lineage(self, facts: Mapping[str, Any]) -> Any:
+        """Return the lineage of this task, as OpenLineage's provider takes it."""
         raise NotImplementedError
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
-        """Give OpenLineage's provider what was drawn; nothing where the task told nothing."""
+        """Return the lineage to OpenLineage's provider; None if the task emitted nothing."""
         return self._lineage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,21 +13,21 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import TellingOperator, names_of
+from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.period import period_of
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
-    from sendoff.launch import Preview
+    from sendoff.launch import LaunchOptions, Preview
     from sendoff.ledger import Launch, Ledger
 
-_SHOWN = (
+_PREVIEW_FIELDS = (
     "state",
     "rows",
     "dropped",
-    "left_out",
+    "suppressed",
     "audience",
     "people",
     "change",
@@ -41,7 +42,7 @@ _SHOWN = (
 """What of a preview may stand in a log and in XCom: counts, and none of a campaign's words."""
 
 
-class BuildAudienceOperator(TellingOperator):
+class BuildAudienceOperator(LaunchEventOperator):
     """Hold a launch against its campaign's rules and gates, and freeze its audience and segments in the ledger.
 
     Returns ``launch_key``, ``state`` (held: somebody must approve it), ``audience``, ``segments``, ``rows`` and
@@ -91,44 +92,50 @@ class BuildAudienceOperator(TellingOperator):
         self.continued = continued
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or make the launch of this run's period."""
         from sendoff.campaign import load_campaign
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.launch import prepare_launch
+        from sendoff_airflow.hooks.ledger import open_ledger
+        from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        is_dry = _truth("preview_only", self.preview_only)
-        send_late = _truth("send_late", self.send_late)
-        resend = _number("resend", self.resend) or 0
-        size_limit = _number("size_limit", self.size_limit)
+        is_dry = _boolean("preview_only", self.preview_only)
+        options = self._options()
         folder = load_campaign(Path(self.folder))
-        with closing(ledger(self.ledger_conn_id)) as book:
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
             if is_dry:
-                self._look(context, book, folder, size_limit, send_late)
+                self._preview_only(context, ledger, folder, self._of_run(context, folder, options))
             elif self.continued:
-                launch = self._found(book, folder, self.continued)
+                launch = self._launch_to_continue(ledger, folder, self.continued)
             else:
-                launch = self._freeze(context, book, folder, resend, size_limit, send_late)
+                launch = prepare_launch(
+                    ledger,
+                    folder,
+                    period=period_of(context, folder.campaign),
+                    warehouses=warehouse_source,
+                    options=self._of_run(context, folder, options),
+                )
         counts = {
             "audience": launch.audience,
             "segments": launch.segments,
             "rows": launch.rows,
             "dropped": dict(launch.dropped),
         }
-        self.tell(context, {**names_of(launch), **counts})
+        self.emit(context, {**launch_facts(launch), **counts})
         context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
         return {"launch_key": launch.launch_key, "state": launch.state, **counts}
 
-    def draw(self, facts: Mapping[str, Any]) -> Any:
-        """Draw lineage from the tables of the campaign's queries to the audience."""
+    def build_lineage(self, facts: Mapping[str, Any]) -> Any:
+        """Return the lineage from the tables of the campaign's queries to the audience."""
         return openlineage.of_audience(self.folder, self.ledger_conn_id, facts)
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Give OpenLineage's provider the query."""
+        """Return the query to OpenLineage's provider."""
         return openlineage.of_query(self.folder)
 
-    def _found(self, book: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
-        launch = book.launches.get(launch_key)
+    def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
+        launch = ledger.launches.get(launch_key)
         if launch.campaign != folder.name:
             raise CampaignError(
                 f"launch {launch_key} is of the campaign {launch.campaign}, and this DAG sends {folder.name}; trigger "
@@ -136,55 +143,42 @@ class BuildAudienceOperator(TellingOperator):
             )
         return launch
 
-    def _freeze(
-        self,
-        context: Context,
-        book: Ledger,
-        folder: CampaignFolder,
-        resend: int,
-        size_limit: int | None,
-        send_late: bool,
-    ) -> Launch:
-        from sendoff.launch import due_at_of, prepare_launch
-        from sendoff_airflow.hooks.stores import warehouse
+    def _options(self) -> LaunchOptions:
+        """Return the options that were given; whether they are right does not depend on the campaign."""
+        from sendoff.launch import LaunchOptions
+
+        return LaunchOptions(
+            size_limit=_integer("size_limit", self.size_limit),
+            send_late=_boolean("send_late", self.send_late),
+            resend=_integer("resend", self.resend) or 0,
+            reason=self.reason or None,
+        )
+
+    def _of_run(self, context: Context, folder: CampaignFolder, options: LaunchOptions) -> LaunchOptions:
+        """Return the options with what this run adds: when its period was due, and who started it."""
+        from sendoff.launch import due_time
 
         run = context["dag_run"]
-        period = period_of(context, folder.campaign)
-        return prepare_launch(
-            book,
-            folder,
-            period=period,
-            warehouses=warehouse,
-            resend=resend,
-            reason=self.reason or None,
+        return replace(
+            options,
+            due_at=due_time(folder.campaign, period_of(context, folder.campaign), run.run_after),
             who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
-            size_limit=size_limit,
-            due_at=due_at_of(folder.campaign, period, run.run_after),
-            send_late=send_late,
         )
 
-    def _look(
-        self,
-        context: Context,
-        book: Ledger,
-        folder: CampaignFolder,
-        size_limit: int | None,
-        send_late: bool,
+    def _preview_only(
+        self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
     ) -> NoReturn:
-        from sendoff.launch import due_at_of, preview_campaign
-        from sendoff_airflow.hooks.stores import warehouse
+        from sendoff.launch import preview_campaign
+        from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        period = period_of(context, folder.campaign)
-        seen = preview_campaign(
+        preview = preview_campaign(
             folder,
-            period=period,
-            warehouses=warehouse,
-            ledger=book,
-            size_limit=size_limit,
-            due_at=due_at_of(folder.campaign, period, context["dag_run"].run_after),
-            send_late=send_late,
+            period=period_of(context, folder.campaign),
+            warehouses=warehouse_source,
+            ledger=ledger,
+            options=options,
         )
-        counts = _counts(seen)
+        counts = _counts(preview)
         context["ti"].xcom_push("preview", counts)
         for name, count in counts.items():
             self.log.info("%s: %s", name, count)
@@ -192,7 +186,7 @@ class BuildAudienceOperator(TellingOperator):
 
 
 class PreviewOperator(BaseOperator):
-    """Say what a frozen launch will send, as counts: in the log and as XCom, without a word of its messages.
+    """Return what a frozen launch will send, as counts: in the log and as XCom, without a word of its messages.
 
     The whole preview, with a sample request, is what people see who must approve the launch, and what
     ``sendoff preview`` prints.
@@ -207,37 +201,37 @@ class PreviewOperator(BaseOperator):
         self.launch_key = launch_key
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Read the launch from the ledger; the warehouse is not asked again."""
         from sendoff.launch import preview_launch
+        from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.service import rate_of
-        from sendoff_airflow.hooks.stores import ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            rate = rate_of(book.launches.get(self.launch_key).connection)
-            seen = preview_launch(book, self.launch_key, rate=rate)
-        for warning in seen.warnings:
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            rate = rate_of(ledger.launches.get(self.launch_key).connection)
+            preview = preview_launch(ledger, self.launch_key, rate=rate)
+        for warning in preview.warnings:
             self.log.warning("%s", warning)
-        return _counts(seen)
+        return _counts(preview)
 
 
-def _counts(seen: Preview) -> dict[str, Any]:
-    values = seen.to_json()
-    return {name: values[name] for name in _SHOWN}
+def _counts(preview: Preview) -> dict[str, Any]:
+    values = preview.to_json()
+    return {name: values[name] for name in _PREVIEW_FIELDS}
 
 
 # A template gives a text, whatever it was made of, and an empty one where there is nothing.
 
 
-def _truth(name: str, value: bool | str) -> bool:
-    found = {"true": True, "false": False}.get(str(value).strip().lower())
-    if found is None:  # nobody who meant a dry run may start a launch
+def _boolean(name: str, value: bool | str) -> bool:
+    flag = {"true": True, "false": False}.get(str(value).strip().lower())
+    if flag is None:  # nobody who meant a dry run may start a launch
         raise AirflowFailException(f"{name}: found {value!r}; allowed: True or False")
-    return found
+    return flag
 
 
-def _number(name: str, value: int | str | None) -> int | None:
+def _integer(name: str, value: int | str | None) -> int | None:
     if value is None or value == "":
         return None
     try:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, NotYetError, RetryableError
 from sendoff_airflow import LEDGER, RECEIVER, SERVICE
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import TellingOperator, names_of
+from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 
 if TYPE_CHECKING:
     from sendoff.ledger import Launch, Ledger
 
 
-class DispatchOperator(TellingOperator):
+class DispatchOperator(LaunchEventOperator):
     """Send the planned dispatches of a launch, each once, until none is left.
 
     Each makes as many requests at a time as its connection says (``requests_at_once``), and any number of these may
@@ -30,8 +30,8 @@ class DispatchOperator(TellingOperator):
     under way, and is to be tried again.
 
     Returns how many dispatches this task saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited in the
-    triggerer: a task that waited counts only what it sent after that, and ``launched`` counts the whole launch. It
-    fails for good where the service refused a dispatch, after the others were made. A launch that became too late is
+    triggerer: a task that waited counts only what it sent after that, and ``check_dispatched`` counts the whole launch.
+    It fails for good where the service refused a dispatch, after the others were made. A launch that became too late is
     stopped: the task is done without sending what was still planned, and the report counts these people as not sent.
 
     :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
@@ -39,7 +39,7 @@ class DispatchOperator(TellingOperator):
     """
 
     template_fields: Sequence[str] = ("launch_key",)
-    way: ClassVar[str]
+    send_mode: ClassVar[Literal["create", "execute"]]
     other: ClassVar[str]
     _is_working = False
 
@@ -60,12 +60,12 @@ class DispatchOperator(TellingOperator):
         self.ledger_conn_id = ledger_conn_id
         self.receiver_conn_id = receiver_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Work until nothing is planned any more."""
         return self._work(context)
 
-    @explained
+    @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
         """Work on after waiting in the triggerer."""
         return self._work(context)
@@ -73,23 +73,28 @@ class DispatchOperator(TellingOperator):
     def _work(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch import check_refusals, work
+        from sendoff.dispatch import check_refusals, send_launch
+        from sendoff_airflow.hooks.ledger import open_ledger
+        from sendoff_airflow.hooks.receiver import post_back_signer
         from sendoff_airflow.hooks.service import SendoffHook
-        from sendoff_airflow.hooks.stores import addresses, ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            launch = self._checked(book)
-            sender = SendoffHook(self.sendoff_conn_id).sender(addresses(self.receiver_conn_id))
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            launch = self._checked(ledger)
+            connection = SendoffHook(self.sendoff_conn_id).service_connection(
+                post_back_signer(self.receiver_conn_id)
+            )
             try:
                 self._is_working = True
-                tally = work(book, self.launch_key, sender, worker=_worker(context, self.worker))
+                result = send_launch(
+                    ledger, self.launch_key, connection, worker=_worker(context, self.worker)
+                )
             except NotYetError as early:
                 self.log.info("%s; waiting until %s", early, early.until)
                 until = early.until
             else:
-                check_refusals(book, self.launch_key)
-                self.tell(context, {**names_of(launch), **asdict(tally)})
-                return asdict(tally)
+                check_refusals(ledger, self.launch_key)
+                self.emit(context, {**launch_facts(launch), **asdict(result)})
+                return asdict(result)
             finally:
                 self._is_working = False
         raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
@@ -105,16 +110,16 @@ class DispatchOperator(TellingOperator):
                 f"launch {self.launch_key}: the task was told to end before everything was sent"
             )
 
-    def draw(self, facts: Mapping[str, Any]) -> Any:
-        """Draw lineage from the audience to the launch."""
+    def build_lineage(self, facts: Mapping[str, Any]) -> Any:
+        """Return the lineage from the audience to the launch."""
         return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
 
-    def _checked(self, book: Ledger) -> Launch:
-        """Give the launch; CampaignError where it sends in another way."""
+    def _checked(self, ledger: Ledger) -> Launch:
+        """Return the launch. Raise CampaignError if its campaign uses the other send mode."""
         from sendoff.campaign import Campaign
 
-        launch = book.launches.get(self.launch_key)
-        if Campaign.frozen(launch.definition).way != self.way:
+        launch = ledger.launches.get(self.launch_key)
+        if Campaign.frozen(launch.definition).send_mode != self.send_mode:
             raise CampaignError(
                 f"campaign {launch.campaign}: {type(self).__name__} is not for it; use {self.other}"
             )
@@ -127,7 +132,7 @@ class CreateCampaignOperator(DispatchOperator):
     All else is as with DispatchOperator.
     """
 
-    way = "create"
+    send_mode = "create"
     other = "ExecuteCampaignOperator: the campaign executes a template"
 
 
@@ -137,7 +142,7 @@ class ExecuteCampaignOperator(DispatchOperator):
     All else is as with DispatchOperator.
     """
 
-    way = "execute"
+    send_mode = "execute"
     other = "CreateCampaignOperator: the campaign has content of its own"
 
 
@@ -146,7 +151,7 @@ def _worker(context: Context, number: int) -> str:
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{number}/try {ti.try_number}"
 
 
-class LaunchedOperator(TellingOperator):
+class CheckDispatchedOperator(LaunchEventOperator):
     """Tell that every dispatch of a launch was made, in one asset event however many workers made them.
 
     Returns the number of dispatches by state. While one is in flight, as after a worker was killed, the task waits in
@@ -163,12 +168,12 @@ class LaunchedOperator(TellingOperator):
         self.launch_key = launch_key
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Count the dispatches."""
         return self._count(context)
 
-    @explained
+    @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
         """Count the dispatches after waiting in the triggerer."""
         return self._count(context)
@@ -176,20 +181,20 @@ class LaunchedOperator(TellingOperator):
     def _count(self, context: Context) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch import check_all_made
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.dispatch import check_all_sent
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
             try:
-                check_all_made(book, self.launch_key)
+                check_all_sent(ledger, self.launch_key)
             except NotYetError as early:
                 self.log.info("%s; waiting until %s", early, early.until)
                 raise TaskDeferred(trigger=DateTimeTrigger(moment=early.until), method_name="go_on") from None
-            states = book.dispatches.states(self.launch_key)
-            launch = book.launches.get(self.launch_key)
-        self.tell(context, {**names_of(launch), "audience": launch.audience, "dispatches": states})
+            states = ledger.dispatch_queries.states(self.launch_key)
+            launch = ledger.launches.get(self.launch_key)
+        self.emit(context, {**launch_facts(launch), "audience": launch.audience, "dispatches": states})
         return states
 
-    def draw(self, facts: Mapping[str, Any]) -> Any:
-        """Draw lineage from the audience to the launch."""
+    def build_lineage(self, facts: Mapping[str, Any]) -> Any:
+        """Return the lineage from the audience to the launch."""
         return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)

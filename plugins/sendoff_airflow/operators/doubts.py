@@ -1,4 +1,4 @@
-"""Asking people what becomes of requests of which nobody knows whether the service processed them."""
+"""PersonQuery people what becomes of requests of which nobody knows whether the service processed them."""
 
 from __future__ import annotations
 
@@ -12,33 +12,34 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, Context
 
 from sendoff.errors import GateError, RefusedError
+from sendoff.states import LaunchState
 from sendoff_airflow import LEDGER, RECEIVER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, Launch, Ledger
 
-MOST_LAUNCHES = 20  # that one run asks about
+MAX_LAUNCHES = 20  # that one run asks about
 
 
 class LaunchesInDoubtOperator(BaseOperator):
-    """Give the keys of the launches with requests in doubt, at most twenty: those that are in doubt the longest."""
+    """Return the keys of the launches with requests in doubt, at most twenty: those that are in doubt the longest."""
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> list[str]:  # noqa: ARG002
         """Settle what post-backs prove, and look for what is left."""
         from sendoff.dispatch import doubts
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            keys = list(dict.fromkeys(each.launch_key for each in doubts(book)))
-        if len(keys) > MOST_LAUNCHES:
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            keys = list(dict.fromkeys(doubt.launch_key for doubt in doubts(ledger)))
+        if len(keys) > MAX_LAUNCHES:
             self.log.warning("%d launches are in doubt; the next run asks about the others", len(keys))
-        return keys[:MOST_LAUNCHES]
+        return keys[:MAX_LAUNCHES]
 
 
 class ResolveDoubtsOperator(HITLOperator):
@@ -84,31 +85,31 @@ class ResolveDoubtsOperator(HITLOperator):
         self.ledger_conn_id = ledger_conn_id
         self.receiver_conn_id = receiver_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Settle what needs nobody, and ask about what is left."""
         from sendoff.dispatch import doubts
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            launch = book.launches.get(self.launch_key)
-            self._read(book, launch)
-            asked = doubts(book, self.launch_key)
-        if not asked:
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            launch = ledger.launches.get(self.launch_key)
+            self._resolve_by_listing(ledger, launch)
+            doubtful = doubts(ledger, self.launch_key)
+        if not doubtful:
             self.log.info("launch %s: nothing is in doubt, and nobody is asked", self.launch_key)
             return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
-        self._write_question(launch, asked)
+        self._write_question(launch, doubtful)
         # By what they are, and not by when: the clocks of those who note doubts differ.
-        context["ti"].xcom_push("asked", [[each.segment, each.attempt] for each in asked])
+        context["ti"].xcom_push("asked", [[doubt.segment, doubt.attempt] for doubt in doubtful])
         context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
         super().execute(context)
         raise AssertionError("the question was not asked")
 
-    @explained
+    @translate_errors
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Do as was answered with each request that the question was about, as far as it is still in doubt."""
-        from sendoff.dispatch import doubts, how_to_continue, planned_again
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.dispatch import doubts, how_to_continue
+        from sendoff_airflow.hooks.ledger import open_ledger
 
         if "error" in event:
             self.process_trigger_event_error(event)
@@ -116,15 +117,19 @@ class ResolveDoubtsOperator(HITLOperator):
         self.validate_chosen_options([answer])
         user = event["responded_by_user"]
         who = user["name"] if user else None
-        asked = {tuple(each) for each in context["ti"].xcom_pull(key="asked") or ()}
-        with closing(ledger(self.ledger_conn_id)) as book:
-            known = [each for each in doubts(book, self.launch_key) if (each.segment, each.attempt) in asked]
+        asked_about = {tuple(doubt) for doubt in context["ti"].xcom_pull(key="asked") or ()}
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            still_open = [
+                doubt
+                for doubt in doubts(ledger, self.launch_key)
+                if (doubt.segment, doubt.attempt) in asked_about
+            ]
             resolved = 0
             if who and answer != self.LEAVE:
                 why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
-                resolved = self._resolve(book, known, answer, who, why)
-            left = len(doubts(book, self.launch_key))
-            steps = how_to_continue(planned_again(book, self.launch_key))
+                resolved = self._resolve(ledger, still_open, answer, who, why)
+            left = len(doubts(ledger, self.launch_key))
+            steps = how_to_continue(ledger.doubts.pending_resends(self.launch_key))
         self.log.info(
             "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "nobody: no answer came"
         )
@@ -133,10 +138,11 @@ class ResolveDoubtsOperator(HITLOperator):
                 self.log.warning("%s", step)
         return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
 
-    def _read(self, book: Ledger, launch: Launch) -> None:
-        from sendoff.dispatch import resolve_by_reading
+    def _resolve_by_listing(self, ledger: Ledger, launch: Launch) -> None:
+        from sendoff.dispatch import resolve_by_listing
+        from sendoff_airflow.hooks.connections import find_connection
+        from sendoff_airflow.hooks.receiver import post_back_signer
         from sendoff_airflow.hooks.service import SendoffHook
-        from sendoff_airflow.hooks.stores import addresses, find_connection
 
         if not find_connection(launch.connection):
             return
@@ -144,26 +150,28 @@ class ResolveDoubtsOperator(HITLOperator):
         if not hook.fields.can_list:
             return
         try:
-            resolve_by_reading(book, launch.launch_key, hook.sender(addresses(self.receiver_conn_id)))
+            resolve_by_listing(
+                ledger, launch.launch_key, hook.service_connection(post_back_signer(self.receiver_conn_id))
+            )
         except RefusedError as error:
             self.log.warning("launch %s: its campaigns cannot be listed: %s", launch.launch_key, error)
 
-    def _write_question(self, launch: Launch, asked: Sequence[Doubt]) -> None:
-        if is_over := launch.state in ("rejected", "stopped"):
+    def _write_question(self, launch: Launch, doubtful: Sequence[Doubt]) -> None:
+        if is_over := LaunchState(launch.state).is_final:
             self.options = [self.WRITE_OFF, self.LEAVE]
-        requests = "1 request" if len(asked) == 1 else f"{len(asked):,} requests"
+        requests = "1 request" if len(doubtful) == 1 else f"{len(doubtful):,} requests"
         self.subject = f"What becomes of {requests} of {launch.campaign} in doubt?"
         # Not by XCom: what is asked is for those who are asked.
-        self.body = _question(launch, asked, requests, may_send=not is_over)
+        self.body = _question(launch, doubtful, requests, may_send=not is_over)
 
-    def _resolve(self, book: Ledger, known: Sequence[Doubt], answer: str, who: str, why: str) -> int:
+    def _resolve(self, ledger: Ledger, doubtful: Sequence[Doubt], answer: str, who: str, why: str) -> int:
         from sendoff.dispatch import resolve
 
         how: Literal["resend", "write_off"] = "resend" if answer == self.SEND_AGAIN else "write_off"
         resolved = 0
-        for doubt in known:
+        for doubt in doubtful:
             try:
-                resolve(book, doubt.dispatch_key, how, who, why, now=datetime.now(UTC))
+                resolve(ledger, doubt.dispatch_key, how, who, why, now=datetime.now(UTC))
             except GateError as error:  # evidence, or somebody else, was faster
                 self.log.warning("%s", error)
             else:
@@ -171,15 +179,15 @@ class ResolveDoubtsOperator(HITLOperator):
         return resolved
 
 
-def _question(launch: Launch, asked: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
-    reasons = Counter(each.reason or "no reason is known" for each in asked)
+def _question(launch: Launch, doubtful: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
+    reasons = Counter(doubt.reason or "no reason is known" for doubt in doubtful)
     return _QUESTION.format(
         requests=requests,
         launch=launch,
-        people=f"{sum(each.people for each in asked):,} people"
-        if asked[0].people
+        people=f"{sum(doubt.people for doubt in doubtful):,} people"
+        if doubtful[0].people
         else "people of its choice",
-        since=asked[0].since,
+        since=doubtful[0].since,
         reasons="\n".join(f"| {why.replace('|', '/')} | {count:,} |" for why, count in reasons.most_common()),
         send=_SEND if may_send else f"The launch is {launch.state}: nothing of it can be sent again.",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,14 +33,14 @@ class MaintainOperator(BaseOperator):
         self.keep = keep
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Forget what is old."""
         from sendoff.postbacks import maintain
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            forgotten = maintain(book, self.keep)
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            forgotten = maintain(ledger, self.keep)
         return {
             "days": len(forgotten.days),
             "post_backs": forgotten.post_backs,

@@ -11,16 +11,17 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from sendoff.states import LaunchState
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import TellingOperator, names_of
+from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
 
 
-class ReconcileOperator(TellingOperator):
-    """Give everybody of a launch a verdict, store the report, and print it into the task's log.
+class ReconcileOperator(LaunchEventOperator):
+    """Return everybody of a launch a verdict, store the report, and print it into the task's log.
 
     Returns ``launch_key``, ``audience``, ``verdicts`` and ``anomalies`` (counts), and the path of the ``picture`` where
     one was asked for. May run any number of times: each report replaces the one before.
@@ -44,19 +45,20 @@ class ReconcileOperator(TellingOperator):
         self.pictures = pictures
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile once."""
         from sendoff.postbacks import reconcile_launch
-        from sendoff.report import as_picture, as_text
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.report import as_picture, as_text, describe_launch
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            figures = reconcile_launch(book, self.launch_key)
-            launch = book.launches.get(self.launch_key)
-            by = [each.who for each in book.decisions.of_launch(self.launch_key) if each.kind == launch.state]
-        self.log.info("\n%s", as_text(figures))
-        if launch.state != "released":
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            figures = reconcile_launch(ledger, self.launch_key)
+            launch = ledger.launches.get(self.launch_key)
+            decisions = ledger.audit_log.of_launch(self.launch_key)
+            by = [decision.who for decision in decisions if decision.kind == launch.state]
+        self.log.info("\n%s", as_text(describe_launch(figures)))
+        if launch.state != LaunchState.RELEASED:
             state = " by ".join([launch.state, *by[-1:]])
             self.log.warning("launch %s is %s: what is planned is not sent", self.launch_key, state)
         counts = {
@@ -64,7 +66,7 @@ class ReconcileOperator(TellingOperator):
             "verdicts": dict(figures.verdicts),
             "anomalies": dict(figures.anomalies),
         }
-        self.tell(context, {**names_of(launch), **counts})
+        self.emit(context, {**launch_facts(launch), **counts})
         context["ti"].xcom_push(NOTE, note_of(figures))
         facts = {"launch_key": launch.launch_key, "state": launch.state, **counts}
         if self.pictures:
@@ -72,8 +74,8 @@ class ReconcileOperator(TellingOperator):
             facts["picture"] = str(as_picture(figures, picture))
         return facts
 
-    def draw(self, facts: Mapping[str, Any]) -> Any:
-        """Draw lineage from the launch to its report."""
+    def build_lineage(self, facts: Mapping[str, Any]) -> Any:
+        """Return the lineage from the launch to its report."""
         return openlineage.of_launch("launch", "report", self.ledger_conn_id, facts)
 
 
@@ -87,24 +89,23 @@ class ReconcileChangedOperator(BaseOperator):
         super().__init__(**kwargs)
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Fold what came in, and reconcile where that changes something."""
-        from sendoff.ledger import observe
-        from sendoff.postbacks import fold, reconcile_launch
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.postbacks import aggregate, reconcile_launch
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            observe(book)  # first: how far folding lags behind is a metric
-            fold(book)
-            changed = book.verdicts.changed()
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            ledger.stats.collect_gauges()  # first: how far folding lags behind is a metric
+            aggregate(ledger)
+            changed = ledger.verdicts.stale()
             for launch_key in changed:
-                figures = reconcile_launch(book, launch_key)
+                figures = reconcile_launch(ledger, launch_key)
                 self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
         return {"reconciled": len(changed)}
 
 
-class CheckSilenceOperator(BaseOperator):
+class CheckFeedsOperator(BaseOperator):
     """Fail once where post-backs that should have come begin to stay away, and succeed again while nothing changes.
 
     What failed is not tried again: the ledger has noted the change by then. Returns the number of changes to the better
@@ -115,14 +116,14 @@ class CheckSilenceOperator(BaseOperator):
         super().__init__(**kwargs)
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Hold what should have come against what came."""
-        from sendoff.postbacks import check_silence
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.postbacks import check_feeds
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            changes = check_silence(book)
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            changes = check_feeds(ledger)
         for change in changes:
             self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)
         if alarms := [str(change) for change in changes if change.is_alarm]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.errors import explained
+from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
@@ -49,16 +49,17 @@ class WriteVerdictsOperator(BaseOperator):
         self.verdict = verdict
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
-        from sendoff.report import Verdicts, write_table
-        from sendoff_airflow.hooks.stores import ledger, warehouse
+        from sendoff.report import VerdictRows, write_table
+        from sendoff_airflow.hooks.ledger import open_ledger
+        from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            found = Verdicts.of(book, self.launch_key)
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            result = VerdictRows.of(ledger, self.launch_key)
             rows = write_table(
-                found, warehouse(self.warehouse_conn_id), self.table, only=self.verdict or None
+                result, warehouse_source(self.warehouse_conn_id), self.table, only=self.verdict or None
             )
         self.log.info("launch %s: %d rows in table %s", self.launch_key, rows, self.table)
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
@@ -92,16 +93,16 @@ class MeasureOutcomeOperator(BaseOperator):
         self.warehouse_conn_id = warehouse_conn_id
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Compare once."""
-        from sendoff.report import comparison_text
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.report import as_text, describe_comparison
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            found = _measured(book, self.launch_key, self.folder, self.warehouse_conn_id)
-        self.log.info("\n%s", comparison_text(found))
-        return found.to_json()
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            result = _measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id)
+        self.log.info("\n%s", as_text(describe_comparison(result)))
+        return result.to_json()
 
 
 class ReportFileOperator(BaseOperator):
@@ -135,27 +136,27 @@ class ReportFileOperator(BaseOperator):
         self.warehouse_conn_id = warehouse_conn_id
         self.ledger_conn_id = ledger_conn_id
 
-    @explained
+    @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Write the page."""
-        from sendoff.report import of_engagement, write_html
-        from sendoff_airflow.hooks.stores import ledger
+        from sendoff.report import describe_launch, of_engagement, write_html
+        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(ledger(self.ledger_conn_id)) as book:
-            figures = book.verdicts.figures(self.launch_key)
-            compared = of_engagement(book, figures)
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            figures = ledger.verdicts.figures(self.launch_key)
+            compared = of_engagement(ledger, figures)
             comparisons = [compared] if compared else []
             if self.folder:
-                comparisons.append(_measured(book, self.launch_key, self.folder, self.warehouse_conn_id))
+                comparisons.append(_measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id))
         page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"
-        return str(write_html(figures, page, comparisons))
+        return str(write_html(describe_launch(figures, comparisons), page))
 
 
-def _measured(book: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
+def _measured(ledger: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
     from sendoff.campaign import load_campaign
     from sendoff.report import measure_outcome
-    from sendoff_airflow.hooks.stores import warehouse
+    from sendoff_airflow.hooks.warehouse import warehouse_source
 
     loaded = load_campaign(Path(folder))
-    source = warehouse(conn_id or loaded.campaign.warehouse)
-    return measure_outcome(book, launch_key, source, loaded.needed_outcome_sql())
+    source = warehouse_source(conn_id or loaded.campaign.warehouse)
+    return measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql())

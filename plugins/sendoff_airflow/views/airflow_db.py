@@ -29,11 +29,11 @@ from sendoff.errors import CampaignError
 AUDIENCE, APPROVE, DISPATCH = "audience", "approve", "dispatch"
 """Tasks of a campaign's DAG, as :mod:`sendoff_airflow.dags` names them."""
 
-_AT_WORK = frozenset(
+_ACTIVE = frozenset(
     {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
-_MOST_TASKS = 2_000
-_TELLS_LAUNCH = (XComModel.task_id == AUDIENCE, XComModel.key == "launch_key")
+_MAX_TASKS = 2_000
+_NAMES_LAUNCH = (XComModel.task_id == AUDIENCE, XComModel.key == "launch_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,17 @@ class Run:
 
     @property
     def is_asking(self) -> bool:
-        """Say whether its task ``approve`` waits for an answer in Airflow."""
+        """Check whether its task ``approve`` waits for an answer in Airflow."""
         return "awaiting_input" in self.tasks.get(APPROVE, {})
 
     @property
     def is_sending(self) -> bool:
-        """Say whether a task that sends is at work, or waits and will go on by itself."""
-        return any(state in _AT_WORK for state in self.tasks.get(DISPATCH, {}))
+        """Check whether a task that sends is at work, or waits and will go on by itself."""
+        return any(state in _ACTIVE for state in self.tasks.get(DISPATCH, {}))
 
     @property
     def can_be_cleared(self) -> bool:
-        """Say whether the task that sends has ended, so that it must be cleared to go on."""
+        """Check whether the task that sends has ended, so that it must be cleared to go on."""
         return bool(self.tasks.get(DISPATCH)) and not self.is_sending and not self.is_asking
 
 
@@ -96,38 +96,38 @@ class DryRun:
 
 
 def run_of(launch_key: str, campaign: str) -> Run | None:
-    """Give the newest run of a campaign's DAG that made or found a launch; None where Airflow knows none.
+    """Return the newest run of a campaign's DAG that made or found a launch; None where Airflow knows none.
 
     What another DAG tells of the launch does not count: buttons act on the run with the rights of whoever presses them.
     """
     query = (
         select(XComModel.dag_id, XComModel.run_id)
-        .where(XComModel.dag_id == campaign, *_TELLS_LAUNCH, _value_is(launch_key))
+        .where(XComModel.dag_id == campaign, *_NAMES_LAUNCH, _value_is(launch_key))
         .order_by(XComModel.timestamp.desc(), XComModel.dag_run_id.desc())
         .limit(1)
     )
     with create_session() as session:
-        found = session.execute(query).first()
-        if found is None:
+        row = session.execute(query).first()
+        if row is None:
             return None
-        is_of_run = (DagRun.dag_id == found.dag_id, DagRun.run_id == found.run_id)
+        is_of_run = (DagRun.dag_id == row.dag_id, DagRun.run_id == row.run_id)
         run = session.execute(select(DagRun.state, DagRun.start_date).where(*is_of_run)).one()
         tasks: dict[str, Counter[str]] = {}
-        of_run = (TaskInstance.dag_id == found.dag_id, TaskInstance.run_id == found.run_id)
-        instances = select(TaskInstance.task_id, TaskInstance.state).where(*of_run).limit(_MOST_TASKS)
+        of_run = (TaskInstance.dag_id == row.dag_id, TaskInstance.run_id == row.run_id)
+        instances = select(TaskInstance.task_id, TaskInstance.state).where(*of_run).limit(_MAX_TASKS)
         for task_id, state in session.execute(instances):
             tasks.setdefault(task_id, Counter())[str(state or "none")] += 1
-    return Run(found.dag_id, found.run_id, str(run.state), run.start_date, tasks)
+    return Run(row.dag_id, row.run_id, str(run.state), run.start_date, tasks)
 
 
 def all_teams() -> frozenset[str]:
-    """Give the teams that Airflow knows; none where it is not used by several."""
+    """Return the teams that Airflow knows; none where it is not used by several."""
     with create_session() as session:
         return frozenset(session.scalars(select(Team.name)))
 
 
 def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
-    """Give the team of each of some DAGs, None for one that is nobody's; every team for one that Airflow does not know.
+    """Return the team of each DAG: None if it is nobody's, and every team if Airflow does not know the DAG.
 
     Where there are no teams, each DAG is nobody's.
     """
@@ -148,17 +148,17 @@ def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
 
 
 def launch_of(dag_id: str, run_id: str) -> str | None:
-    """Give the key of the launch that a run made or found; None: it has none yet."""
-    of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, *_TELLS_LAUNCH)
+    """Return the key of the launch that a run made or found; None: it has none yet."""
+    of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, *_NAMES_LAUNCH)
     query = select(XComModel.value).where(*of_run).order_by(XComModel.timestamp.desc(), XComModel.map_index)
     with create_session() as session:
         value = session.scalar(query.limit(1))
-    plain = _plain(value)
+    plain = _parsed(value)
     return plain if isinstance(plain, str) else None
 
 
 def schedule_of(dag_id: str) -> Schedule | None:
-    """Give when a DAG runs next; None where Airflow knows no such DAG."""
+    """Return when a DAG runs next; None where Airflow knows no such DAG."""
     with create_session() as session:
         dag = session.get(DagModel, dag_id)
         if dag is None or dag.is_stale:
@@ -175,15 +175,15 @@ def schedule_of(dag_id: str) -> Schedule | None:
 
 
 def campaigns_with_a_dag() -> list[str]:
-    """Give the DAGs of campaigns whose folders this process can read."""
+    """Return the DAGs of campaigns whose folders this process can read."""
     query = (
         select(DagModel.dag_id, DagModel.fileloc)
         .join(DagTag, DagTag.dag_id == DagModel.dag_id)
         .where(DagTag.name == "sendoff", DagModel.is_stale.is_(False))
     )
     with create_session() as session:
-        found = session.execute(query).all()
-    return [row.dag_id for row in found if _folder(row.fileloc, row.dag_id) is not None]
+        rows = session.execute(query).all()
+    return [row.dag_id for row in rows if _folder(row.fileloc, row.dag_id) is not None]
 
 
 def folder_of(schedule: Schedule) -> CampaignFolder | None:
@@ -198,7 +198,7 @@ def folder_of(schedule: Schedule) -> CampaignFolder | None:
 
 
 def newest_dry_run(dag_id: str) -> DryRun | None:
-    """Give what the newest dry run of a campaign counted; None: there is none."""
+    """Return what the newest dry run of a campaign counted; None: there is none."""
     query = (
         select(XComModel.run_id, XComModel.value, XComModel.timestamp)
         .where(XComModel.dag_id == dag_id, XComModel.task_id == AUDIENCE, XComModel.key == "preview")
@@ -206,16 +206,16 @@ def newest_dry_run(dag_id: str) -> DryRun | None:
         .limit(1)
     )
     with create_session() as session:
-        found = session.execute(query).first()
-    counts = _plain(found.value) if found else None
-    if found is None or not isinstance(counts, dict):
+        row = session.execute(query).first()
+    counts = _parsed(row.value) if row else None
+    if row is None or not isinstance(counts, dict):
         return None
-    path = f"dags/{_part(dag_id)}/runs/{_part(found.run_id)}"
-    return DryRun(found.run_id, path, found.timestamp, counts)
+    path = f"dags/{_part(dag_id)}/runs/{_part(row.run_id)}"
+    return DryRun(row.run_id, path, row.timestamp, counts)
 
 
 def _folder(file: str | None, name: str) -> Path | None:
-    """Give where a campaign lies, as docs/reference/airflow.md has it: ``campaigns/<name>`` beside the file of
+    """Return where a campaign lies, as docs/reference/airflow.md has it: ``campaigns/<name>`` beside the file of
     its DAG.
     """
     if not file:
@@ -233,7 +233,7 @@ def _value_is(text: str) -> ColumnElement[bool]:
     return cast(XComModel.value, Text).in_([as_json, json.dumps(as_json)])
 
 
-def _plain(value: Any) -> Any:
+def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:

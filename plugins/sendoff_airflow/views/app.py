@@ -24,7 +24,7 @@ _HEADERS = {
 """Of every page. Airflow shows them in a frame of its own origin; a path may name a launch, so no referrer is sent."""
 
 
-class OnFirstRequest:
+class LazyApp:
     """An ASGI application that is made when it is first asked: every Airflow process loads plugins, one serves them."""
 
     def __init__(self, make: Callable[[], ASGIApp]) -> None:
@@ -41,7 +41,7 @@ class OnFirstRequest:
         await self._app(scope, receive, send)
 
 
-class Hardened:
+class SecurityHeaders:
     """An ASGI application whose every answer has our headers, also the one to an error that nobody foresaw."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -50,7 +50,7 @@ class Hardened:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
 
-        async def send_hardened(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if "/static/" in scope["path"]:
@@ -59,7 +59,7 @@ class Hardened:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self._app(scope, receive, send_hardened)
+        await self._app(scope, receive, send_with_headers)
 
 
 def create_app() -> Any:
@@ -79,4 +79,4 @@ def create_app() -> Any:
     return app
 
 
-app = Hardened(OnFirstRequest(create_app))
+app = SecurityHeaders(LazyApp(create_app))

@@ -7,31 +7,32 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, status
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
-from sendoff_airflow.views.dependencies import LATER, SOON, LedgerDep
-from sendoff_airflow.views.paging import Name
+from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.permissions import ViewerDep, not_there
+from sendoff_airflow.views.request_models import Name
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
 
 @router.get("/campaigns")
-def campaigns(request: Request, viewer: ViewerDep, book: LedgerDep) -> HTMLResponse:
+def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the campaigns that have launches, or a DAG."""
-    counts = book.launches.campaigns()
-    names = viewer.among([*counts, *airflow_db.campaigns_with_a_dag()])
+    counts = ledger.launches.campaigns()
+    names = viewer.visible([*counts, *airflow_db.campaigns_with_a_dag()])
     rows = [(name, counts.get(name, 0)) for name in sorted(names)]
     return page(request, "campaigns.html", rows=rows, refresh=0)
 
 
 @router.get("/campaigns/{name}")
-def campaign(request: Request, viewer: ViewerDep, book: LedgerDep, name: str) -> HTMLResponse:
+def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: str) -> HTMLResponse:
     """Show a campaign: its next launch as far as it can be told without its query, and its newest launches."""
-    from sendoff_airflow.views.next_launch import coming
+    from sendoff_airflow.views.next_launch import next_launch_of
 
     viewer.check_sees(name)
-    schedule, newest = airflow_db.schedule_of(name), book.launches.page([name], limit=10)
+    schedule, newest = airflow_db.schedule_of(name), ledger.launches.page([name], limit=10)
     if schedule is None and not newest:
         raise not_there()
     return page(
@@ -39,22 +40,24 @@ def campaign(request: Request, viewer: ViewerDep, book: LedgerDep, name: str) ->
         "campaign.html",
         name=name,
         schedule=schedule,
-        coming=coming(schedule, newest[0] if newest else None),
+        next_launch=next_launch_of(schedule, newest[0] if newest else None),
         dry_run=airflow_db.newest_dry_run(name),
-        rows=[(each, book.dispatches.states(each.launch_key)) for each in newest],
-        held=[each for each in newest if each.state == "held"],
+        rows=[(launch, ledger.dispatch_queries.states(launch.launch_key)) for launch in newest],
+        held=[launch for launch in newest if launch.state == LaunchState.HELD],
         may_steer=viewer.may_steer(name),
-        refresh=LATER,
+        refresh=REFRESH_SLOW,
     )
 
 
 @router.get("/dag")
-def of_dag(request: Request, viewer: ViewerDep, book: LedgerDep, dag_id: Name, run_id: Name = "") -> Response:
+def redirect_from_dag(
+    request: Request, viewer: ViewerDep, ledger: LedgerDep, dag_id: Name, run_id: Name = ""
+) -> Response:
     """Lead from a DAG, or a run of one, to its campaign, or its launch."""
     viewer.check_sees(dag_id)
     key = airflow_db.launch_of(dag_id, run_id) if run_id else None
-    if key is not None and (found := book.launches.find(key)) is not None and found.campaign == dag_id:
+    if key is not None and (launch := ledger.launches.find(key)) is not None and launch.campaign == dag_id:
         return RedirectResponse(f"launches/{quote(key, safe='')}", status.HTTP_303_SEE_OTHER)
     if run_id:
-        return page(request, "no_launch.html", dag_id=dag_id, run_id=run_id, refresh=SOON)
+        return page(request, "no_launch.html", dag_id=dag_id, run_id=run_id, refresh=REFRESH_FAST)
     return RedirectResponse(f"campaigns/{quote(dag_id, safe='')}", status.HTTP_303_SEE_OTHER)

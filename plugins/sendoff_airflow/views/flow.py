@@ -2,84 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from sendoff.figures import HEARD_OF, VERDICTS, WHY_UNKNOWABLE, Figures
-from sendoff.ledger import DISPATCH_STATES, Launch
-from sendoff.report import why_unknowable
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a sum: its sign, what it counts, and the class of its colour where it has one."""
-
-    sign: str  # empty, +, - or =
-    count: int
-    words: str
-    colour: str = ""
-
-    @property
-    def is_sum(self) -> bool:
-        """Say whether the lines above add up to it."""
-        return self.sign == "="
+from sendoff.ledger import Launch
+from sendoff.report import Block, Line, Sentence, Sum
+from sendoff.states import DispatchState
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Some lines that add up, or by how much they do not."""
-
-    lines: tuple[Line, ...]
-
-    @property
-    def missing(self) -> int:
-        """What the first lines and each sum below them differ by, together: anything but 0 is a defect."""
-        total = wrong = 0
-        for line in self.lines:
-            if line.is_sum:
-                wrong += abs(total - line.count)
-                total = line.count
-            else:
-                total += -line.count if line.sign == "-" else line.count
-        return wrong
+def checked(lines: Sum) -> list[Block]:
+    """Return a sum as blocks, with an alarm if it does not add up."""
+    if not lines.missing:
+        return [lines]
+    wrong = f"These figures do not add up, by {lines.missing:,}: please report this defect."
+    return [lines, Sentence(wrong, is_alarm=True)]
 
 
 def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> Sum:
-    """Give the way from the rows of the query to the people in segments; who is held out is of the audience."""
-    lines = [Line("", launch.rows, "rows of the query")]
+    """Return the way from the rows of the query to the people in segments; who is held out is of the audience."""
     by_rule = left_out.keys() - {"holdout"}
-    for reason, count in launch.dropped.items():
-        lines.append(Line("-", count, f"left out by rule: {reason}" if reason in by_rule else reason))
-    lines.append(Line("=", launch.audience, "audience"))
-    lines.append(Line("-", left_out.get("holdout", 0), "held out, to measure against"))
-    lines.append(Line("=", people, "people in segments"))
-    return Sum(tuple(lines))
+    return Sum(
+        [
+            Line("", launch.rows, "rows of the query"),
+            *(
+                Line("-", count, f"left out by rule: {reason}" if reason in by_rule else reason)
+                for reason, count in launch.dropped.items()
+            ),
+            Line("=", launch.audience, "audience"),
+            Line("-", left_out.get("holdout", 0), "held out, to measure against"),
+            Line("=", people, "people in segments"),
+        ]
+    )
 
 
 def requests_by_state(states: Mapping[str, int], segments: int) -> Sum:
-    """Give the requests of a launch by state: one for each segment."""
-    lines = list(_counted(states, DISPATCH_STATES))
-    return Sum((*lines, Line("=", segments, "requests, one for each segment")))
-
-
-def verdicts_of(figures: Figures) -> Sum:
-    """Give what became of the audience, one verdict for each person."""
-    verdicts = HEARD_OF if figures.is_chosen_by_service else VERDICTS
-    whole = "heard of" if figures.is_chosen_by_service else "audience"
-    lines = list(_counted(figures.verdicts, verdicts, all_of_them=True))
-    return Sum((*lines, Line("=", figures.audience, whole)))
-
-
-def unknowable_of(figures: Figures) -> list[tuple[str, int]]:
-    """Return why it cannot be known who got the message, in words, each with the number of people."""
-    return [(WHY_UNKNOWABLE.get(reason, reason), count) for reason, count in why_unknowable(figures).items()]
-
-
-def _counted(
-    counts: Mapping[str, int], names: tuple[str, ...], *, all_of_them: bool = False
-) -> Iterator[Line]:
-    sign = ""
-    for name in names:
-        if all_of_them or counts.get(name):
-            yield Line(sign, counts.get(name, 0), name.replace("_", " "), name.replace("_", "-"))
-            sign = "+"
+    """Return the requests of a launch by state: one for each segment."""
+    made = [state for state in DispatchState if states.get(state)]
+    lines = [
+        Line("+" if number else "", states[state], state.replace("_", " "), state)
+        for number, state in enumerate(made)
+    ]
+    return Sum([*lines, Line("=", segments, "requests, one for each segment")])

@@ -2,122 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch import role_awaited
+from sendoff.dispatch import awaited_role
 from sendoff.errors import NotFoundError
-from sendoff.figures import Figures
-from sendoff.ledger import DISPATCH_STATES, Launch, Ledger
-from sendoff_airflow.views.dependencies import LATER, SOON, HeavyDep, LedgerDep, seen_launch
-from sendoff_airflow.views.flow import requests_by_state, rows_to_people, unknowable_of, verdicts_of
-from sendoff_airflow.views.held import acts_on, seen_run, why_held
+from sendoff.figures import LaunchStats
+from sendoff.ledger import Launch, Ledger
+from sendoff.report import blocks_as_html, css, sections_as_html
+from sendoff.states import DispatchState, LaunchState
+from sendoff_airflow.views.dependencies import (
+    REFRESH_FAST,
+    REFRESH_SLOW,
+    ExpensiveDep,
+    LedgerDep,
+    visible_launch,
+)
+from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
+from sendoff_airflow.views.holds import acts_on, visible_run, why_held
 from sendoff_airflow.views.launches import is_running
-from sendoff_airflow.views.paging import Name, Number, Paged
 from sendoff_airflow.views.permissions import ViewerDep
+from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
-REQUESTS_AT_ONCE = 50
-MOST_PEOPLE_PREVIEWED = 20_000_000
+REQUESTS_PER_PAGE = 50
+MAX_PEOPLE_PREVIEWED = 20_000_000
 """People of a launch whose preview is made here; that of a larger one takes the API server too much memory."""
 
 
 @router.get("/launches/{launch_key}")
-def launch(
+def show_launch(
     request: Request,
     viewer: ViewerDep,
-    book: LedgerDep,
+    ledger: LedgerDep,
     launch_key: str,
     state: Name = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
     """Show one launch from its query to its report."""
-    found = seen_launch(book, viewer, launch_key)
-    figures, states = _figures_of(book, found), book.dispatches.states(found.launch_key)
-    left_out = {} if found.is_chosen_by_service else book.launches.left_out_sizes(found.launch_key)
-    parts = book.dispatches.parts(found.launch_key)
-    chosen = [state] if state in DISPATCH_STATES else []
-    total = sum(states.get(each, 0) for each in chosen) if chosen else sum(states.values())
-    paged = Paged(number, REQUESTS_AT_ONCE, total, {"state": state})
-    decisions = book.decisions.of_launch(found.launch_key)
+    launch = visible_launch(ledger, viewer, launch_key)
+    figures, states = _figures_of(ledger, launch), ledger.dispatch_queries.states(launch.launch_key)
+    left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
+    parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
+    chosen = [state] if state in list(DispatchState) else []
+    total = sum(states.get(name, 0) for name in chosen) if chosen else sum(states.values())
+    paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
+    decisions = ledger.audit_log.of_launch(launch.launch_key)
     return page(
         request,
         "launch.html",
-        launch=found,
-        may_steer=viewer.may_steer(found.campaign),
-        acts=acts_on(found, role := role_awaited(found, decisions)),
+        launch=launch,
+        may_steer=viewer.may_steer(launch.campaign),
+        acts=acts_on(launch, role := awaited_role(launch, decisions)),
         role=role,
-        since=book.decisions.newest(found.launch_key),
-        why_held=why_held(decisions) if found.state == "held" else None,
-        brakes=book.brakes.on(found.connection),
+        since=ledger.audit_log.newest(launch.launch_key),
+        why_held=why_held(decisions) if launch.state == LaunchState.HELD else None,
+        pauses=ledger.pauses.of_connection(launch.connection),
         people=None
-        if found.is_chosen_by_service
-        else rows_to_people(found, left_out, sum(size for _, _, size in parts)),
-        requests=requests_by_state(states, found.segments),
+        if launch.is_chosen_by_service
+        else blocks_as_html(checked(rows_to_people(launch, left_out, sum(size for _, _, size in parts)))),
+        requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
-        doubts=states.get("in_doubt", 0),
-        figures=figures,
-        verdicts=verdicts_of(figures) if figures else None,
-        unknowable=unknowable_of(figures) if figures else (),
-        charts=_charts(figures),
-        points=_points(figures),
-        run=seen_run(viewer, found),
-        rows=book.launches.requests(
-            found.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_AT_ONCE
+        doubts=states.get(DispatchState.IN_DOUBT, 0),
+        reported_at=figures.as_of if figures else None,
+        report=_report(figures) if figures else "",
+        run=visible_run(viewer, launch),
+        rows=ledger.dispatch_queries.requests(
+            launch.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_PER_PAGE
         ),
         paged=paged,
         state=state,
-        dispatch_states=DISPATCH_STATES,
+        dispatch_states=list(DispatchState),
         decisions=decisions,
-        refresh=SOON if is_running(found, states) else LATER,
+        refresh=REFRESH_FAST if is_running(launch, states) else REFRESH_SLOW,
     )
 
 
 @router.get("/launches/{launch_key}/preview")
-def preview(
-    request: Request, viewer: ViewerDep, _: HeavyDep, book: LedgerDep, launch_key: str
+def show_preview(
+    request: Request, viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str
 ) -> HTMLResponse:
     """Show what a launch sends as it was frozen: the text that those read who must agree to it."""
-    from sendoff.launch import as_markdown, preview_launch
+    from sendoff.launch import preview_launch
+    from sendoff.report import describe_preview
     from sendoff_airflow.hooks.service import rate_of
-    from sendoff_airflow.views.markdown import as_html
 
-    found = seen_launch(book, viewer, launch_key)
+    launch = visible_launch(ledger, viewer, launch_key)
     text = None
-    if found.audience <= MOST_PEOPLE_PREVIEWED:
-        text = as_html(as_markdown(preview_launch(book, found.launch_key, rate=rate_of(found.connection))))
-    return page(request, "preview.html", launch=found, text=text, most=MOST_PEOPLE_PREVIEWED)
+    if launch.audience <= MAX_PEOPLE_PREVIEWED:
+        preview = describe_preview(preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection)))
+        text = blocks_as_html(preview.lead) + sections_as_html(preview.sections)
+    return page(request, "preview.html", launch=launch, text=text, most=MAX_PEOPLE_PREVIEWED)
 
 
-@router.get("/charts.css")
-def chart_colours(_: ViewerDep) -> Response:
-    """Give the colours of the charts."""
-    from sendoff_airflow.views.charts import colours
-
-    return Response(colours(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
+@router.get("/report.css")
+def report_style(_: ViewerDep) -> Response:
+    """Return the style of reports."""
+    return Response(css(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
 
 
-def _figures_of(book: Ledger, launch: Launch) -> Figures | None:
-    """Give the newest report of a launch, if there is one."""
+def _figures_of(ledger: Ledger, launch: Launch) -> LaunchStats | None:
+    """Return the newest report of a launch, if there is one."""
     try:
-        return book.verdicts.figures(launch.launch_key)
+        return ledger.verdicts.figures(launch.launch_key)
     except NotFoundError:
         return None
 
 
-def _charts(figures: Figures | None) -> Mapping[str, Any]:
-    from sendoff_airflow.views.charts import charts_of
+def _report(figures: LaunchStats) -> Markup:
+    """Return a report as HTML, without what the page shows above it."""
+    from sendoff.report import describe_launch
 
-    return charts_of(figures) if figures else {}
-
-
-def _points(figures: Figures | None) -> Sequence[tuple[Any, int, int]]:
-    """Give the points of the timeline as its chart has them."""
-    from sendoff.report import points_of
-
-    return points_of(figures.timeline)[1] if figures else ()
+    document = describe_launch(figures)
+    sections = [section for section in document.sections if section.name not in ("rows", "words")]
+    return blocks_as_html(document.lead) + sections_as_html(sections)

@@ -8,53 +8,54 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.ledger import LAUNCH_STATES, Launch
-from sendoff_airflow.views.brakes import seen_brakes
-from sendoff_airflow.views.dependencies import LATER, SOON, LedgerDep
-from sendoff_airflow.views.paging import Name, Number, Paged
+from sendoff.ledger import Launch
+from sendoff.states import DispatchState, LaunchState
+from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
+from sendoff_airflow.views.holds import visible_pauses
 from sendoff_airflow.views.permissions import ViewerDep
+from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
-LAUNCHES_AT_ONCE = 25
+LAUNCHES_PER_PAGE = 25
 
-_OPEN = ("planned", "in_flight")
+_OPEN = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 
 
 @router.get("/")
-def launches(
+def list_launches(
     request: Request,
     viewer: ViewerDep,
-    book: LedgerDep,
+    ledger: LedgerDep,
     campaign: Name = "",
     state: Name = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
     """Show the launches, newest first, and above them what waits for a person."""
-    seen = viewer.among(book.launches.campaigns())
-    chosen = seen & {campaign} if campaign else seen
-    states = [state] if state in LAUNCH_STATES else []
-    total = book.launches.count_of(chosen, states=states)
-    paged = Paged(number, LAUNCHES_AT_ONCE, total, {"campaign": campaign, "state": state})
-    found = book.launches.page(chosen, states=states, offset=paged.offset, limit=paged.size)
-    rows = [(launch, book.dispatches.states(launch.launch_key)) for launch in found]
+    visible = viewer.visible(ledger.launches.campaigns())
+    chosen = visible & {campaign} if campaign else visible
+    states = [state] if state in list(LaunchState) else []
+    total = ledger.launches.count_of(chosen, states=states)
+    paged = Paged(number, LAUNCHES_PER_PAGE, total, {"campaign": campaign, "state": state})
+    page_of_launches = ledger.launches.page(chosen, states=states, offset=paged.offset, limit=paged.size)
+    rows = [(launch, ledger.dispatch_queries.states(launch.launch_key)) for launch in page_of_launches]
     return page(
         request,
         "launches.html",
         rows=rows,
         paged=paged,
-        campaigns=sorted(seen),
+        campaigns=sorted(visible),
         campaign=campaign,
         state=state,
-        states=LAUNCH_STATES,
-        held=book.launches.count_of(seen, states=["held"]),
-        doubted=book.counts.all_doubted(seen),
-        brakes=seen_brakes(book, viewer, seen),
-        refresh=SOON if any(is_running(*row) for row in rows) else LATER,
+        states=list(LaunchState),
+        held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
+        doubted=ledger.stats.doubt_totals(visible),
+        pauses=visible_pauses(ledger, viewer, visible),
+        refresh=REFRESH_FAST if any(is_running(*row) for row in rows) else REFRESH_SLOW,
     )
 
 
 def is_running(launch: Launch, states: Mapping[str, int]) -> bool:
-    """Say whether requests of a launch are made, or may be made at any moment."""
-    return launch.state == "released" and any(states.get(each) for each in _OPEN)
+    """Check whether requests of a launch are made, or may be made at any moment."""
+    return launch.state == LaunchState.RELEASED and any(states.get(state) for state in _OPEN)

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from airflow.sdk import BaseOperatorLink, conf
 
 from sendoff_airflow.views.app import PREFIX
-from sendoff_airflow.xcoms import told
+from sendoff_airflow.xcoms import xcoms_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -28,12 +28,12 @@ _AUDIENCE_ASSET = re.compile(r"sendoff://([^/]+)/audience")
 
 
 def launch_page(launch_key: str) -> str:
-    """Give the path of a launch's page inside Airflow's UI, from the root of its host."""
+    """Return the path of a launch's page inside Airflow's UI, from the root of its host."""
     return _page(f"launches/{quote(launch_key, safe='')}")
 
 
 def campaign_page(campaign: str) -> str:
-    """Give the path of a campaign's page inside Airflow's UI, from the root of its host."""
+    """Return the path of a campaign's page inside Airflow's UI, from the root of its host."""
     return _page(f"campaigns/{quote(campaign, safe='')}")
 
 
@@ -62,8 +62,8 @@ class LaunchLink(_SendoffLink):
         return "Launch"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Give the launch's page; empty where no launch is known."""
-        launch_key = _own_field(ti_key) or _told(ti_key, "launch_key")
+        """Return the launch's page; empty where no launch is known."""
+        launch_key = _own_field(ti_key) or _xcom(ti_key, "launch_key")
         return launch_page(launch_key) if launch_key and _LAUNCH_KEY.fullmatch(launch_key) else ""
 
 
@@ -76,8 +76,8 @@ class CampaignLink(_SendoffLink):
         return "Campaign"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Give the campaign's page; empty where no campaign is known."""
-        campaign = _told(ti_key, "campaign") or _renewed_by(operator.dag)
+        """Return the campaign's page; empty where no campaign is known."""
+        campaign = _xcom(ti_key, "campaign") or _renewed_by(operator.dag)
         return campaign_page(campaign) if campaign else ""
 
 
@@ -85,9 +85,9 @@ class CampaignLink(_SendoffLink):
 def _operators() -> list[type[BaseOperator]]:
     from sendoff_airflow.operators import (
         BuildAudienceOperator,
+        CheckDispatchedOperator,
         CreateCampaignOperator,
         ExecuteCampaignOperator,
-        LaunchedOperator,
         PreviewOperator,
         ReconcileOperator,
     )
@@ -101,7 +101,7 @@ def _operators() -> list[type[BaseOperator]]:
         ApproveLaunchOperator,
         CreateCampaignOperator,
         ExecuteCampaignOperator,
-        LaunchedOperator,
+        CheckDispatchedOperator,
         PostBacksQuietSensor,
         ReconcileOperator,
         ResolveDoubtsOperator,
@@ -109,7 +109,7 @@ def _operators() -> list[type[BaseOperator]]:
 
 
 def _own_field(ti_key: TaskInstanceKey) -> str | None:
-    """Give the launch that a task was started for, as its rendered fields say."""
+    """Return the launch that a task was started for, as its rendered fields say."""
     from airflow.models.renderedtifields import RenderedTaskInstanceFields
 
     fields: dict[str, Any] | None = RenderedTaskInstanceFields.get_templated_fields(ti_key)  # type: ignore[arg-type]
@@ -117,20 +117,20 @@ def _own_field(ti_key: TaskInstanceKey) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _told(ti_key: TaskInstanceKey, key: str) -> str | None:
-    """Give what the task told under a key; else what its run did, where all who told something told the same."""
+def _xcom(ti_key: TaskInstanceKey, key: str) -> str | None:
+    """Return what the task kept under a key, or else what its run kept, if all tasks kept the same."""
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        all_told = told(session, key, dag_id=ti_key.dag_id, run_id=ti_key.run_id)
-    who = (ti_key.task_id, ti_key.map_index)
-    own = {each.text for each in all_told if (each.task_id, each.map_index) == who}
-    found = own or {each.text for each in all_told}
-    return found.pop() if len(found) == 1 else None
+        xcoms = xcoms_of(session, key, dag_id=ti_key.dag_id, run_id=ti_key.run_id)
+    task = (ti_key.task_id, ti_key.map_index)
+    own = {xcom.text for xcom in xcoms if (xcom.task_id, xcom.map_index) == task}
+    texts = own or {xcom.text for xcom in xcoms}
+    return texts.pop() if len(texts) == 1 else None
 
 
 def _renewed_by(dag: Any) -> str | None:
-    """Give the campaign whose audience asset is an outlet of the DAG; None where there is none or several."""
+    """Return the campaign whose audience asset is an outlet of the DAG; None where there is none or several."""
     uris = (getattr(outlet, "uri", "") for task in dag.tasks for outlet in task.outlets)
     found = {match[1] for uri in uris if (match := _AUDIENCE_ASSET.fullmatch(uri))}
     return found.pop() if len(found) == 1 else None

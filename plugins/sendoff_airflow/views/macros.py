@@ -13,18 +13,18 @@ from urllib.parse import urlsplit
 from sendoff_airflow import LEDGER
 
 if TYPE_CHECKING:
-    from sendoff.figures import Figures
+    from sendoff.figures import LaunchStats
 
 
 def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
-    """Give the newest report of a launch as plain text of 80 columns; NotFoundError where there is none yet."""
-    from sendoff.report import as_text
+    """Return the newest report of a launch as plain text of 80 columns; NotFoundError where there is none yet."""
+    from sendoff.report import as_text, describe_launch
 
-    return as_text(_figures(launch_key, ledger_conn_id))
+    return as_text(describe_launch(_figures(launch_key, ledger_conn_id)))
 
 
 def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
-    """Give the newest report of a launch in a line: campaign, period, and how many came to what."""
+    """Return the newest report of a launch in a line: campaign, period, and how many came to what."""
     from sendoff_airflow.run_notes import note_of
 
     figures = _figures(launch_key, ledger_conn_id)
@@ -32,14 +32,14 @@ def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
 
 
 def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]:
-    """Give the newest report of a launch as values for JSON: those of ``sendoff report --json``."""
+    """Return the newest report of a launch as values for JSON: those of ``sendoff report --json``."""
     from sendoff.report import as_json
 
     return as_json(_figures(launch_key, ledger_conn_id))
 
 
 def launch_url(launch_key: str) -> str:
-    """Give the address of a launch's page in Airflow's UI, as ``[api] base_url`` names its host."""
+    """Return the address of a launch's page in Airflow's UI, as ``[api] base_url`` names its host."""
     from airflow.sdk import conf
 
     from sendoff_airflow.views.links import launch_page
@@ -51,8 +51,8 @@ def launch_url(launch_key: str) -> str:
 MACROS = [report_text, report_line, report_json, launch_url]
 
 
-def _figures(launch_key: str, ledger_conn_id: str) -> Figures:
-    from sendoff_airflow.hooks.stores import ledger
+def _figures(launch_key: str, ledger_conn_id: str) -> LaunchStats:
+    from sendoff_airflow.hooks.ledger import open_ledger
 
-    with closing(ledger(ledger_conn_id)) as book:
-        return book.verdicts.figures(launch_key)
+    with closing(open_ledger(ledger_conn_id)) as ledger:
+        return ledger.verdicts.figures(launch_key)

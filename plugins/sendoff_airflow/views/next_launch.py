@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sendoff.campaign import Campaign, Edition, advice
+from sendoff.campaign import Campaign, Variation, advice
 from sendoff.errors import CampaignError
-from sendoff.launch import Rendering, renderings, sending_of
+from sendoff.launch import Rendering, renderings, send_times_of
 from sendoff.ledger import Launch
 from sendoff_airflow.views.airflow_db import Schedule, folder_of
 
-_MOST_RENDERINGS = 12
+_MAX_RENDERINGS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class NextLaunch:
     """A campaign's next launch, without its people. ``is_of_launch``: told from the newest launch, not the folder."""
 
     title: str
@@ -35,13 +35,13 @@ class Coming:
     gates: Sequence[str]
     approval: str
     segment_size: int
-    way: str
+    send_mode: str
     messages: Sequence[Message]
     advice: Sequence[str]
     problem: str | None
 
 
-def coming(schedule: Schedule | None, newest: Launch | None) -> Coming | None:
+def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaunch | None:
     """Tell the next launch from the campaign's folder, or else from its newest launch; None: there is neither."""
     folder = folder_of(schedule) if schedule else None
     if folder is not None:
@@ -56,17 +56,17 @@ def coming(schedule: Schedule | None, newest: Launch | None) -> Coming | None:
         campaign = campaign.resolved(end)
     except CampaignError as error:
         problem = str(error)
-    editions = _editions(campaign)
-    rendered = renderings(campaign, dict.fromkeys(editions, 0), period_end=end, most=_MOST_RENDERINGS)
-    return Coming(
+    variations = _variations(campaign)
+    rendered = renderings(campaign, dict.fromkeys(variations, 0), period_end=end, most=_MAX_RENDERINGS)
+    return NextLaunch(
         title=campaign.title,
         is_of_launch=folder is None,
-        sends=None if problem else sending_of(campaign, editions, end).words,
-        gates=list(_said(campaign.gates.model_dump(mode="json", exclude_unset=True))),
+        sends=None if problem else send_times_of(campaign, variations, end).words,
+        gates=list(_gate_lines(campaign.gates.model_dump(mode="json", exclude_unset=True))),
         approval=_approval(campaign),
         segment_size=campaign.segment_size,
-        way=campaign.way,
-        messages=[message for each in rendered for message in _messages(each)],
+        send_mode=campaign.send_mode,
+        messages=[message for rendering in rendered for message in _messages(rendering)],
         advice=advice(campaign),
         problem=problem,
     )
@@ -83,24 +83,24 @@ def _messages(rendering: Rendering) -> Iterator[Message]:
         yield Message(", ".join(filter(None, whose)) or "everybody", {}, rendering.template)
 
 
-def _editions(campaign: Campaign) -> list[Edition]:
+def _variations(campaign: Campaign) -> list[Variation]:
     return [
-        Edition(language, variant)
+        Variation(language, variant)
         for variant in (*campaign.variants,) or (None,)
-        for language in campaign.languages_apart() or (None,)
+        for language in campaign.separate_languages() or (None,)
     ]
 
 
 def _approval(campaign: Campaign) -> str:
-    asked = campaign.approval
-    if asked.needed == "never":
+    rule = campaign.approval
+    if rule.needed == "never":
         return "Nobody must agree."
-    when = f"Above {asked.above:,} people" if asked.above is not None else "Always"
-    who = f"somebody with the role {asked.role}" if asked.role else "somebody whom Airflow lets"
+    when = f"Above {rule.above:,} people" if rule.above is not None else "Always"
+    who = f"somebody with the role {rule.role}" if rule.role else "somebody whom Airflow lets"
     return f"{when}: {who} must agree."
 
 
-def _said(section: Mapping[str, Any]) -> Iterator[str]:
+def _gate_lines(section: Mapping[str, Any]) -> Iterator[str]:
     for name, value in section.items():
         if value is not None:
             yield f"{name.replace('_', ' ')}: {_words(value)}"
@@ -108,10 +108,10 @@ def _said(section: Mapping[str, Any]) -> Iterator[str]:
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
-        said = (
+        parts = (
             f"{name.replace('_', ' ')} {_words(inner)}" for name, inner in value.items() if inner is not None
         )
-        return ", ".join(said)
+        return ", ".join(parts)
     if isinstance(value, list):
         return ", ".join(map(_words, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -14,66 +14,66 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.errors import AudienceError
-from sendoff.ledger import Fate, Launch, Ledger
-from sendoff_airflow.views.dependencies import HeavyDep, LedgerDep
+from sendoff.ledger import Launch, Ledger, RecipientStatus
+from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.permissions import ViewerDep
-from sendoff_airflow.views.request_models import Asking, said
+from sendoff_airflow.views.request_models import PersonQuery, body_of
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
-LAUNCHES_AT_ONCE = 50
-LONGEST = 8.0
+LAUNCHES_PER_PAGE = 50
+MAX_SECONDS = 8.0
 """Seconds after which an answer is given with the launches that were looked at by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     launch: Launch
-    fate: Fate | None  # None: the launch names its people in another way
+    status: RecipientStatus | None  # None: the launch names its people in another way
     sentence: str
 
 
 @router.get("/person")
-def person(request: Request, viewer: ViewerDep, book: LedgerDep) -> HTMLResponse:
+def show_person_form(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the form that asks for an identifier."""
-    seen = viewer.among(book.launches.campaigns())
-    return page(request, "person.html", campaigns=sorted(seen), refresh=0)
+    visible = viewer.visible(ledger.launches.campaigns())
+    return page(request, "person.html", campaigns=sorted(visible), refresh=0)
 
 
 @router.post("/person")
-def history(
+def show_history(
     request: Request,
     viewer: ViewerDep,
-    asked: Annotated[Asking, Depends(said(Asking))],
-    _: HeavyDep,
-    book: LedgerDep,
+    query: Annotated[PersonQuery, Depends(body_of(PersonQuery))],
+    _: ExpensiveDep,
+    ledger: LedgerDep,
 ) -> HTMLResponse:
     """Say for each launch, newest first, what became of one person."""
-    seen = viewer.among(book.launches.campaigns())
-    chosen = seen & {asked.campaign} if asked.campaign else seen
-    total = book.launches.count_of(chosen)
+    visible = viewer.visible(ledger.launches.campaigns())
+    chosen = visible & {query.campaign} if query.campaign else visible
+    total = ledger.launches.count_of(chosen)
     rows: list[_Found] = []
     started = time.monotonic()
-    for launch in book.launches.page(chosen, offset=asked.offset, limit=LAUNCHES_AT_ONCE):
-        if rows and time.monotonic() - started > LONGEST:
+    for launch in ledger.launches.page(chosen, offset=query.offset, limit=LAUNCHES_PER_PAGE):
+        if rows and time.monotonic() - started > MAX_SECONDS:
             break
-        rows.append(_of_launch(book, launch, asked.identifier))
-    looked_at = asked.offset + len(rows)
+        rows.append(_of_launch(ledger, launch, query.identifier))
+    looked_at = query.offset + len(rows)
     return page(
         request,
         "history.html",
         rows=rows,
-        first=asked.offset + 1,
+        first=query.offset + 1,
         last=looked_at,
         total=total,
         offset=looked_at if looked_at < total else None,
     )
 
 
-def _of_launch(book: Ledger, launch: Launch, identifier: str) -> _Found:
+def _of_launch(ledger: Ledger, launch: Launch, identifier: str) -> _Found:
     try:
-        fate = book.launches.why(launch.launch_key, identifier)
+        status = ledger.launches.recipient(launch.launch_key, identifier)
     except (AudienceError, OverflowError):
         return _Found(launch, None, f"not looked for: this launch names its people by {launch.identified_by}")
-    return _Found(launch, fate, fate.sentence)
+    return _Found(launch, status, status.sentence)

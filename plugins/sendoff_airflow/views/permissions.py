@@ -1,9 +1,9 @@
 """Who may see and who may steer a launch: whoever may see the DAG of its campaign, and whoever may trigger it.
 
 Airflow's own login and permissions decide. A launch of a campaign that has no DAG, as the command line may make, is
-judged in the same way, by what Airflow says of a DAG of that name. Brakes hold every campaign, or every one of a
-connection, also those that are yet to be made: whoever may edit every DAG, and trigger the DAG of each of these
-campaigns, may set and lift them.
+judged in the same way, by what Airflow says of a DAG of that name. A global pause holds every campaign, or every
+one of a connection, also those that are yet to be made: whoever may edit every DAG, and trigger the DAG of each of
+these campaigns, may pause and resume them.
 
 Where Airflow has teams, each question names the team of the DAG, as Airflow's own do. Of a DAG that Airflow does not
 know, nobody can say whose it is: that takes the right in every team.
@@ -29,7 +29,7 @@ from sendoff_airflow.views import airflow_db
 MARK = "X-Sendoff-Request"
 """A header that only our own script sends: a form or a link of another site cannot."""
 
-MOST_BYTES = 100_000
+MAX_BYTES = 100_000
 """The most that a request which changes something may hold."""
 
 
@@ -45,8 +45,8 @@ class Viewer:
         """The name under which decisions are kept."""
         return self._user.get_name()
 
-    def may_brake(self, campaigns: Iterable[str]) -> bool:
-        """Say whether they may pause and resume at once all launches of some campaigns, and those yet to be made.
+    def may_pause_all(self, campaigns: Iterable[str]) -> bool:
+        """Check whether they may pause and resume at once all launches of some campaigns, and those yet to be made.
 
         Each campaign is asked for by its name, and those yet to be made by each team: of no DAG in particular, an auth
         manager may answer for anybody who may do so with any DAG.
@@ -54,22 +54,22 @@ class Viewer:
         teams = [DagDetails(team_name=team) for team in sorted(airflow_db.all_teams())]
         every = [IsAuthorizedDagRequest(method="PUT", details=details) for details in (None, *teams)]
         none = IsAuthorizedDagRequest(method="POST", access_entity=DagAccessEntity.RUN, details=None)
-        return self._may([*every, none, *self._asked(campaigns, "POST", DagAccessEntity.RUN)])
+        return self._may([*every, none, *self._requests_for(campaigns, "POST", DagAccessEntity.RUN)])
 
     def may_see(self, campaign: str) -> bool:
-        """Say whether they may see the launches of a campaign."""
-        return self._may(self._asked([campaign], "GET"))
+        """Check whether they may see the launches of a campaign."""
+        return self._may(self._requests_for([campaign], "GET"))
 
     def may_steer(self, campaign: str) -> bool:
-        """Say whether they may decide about the launches of a campaign."""
-        return self._may(self._to_steer([campaign]))
+        """Check whether they may decide about the launches of a campaign."""
+        return self._may(self._requests_to_steer([campaign]))
 
     def may_clear(self, dag_id: str) -> bool:
-        """Say whether Airflow lets them run tasks of a DAG once more."""
-        return self._may(self._asked([dag_id], "PUT", DagAccessEntity.TASK_INSTANCE))
+        """Check whether Airflow lets them run tasks of a DAG once more."""
+        return self._may(self._requests_for([dag_id], "PUT", DagAccessEntity.TASK_INSTANCE))
 
-    def among(self, campaigns: Iterable[str]) -> frozenset[str]:
-        """Give those of some campaigns that they may see: one question for each team, however many they are."""
+    def visible(self, campaigns: Iterable[str]) -> frozenset[str]:
+        """Return those of some campaigns that they may see: one question for each team, however many they are."""
         names = set(campaigns)
         by_team: dict[str | None, set[str]] = {}
         for name, teams in airflow_db.teams_of(names).items():
@@ -82,18 +82,18 @@ class Viewer:
             )
         return frozenset(names - hidden)
 
-    def steered(self, campaigns: Iterable[str]) -> frozenset[str]:
-        """Give those of some campaigns whose launches they may decide about: asked for one by one if not all are."""
+    def steerable(self, campaigns: Iterable[str]) -> frozenset[str]:
+        """Return those of some campaigns whose launches they may decide about: asked for one by one if not all are."""
         names = frozenset(campaigns)
-        if not names or self._may(self._to_steer(names)):
+        if not names or self._may(self._requests_to_steer(names)):
             return names
         return frozenset(name for name in names if self.may_steer(name))
 
-    def _to_steer(self, campaigns: Iterable[str]) -> list[IsAuthorizedDagRequest]:
+    def _requests_to_steer(self, campaigns: Iterable[str]) -> list[IsAuthorizedDagRequest]:
         names = list(campaigns)
-        return [*self._asked(names, "GET"), *self._asked(names, "POST", DagAccessEntity.RUN)]
+        return [*self._requests_for(names, "GET"), *self._requests_for(names, "POST", DagAccessEntity.RUN)]
 
-    def _asked(
+    def _requests_for(
         self, dag_ids: Iterable[str], method: ResourceMethod, entity: DagAccessEntity | None = None
     ) -> list[IsAuthorizedDagRequest]:
         return [
@@ -104,9 +104,9 @@ class Viewer:
             for team in teams
         ]
 
-    def _may(self, asked: list[IsAuthorizedDagRequest]) -> bool:
-        """Say whether Airflow lets them do all of something."""
-        return self._manager.batch_is_authorized_dag(asked, user=self._user)
+    def _may(self, requests: list[IsAuthorizedDagRequest]) -> bool:
+        """Check whether Airflow lets them do all of something."""
+        return self._manager.batch_is_authorized_dag(requests, user=self._user)
 
     def check_sees(self, campaign: str) -> None:
         """Raise 404 where they may not see a campaign: whether it is there is none of their business either."""
@@ -122,9 +122,9 @@ class Viewer:
                 f"You may see campaign {campaign}, but not steer it: that takes the right to trigger its DAG.",
             )
 
-    def check_brakes(self, campaigns: Iterable[str]) -> None:
+    def check_pauses_all(self, campaigns: Iterable[str]) -> None:
         """Raise 403 where they may not pause and resume at once all launches of some campaigns."""
-        if not self.may_brake(campaigns):
+        if not self.may_pause_all(campaigns):
             raise HTTPException(
                 status.HTTP_403_FORBIDDEN,
                 "You may not pause or resume all these launches: that takes the right to edit every DAG, and to "
@@ -133,14 +133,14 @@ class Viewer:
 
 
 def not_there() -> HTTPException:
-    """Give the answer for what is not there, and for what somebody may not see: they cannot be told apart."""
+    """Return the answer for what is not there, and for what somebody may not see: they cannot be told apart."""
     return HTTPException(
         status.HTTP_404_NOT_FOUND, "There is no such launch or campaign, or you may not see it."
     )
 
 
 def too_busy() -> HTTPException:
-    """Give the answer to what would have to wait for others: a thread that waits here could answer somebody else."""
+    """Return the answer to what would have to wait for others: a thread that waits here could answer somebody else."""
     return HTTPException(
         status.HTTP_503_SERVICE_UNAVAILABLE,
         "The server is busy with requests of this kind: try again in a few seconds.",
@@ -149,7 +149,7 @@ def too_busy() -> HTTPException:
 
 
 async def viewer(user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
-    """Give who asks; 401 for anybody who is not logged in."""
+    """Return who asks; 401 for anybody who is not logged in."""
     return Viewer(user, get_auth_manager())
 
 
@@ -170,12 +170,12 @@ def check_own_request(request: Request, _: ViewerDep) -> None:
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "This request is not JSON.")
     length = request.headers.get("Content-Length", "")
-    if not length.isdecimal() or int(length) > MOST_BYTES:
+    if not length.isdecimal() or int(length) > MAX_BYTES:
         raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "This request is too large.")
 
 
 def _host_of(origin: str) -> str | None:
-    """Give the host of an origin; None for what is no address."""
+    """Return the host of an origin; None for what is no address."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -183,6 +183,6 @@ def _host_of(origin: str) -> str | None:
 
 
 def _own_hosts(request: Request) -> set[str]:
-    """Give the hosts under which this server is known: as it was asked, and as Airflow is configured."""
+    """Return the hosts under which this server is known: as it was asked, and as Airflow is configured."""
     configured = urlsplit(conf.get("api", "base_url", fallback="")).netloc
     return {host for host in (request.headers.get("Host", ""), configured) if host}

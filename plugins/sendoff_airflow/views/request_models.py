@@ -1,97 +1,150 @@
-"""What our own script sends with an action: read after it is known who asks, and whence."""
+"""What requests hold: pages of lists in addresses, and what our own script sends with an action.
+
+A body is read after it is known who sent it, and from where.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
+from urllib.parse import urlencode
 
-from fastapi import Depends, HTTPException, Request, status
+from fastapi import Depends, HTTPException, Query, Request, status
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from sendoff_airflow.views.permissions import MOST_BYTES, check_own_request
+from sendoff_airflow.views.permissions import MAX_BYTES, check_own_request
 
-MOST_REQUESTS = 200
+MAX_REQUESTS = 200
 """Requests that are settled by one action."""
+
+MAX_PAGES = 10_000
+
+Number = Annotated[int, Query(ge=1, le=MAX_PAGES)]
+Name = Annotated[str, Query(max_length=250, pattern=r"^[^\x00-\x1f]*$")]
 
 # What no page shows, what turns the direction of writing and so hides what a text says, and halves of characters.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def _shown(text: str) -> str:
-    """Give a text back; ValueError for one that would be kept and not be seen as it is."""
+def _check_visible(text: str) -> str:
+    """Return a text back; ValueError for one that would be kept and not be seen as it is."""
     if _HIDDEN.search(text):
         raise ValueError("characters that are not shown")
     return text
 
 
-_IsShown = AfterValidator(_shown)
-Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000), _IsShown]
-_Seen = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}:[0-9]{1,6}$")]
+_Visible = AfterValidator(_check_visible)
+Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000), _Visible]
+_ShownRequest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}:[0-9]{1,6}$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """Where one page of a list stands, and the addresses of those before and behind it."""
+
+    number: int
+    size: int
+    total: int
+    choices: Mapping[str, str]  # of the filter
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are; 1 where there is nothing."""
+        return max(1, -(-self.total // self.size))
+
+    @property
+    def offset(self) -> int:
+        """How many are on the pages before."""
+        return (self.number - 1) * self.size
+
+    @property
+    def first(self) -> int:
+        """The number of the first that is shown."""
+        return self.offset + 1
+
+    @property
+    def last(self) -> int:
+        """The number of the last that is shown."""
+        return min(self.number * self.size, self.total)
+
+    @property
+    def newer(self) -> str | None:
+        """The query of the page before."""
+        return self._address(self.number - 1) if self.number > 1 else None
+
+    @property
+    def older(self) -> str | None:
+        """The query of the page behind."""
+        return self._address(self.number + 1) if self.number < self.pages else None
+
+    def _address(self, number: int) -> str:
+        return f"?{urlencode({**{name: value for name, value in self.choices.items() if value}, 'page': number})}"
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
 
-class Deciding(_Body):
+class DecisionIn(_Body):
     """A decision about a launch; ``since``: the newest decision that the page showed."""
 
     reason: Reason
     since: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
-class Settling(_Body):
+class ResolutionIn(_Body):
     """What becomes of requests in doubt: each as its dispatch key, a colon, and how many of its attempts were in doubt
     where the page showed it.
     """
 
     reason: Reason
-    requests: Annotated[list[_Seen], Field(min_length=1, max_length=MOST_REQUESTS)]
+    requests: Annotated[list[_ShownRequest], Field(min_length=1, max_length=MAX_REQUESTS)]
 
 
-class Braking(_Body):
-    """A brake; ``connection`` empty: of every launch."""
+class PauseIn(_Body):
+    """A pause of every launch, or of those of one ``connection``."""
 
     reason: Reason
-    connection: Annotated[str, StringConstraints(max_length=250), _IsShown] = ""
+    connection: Annotated[str, StringConstraints(max_length=250), _Visible] = ""
 
 
-class Asking(_Body):
+class PersonQuery(_Body):
     """A question for what became of one person; ``offset``: how many launches were looked at before."""
 
     identifier: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), _IsShown
+        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), _Visible
     ]
-    campaign: Annotated[str, StringConstraints(max_length=250), _IsShown] = ""
+    campaign: Annotated[str, StringConstraints(max_length=250), _Visible] = ""
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
 _Kind = TypeVar("_Kind", bound=_Body)
 
 
-def said(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
-    """Give what reads a body of one kind; a sentence on what is wrong with it, and 422, where it is not of it."""
+def body_of(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
+    """Return what reads a body of one kind; a sentence on what is wrong with it, and 422, where it is not of it."""
 
     async def read(request: Request, _: Annotated[None, Depends(check_own_request)]) -> _Kind:
         body = await request.body()
-        if len(body) > MOST_BYTES:
+        if len(body) > MAX_BYTES:
             raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "This request is too large.")
         try:
             return kind.model_validate_json(body)
         except ValidationError as error:
-            places = {str(each["loc"][0]) for each in error.errors() if each["loc"]}
+            places = {str(problem["loc"][0]) for problem in error.errors() if problem["loc"]}
             raise HTTPException(
-                status.HTTP_422_UNPROCESSABLE_CONTENT, _wrong(places) or "This request cannot be read."
+                status.HTTP_422_UNPROCESSABLE_CONTENT, _sentence_for(places) or "This request cannot be read."
             ) from None
 
     return read  # type: ignore[return-value]  # FastAPI gives the second argument
 
 
-def _wrong(places: set[str]) -> str | None:
+def _sentence_for(places: set[str]) -> str | None:
     sentences = {
         "reason": "Say why, in 1 to 1,000 characters, all of which are seen: the ledger keeps it.",
-        "requests": f"Choose the requests, {MOST_REQUESTS} at most.",
+        "requests": f"Choose the requests, {MAX_REQUESTS} at most.",
         "identifier": "Give an identifier, of 500 characters at most, all of which are seen.",
     }
     return next((sentence for place, sentence in sentences.items() if place in places), None)

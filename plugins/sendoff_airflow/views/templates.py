@@ -13,8 +13,8 @@ from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from sendoff.figures import counted, share
-from sendoff.report import VERDICT_WORDS
+from sendoff.figures import counted
+from sendoff.states import DispatchState
 from sendoff_airflow.views.permissions import MARK
 
 
@@ -30,7 +30,7 @@ def page(request: Request, template: str, *, status_code: int = 200, **values: A
 
 
 def is_part(request: Request) -> bool:
-    """Say whether our script asked, to put the answer into a page that is there."""
+    """Check whether our script asked, to put the answer into a page that is there."""
     return request.headers.get(MARK) == "1"
 
 
@@ -47,7 +47,7 @@ def _minute(moment: datetime | None) -> str:
 
 
 def _ago(moment: datetime | None) -> str:
-    """Say how long ago something was, in the largest unit that fits."""
+    """Return how long ago something was, in the largest unit that fits."""
     if moment is None:
         return "-"
     seconds = int((datetime.now(UTC) - moment).total_seconds())
@@ -62,10 +62,10 @@ def _period(key: str) -> str:
     start, end, *partition = key.split("/", 2)
     first, last = datetime.fromisoformat(start), datetime.fromisoformat(end)
     if first.time() == last.time() == time() and last - first <= timedelta(days=1):
-        said = f"{first:%Y-%m-%d}"
+        text = f"{first:%Y-%m-%d}"
     else:
-        said = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
-    return " ".join([said, *partition])
+        text = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+    return " ".join([text, *partition])
 
 
 def _capitalized(text: str) -> str:
@@ -81,10 +81,19 @@ def _slug(name: str) -> str:
     return name.replace("_", "-")
 
 
-_AS_MADE = ("accepted", "refused", "in_doubt", "written_off", "in_flight", "planned")
+_BY_PROGRESS = (
+    DispatchState.ACCEPTED,
+    DispatchState.REFUSED,
+    DispatchState.IN_DOUBT,
+    DispatchState.WRITTEN_OFF,
+    DispatchState.IN_FLIGHT,
+    DispatchState.PLANNED,
+)
 
 
-def _parts(counts: Mapping[str, int], order: tuple[str, ...] = _AS_MADE) -> list[tuple[str, int, str, str]]:
+def _parts(
+    counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS
+) -> list[tuple[str, int, str, str]]:
     """Cut a bar into what it counts: (name, count, where it begins, how wide it is), as percentages."""
     whole = sum(counts.values())
     found, start = [], 0
@@ -112,9 +121,7 @@ _environment.filters |= {
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
-    "share": share,
     "slug": _slug,
     "spoken": _spoken,
     "tojson_text": json.dumps,
-    "words": VERDICT_WORDS.get,
 }

@@ -1,4 +1,4 @@
-"""What waits for a person, over all launches: what is held, what is in doubt, and which brakes are set."""
+"""What waits for a person, over all launches: what is held, what is in doubt, and which global pauses are in effect."""
 
 from __future__ import annotations
 
@@ -9,74 +9,82 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch import role_awaited
-from sendoff.ledger import Doubted, Launch, Ledger, Recorded
+from sendoff.dispatch import awaited_role
+from sendoff.ledger import AttemptRecord, Launch, LaunchDoubts, Ledger
 from sendoff.ledger import Request as Dispatched
+from sendoff.states import DispatchState, LaunchState
 from sendoff_airflow.views import airflow_db
-from sendoff_airflow.views.brakes import connection_of, pausable, seen_brakes
-from sendoff_airflow.views.dependencies import LATER, LedgerDep, seen_launch
-from sendoff_airflow.views.held import acts_on, seen_run, why_held
-from sendoff_airflow.views.paging import Name, Number, Paged
+from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
+from sendoff_airflow.views.holds import (
+    acts_on,
+    connection_of,
+    pausable,
+    visible_pauses,
+    visible_run,
+    why_held,
+)
 from sendoff_airflow.views.permissions import Viewer, ViewerDep
+from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
-HELD_AT_ONCE, LAUNCHES_IN_DOUBT_AT_ONCE = 10, 10
-DOUBTS_AT_ONCE, DOUBTS_AT_FIRST = 50, 10
+HELD_PER_PAGE, LAUNCHES_IN_DOUBT_PER_PAGE = 10, 10
+DOUBTS_PER_PAGE, DOUBTS_PER_LAUNCH = 50, 10
 """Requests in doubt of one launch by itself, and beside those of others."""
 
 
 @router.get("/waiting")
-def waiting(
+def show_waiting(
     request: Request,
     viewer: ViewerDep,
-    book: LedgerDep,
+    ledger: LedgerDep,
     launch_key: Annotated[Name, Query(alias="launch")] = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
     """Show what waits for a person; ``launch``: only what is in doubt of one launch, all of it."""
     if launch_key:
-        return _doubts_of(request, viewer, book, seen_launch(book, viewer, launch_key), number)
-    seen = viewer.among(book.launches.campaigns())
-    all_doubted = book.counts.all_doubted(seen)
-    paged = Paged(number, LAUNCHES_IN_DOUBT_AT_ONCE, all_doubted.launches, {})
+        return _doubts_of(request, viewer, ledger, visible_launch(ledger, viewer, launch_key), number)
+    visible = viewer.visible(ledger.launches.campaigns())
+    doubt_totals = ledger.stats.doubt_totals(visible)
+    paged = Paged(number, LAUNCHES_IN_DOUBT_PER_PAGE, doubt_totals.launches, {})
     held = [
-        _held(book, viewer, each) for each in book.launches.page(seen, states=["held"], limit=HELD_AT_ONCE)
+        _held(ledger, viewer, row)
+        for row in ledger.launches.page(visible, states=[LaunchState.HELD], limit=HELD_PER_PAGE)
     ]
     doubted = [
-        _doubted(book, book.launches.get(each.launch_key), each)
-        for each in book.counts.doubted(seen, offset=paged.offset, limit=paged.size)
+        _doubted(ledger, ledger.launches.get(row.launch_key), row)
+        for row in ledger.stats.launch_doubts(visible, offset=paged.offset, limit=paged.size)
     ]
-    brakes, may_pause = seen_brakes(book, viewer, seen), pausable(book, viewer)
+    pauses, may_pause = visible_pauses(ledger, viewer, visible), pausable(ledger, viewer)
     return page(
         request,
         "waiting.html",
         held=held,
-        all_held=book.launches.count_of(seen, states=["held"]),
+        all_held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
         doubted=doubted,
-        all_doubted=all_doubted,
+        doubt_totals=doubt_totals,
         paged=paged,
-        brakes=brakes,
+        pauses=pauses,
         pausable=may_pause,
-        liftable=[each for each in brakes.known if (connection_of(each) or "") in may_pause],
-        may_steer=viewer.steered(
-            [each.launch.campaign for each in held] + [each.launch.campaign for each in doubted]
+        resumable=[pause for pause in pauses.known if (connection_of(pause) or "") in may_pause],
+        may_steer=viewer.steerable(
+            [row.launch.campaign for row in held] + [row.launch.campaign for row in doubted]
         ),
-        refresh=LATER,
+        refresh=REFRESH_SLOW,
     )
 
 
-def _doubts_of(request: Request, viewer: Viewer, book: Ledger, launch: Launch, number: int) -> HTMLResponse:
-    counted = book.counts.doubted([launch.campaign], launch_key=launch.launch_key)
-    doubted = [_doubted(book, launch, each, number, DOUBTS_AT_ONCE) for each in counted]
+def _doubts_of(request: Request, viewer: Viewer, ledger: Ledger, launch: Launch, number: int) -> HTMLResponse:
+    counted = ledger.stats.launch_doubts([launch.campaign], launch_key=launch.launch_key)
+    doubted = [_doubted(ledger, launch, row, number, DOUBTS_PER_PAGE) for row in counted]
     return page(
         request,
         "doubts.html",
         launch=launch,
         doubted=doubted,
-        may_steer=viewer.steered([launch.campaign]),
-        refresh=LATER,
+        may_steer=viewer.steerable([launch.campaign]),
+        refresh=REFRESH_SLOW,
     )
 
 
@@ -91,33 +99,33 @@ class _Held:
     run: airflow_db.Run | None  # looked for where it is to be answered there
 
 
-def _held(book: Ledger, viewer: Viewer, launch: Launch) -> _Held:
+def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
     key = launch.launch_key
-    decisions = book.decisions.of_launch(key)
-    planned = book.dispatches.states(key).get("planned", 0)
-    role = role_awaited(launch, decisions)
-    run = seen_run(viewer, launch) if role else None
-    newest = book.decisions.newest(key)
+    decisions = ledger.audit_log.of_launch(key)
+    planned = ledger.dispatch_queries.states(key).get(DispatchState.PLANNED, 0)
+    role = awaited_role(launch, decisions)
+    run = visible_run(viewer, launch) if role else None
+    newest = ledger.audit_log.newest(key)
     return _Held(launch, newest, why_held(decisions), planned, role, acts_on(launch, role), run)
 
 
 @dataclass(frozen=True, slots=True)
 class _Doubted:
     launch: Launch
-    requests: Sequence[tuple[Dispatched, Recorded | None]]  # each with what put it into doubt
-    counted: Doubted
+    requests: Sequence[tuple[Dispatched, AttemptRecord | None]]  # each with what put it into doubt
+    counted: LaunchDoubts
     paged: Paged
 
 
 def _doubted(
-    book: Ledger, launch: Launch, counted: Doubted, number: int = 1, size: int = DOUBTS_AT_FIRST
+    ledger: Ledger, launch: Launch, counted: LaunchDoubts, number: int = 1, size: int = DOUBTS_PER_LAUNCH
 ) -> _Doubted:
     paged = Paged(number, size, counted.requests, {"launch": launch.launch_key})
-    found = book.launches.requests(
-        launch.launch_key, states=["in_doubt"], offset=paged.offset, limit=paged.size
+    requests = ledger.dispatch_queries.requests(
+        launch.launch_key, states=[DispatchState.IN_DOUBT], offset=paged.offset, limit=paged.size
     )
-    return _Doubted(launch, [(each, _doubt(each)) for each in found], counted, paged)
+    return _Doubted(launch, [(request, _doubt(request)) for request in requests], counted, paged)
 
 
-def _doubt(request: Dispatched) -> Recorded | None:
-    return next((each for each in reversed(request.recorded) if each.kind == "in_doubt"), None)
+def _doubt(request: Dispatched) -> AttemptRecord | None:
+    return next((attempt for attempt in reversed(request.recorded) if attempt.kind == "in_doubt"), None)

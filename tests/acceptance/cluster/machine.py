@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from sendoff.demo.processes import Child, Supervisor
+from sendoff.demo.processes import Process, Supervisor
 
 from .composition import OURS, ROOT, Service, image_environment, image_user
 
@@ -80,7 +80,7 @@ class Containers(Supervisor):
                     self._plug(container, name, number, address, ipaddress.ip_network(subnet).prefixlen)
 
     def _reach(self, network: str, link: str, subnet: ipaddress.IPv4Network | ipaddress.IPv6Network) -> None:
-        pid = self._switch.process.pid
+        pid = self._switch.pid
         _run(["ip", "link", "add", link, "type", "veth", "peer", "name", "machine", "netns", str(pid)])
         _run(["ip", "address", "add", f"{next(subnet.hosts())}/{subnet.prefixlen}", "dev", link])
         _run(["ip", "link", "set", link, "up"])
@@ -133,18 +133,15 @@ class Containers(Supervisor):
         """Kill all of a container at once."""
         assert container.child is not None
         container.first.kill()
-        container.child.process.wait(120)
-        self._children.remove(container.child)  # else it would be missed
+        container.child.wait(120)
         container.child = None
 
     def _entered(self) -> list[str]:
-        return ["nsenter", f"--target={self._switch.process.pid}", "--net", "--mount", "--"]
+        return ["nsenter", f"--target={self._switch.pid}", "--net", "--mount", "--"]
 
     def _is_switched_on(self) -> bool:
         """Say whether the switch has namespaces of its own by now, and all that it needs in them."""
-        spaces = [
-            Path("/proc", str(pid), "ns/mnt").readlink() for pid in (os.getpid(), self._switch.process.pid)
-        ]
+        spaces = [Path("/proc", str(pid), "ns/mnt").readlink() for pid in (os.getpid(), self._switch.pid)]
         ready = [*self._entered(), "test", "-d", "/run/netns"]
         return spaces[0] != spaces[1] and subprocess.run(ready, check=False).returncode == 0
 
@@ -162,7 +159,7 @@ class Container:
     sources: Callable[[str], Path]
     more: Mapping[str, str] = field(default_factory=dict)
     more_binds: Mapping[str, str] = field(default_factory=dict)
-    child: Child | None = None
+    child: Process | None = None
 
     @property
     def first(self) -> psutil.Process:
@@ -173,10 +170,10 @@ class Container:
 
     def _find_first(self) -> psutil.Process | None:
         """Give its first process, or None before it was made and after its end."""
-        if self.child is None or self.child.process.poll() is not None:
+        if self.child is None or self.child.poll() is not None:
             return None
         with suppress(psutil.NoSuchProcess):
-            return next(iter(psutil.Process(self.child.process.pid).children()), None)
+            return next(iter(psutil.Process(self.child.pid).children()), None)
         return None
 
     def stop(self) -> None:
@@ -193,7 +190,7 @@ class Container:
 
     def ended_well(self) -> bool:
         """Whether its command has ended, with success."""
-        return self.child is not None and self.child.process.poll() == 0
+        return self.child is not None and self.child.poll() == 0
 
     def is_healthy(self) -> bool:
         """Run its health check, as the file has it; one without a check is well while it runs."""

@@ -343,7 +343,7 @@ def _try_yaml(example: Example, source: str) -> str | None:
     if not {"channels", "template"} & set(tree):
         rest = {name: value for name, value in CAMPAIGN.items() if name not in tree}
         (folder / "campaign.yaml").write_text(yaml.safe_dump(rest) + source, encoding="utf-8")
-    parts = " WHERE device_id % :parts = :part" if "parts" in tree.get("audience", {}) else ""
+    parts = " WHERE device_id % :parts = :part" if "partitions" in tree.get("audience", {}) else ""
     columns = "".join(f", 'x' AS {name}" for name in tree.get("template", {}).get("columns", []))
     if "targeting" not in tree:
         (folder / "audience.sql").write_text(f"SELECT device_id{columns} FROM devices{parts}")

@@ -11,9 +11,10 @@ import pytest
 from sendoff.campaign import load_campaign
 from sendoff.demo.options import Options
 from sendoff.demo.warehouse import Made, make_warehouse
-from sendoff.figures import VERDICTS, share
+from sendoff.figures import share
 from sendoff.launch.plan import Plan, plan_launch
 from sendoff.period import Period, launch_key
+from sendoff.states import Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,7 +62,7 @@ def test_the_shown_audience_is_the_one_of_the_demos_warehouse(plan: Plan) -> Non
 
 
 def test_the_shown_verdicts_add_up_to_the_audience(plan: Plan) -> None:
-    shown = {name: number(rf"([\d,]+) +[\d.]+ % +{name.replace('_', ' ')}\b") for name in VERDICTS}
+    shown = {name: number(rf"([\d,]+) +[\d.]+ % +{name.replace('_', ' ')}\b") for name in Verdict}
     assert sum(shown.values()) == plan.people
     for name, count in shown.items():
         assert re.search(rf"{re.escape(share(count, plan.people or 0))} +{name.replace('_', ' ')}", SHOWN)
@@ -74,7 +75,7 @@ def test_the_shown_verdicts_add_up_to_the_audience(plan: Plan) -> None:
 def test_the_table_of_verdicts_names_each_in_the_order_of_the_report() -> None:
     table = README[README.index("| Verdict |") :].split("\n\n")[0]
     assert re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE) == [
-        name.replace("_", " ") for name in VERDICTS
+        name.replace("_", " ") for name in Verdict
     ]
 
 

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from sendoff.audience.identifiers import (
-    Collector,
     Identifiers,
     Kind,
+    RowCounter,
     empty,
     from_bytes,
     integers,
     strings,
     union,
 )
+
+from ...examples import examples
 
 numbers = st.integers(1, 2**63 - 1) | st.integers(1, 200_000)
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda word: bool(word.strip()))
@@ -108,11 +110,11 @@ def test_slices_are_right_however_the_numbers_lie(values: np.ndarray[Any, Any]) 
 
 
 def test_a_set_does_not_grow_with_the_collector_that_gave_it() -> None:
-    collector = Collector("integer")
-    collector.add(pa.array([1, 2], pa.uint64()))
-    early = collector.identifiers()
-    collector.add(pa.array([3], pa.uint64()))
-    assert (list(early), list(collector.identifiers())) == ([1, 2], [1, 2, 3])
+    counter = RowCounter("integer")
+    counter.add(pa.array([1, 2], pa.uint64()))
+    early = counter.identifiers()
+    counter.add(pa.array([3], pa.uint64()))
+    assert (list(early), list(counter.identifiers())) == ([1, 2], [1, 2, 3])
 
 
 @settings(deadline=None)
@@ -227,51 +229,51 @@ def test_a_set_shows_its_size_and_no_member() -> None:
 @given(st.lists(st.lists(st.none() | st.integers(-3, 20) | st.just(2**63), max_size=12), max_size=6))
 @pytest.mark.promise("honest/rows")
 def test_a_collector_accounts_for_every_number(batches: list[list[int | None]]) -> None:
-    collector = Collector("integer")
+    counter = RowCounter("integer")
     for batch in batches:
-        usable = collector.add(pa.array([None if v is None else v % 2**64 for v in batch], pa.uint64()))
+        usable = counter.add(pa.array([None if v is None else v % 2**64 for v in batch], pa.uint64()))
         assert (usable is None) == all(v is not None and 0 < v < 2**63 for v in batch)
     rows = [value for batch in batches for value in batch]
     good = [value for value in rows if value is not None and 0 < value < 2**63]
-    assert collector.rows == len(rows)
-    assert collector.null == rows.count(None)
-    assert collector.invalid == len(rows) - rows.count(None) - len(good)
-    assert collector.duplicate == len(good) - len(set(good))
-    assert set(collector.identifiers()) == set(good)
+    assert counter.rows == len(rows)
+    assert counter.null == rows.count(None)
+    assert counter.invalid == len(rows) - rows.count(None) - len(good)
+    assert counter.duplicate == len(good) - len(set(good))
+    assert set(counter.identifiers()) == set(good)
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.none() | st.sampled_from(["", " ", "a", "b", "ä"]), max_size=12), max_size=6))
 @pytest.mark.promise("honest/rows")
 def test_a_collector_accounts_for_every_text(batches: list[list[str | None]]) -> None:
-    collector = Collector("string")
+    counter = RowCounter("string")
     for batch in batches:
-        collector.add(pa.array(batch, pa.large_string()))
+        counter.add(pa.array(batch, pa.large_string()))
     rows = [value for batch in batches for value in batch]
     good = [value for value in rows if value is not None and value.strip()]
-    assert (collector.rows, collector.null) == (len(rows), rows.count(None))
-    assert collector.invalid == len(rows) - rows.count(None) - len(good)
-    assert collector.duplicate == len(good) - len(set(good))
-    assert set(collector.identifiers()) == set(good)
+    assert (counter.rows, counter.null) == (len(rows), rows.count(None))
+    assert counter.invalid == len(rows) - rows.count(None) - len(good)
+    assert counter.duplicate == len(good) - len(set(good))
+    assert set(counter.identifiers()) == set(good)
 
 
 def test_a_slice_of_an_arrow_array_gives_only_its_own_rows() -> None:
-    collector = Collector("integer")
-    collector.add(pa.array([1, 2, 3, 4], pa.uint64()).slice(1, 2))
-    assert list(collector.identifiers()) == [2, 3]
+    counter = RowCounter("integer")
+    counter.add(pa.array([1, 2, 3, 4], pa.uint64()).slice(1, 2))
+    assert list(counter.identifiers()) == [2, 3]
 
 
 def test_more_text_than_waits_at_once_is_sorted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sendoff.audience.identifiers.string_sets._SORTED_AT_ONCE", 500)
-    collector = Collector("string")
+    counter = RowCounter("string")
     values = [f"ext-{number * 7919 % 5_003:06}" for number in range(10_000)]
     for start in range(0, len(values), 97):
-        collector.add(pa.array(values[start : start + 97], pa.large_string()))
-    assert list(collector.identifiers()) == sorted(set(values))
-    assert collector.duplicate == len(values) - len(set(values))
+        counter.add(pa.array(values[start : start + 97], pa.large_string()))
+    assert list(counter.identifiers()) == sorted(set(values))
+    assert counter.duplicate == len(values) - len(set(values))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.text("ab\0é😀", max_size=11).map(lambda tail: "same-" + tail), min_size=2, max_size=40))
 def test_texts_that_share_their_beginning_are_in_the_order_of_their_bytes(values: list[str]) -> None:
     assert list(strings(values)) == by_bytes(values)
@@ -283,12 +285,12 @@ def test_a_hundred_million_numbers_take_less_than_300_mebibytes() -> None:
     # Read from /proc, for getrusage also counts the process that this one was forked from.
     program = """
 import numpy as np, pyarrow as pa
-from sendoff.audience.identifiers import Collector
-collector = Collector("integer")
+from sendoff.audience.identifiers import RowCounter
+counter = RowCounter("integer")
 for start in range(1, 110_000_001, 1_000_000):
     part = np.arange(start, start + 1_000_000, dtype=np.uint64)
-    collector.add(pa.array(part[part % 11 != 0]))
-everybody = collector.identifiers()
+    counter.add(pa.array(part[part % 11 != 0]))
+everybody = counter.identifiers()
 everybody.fingerprint()
 assert sum(len(part) for part in everybody.slices(10_000)) == len(everybody) == 100_000_000
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
@@ -306,7 +308,7 @@ near_and_far = st.lists(
 ).map(lambda runs: {start + step * place for start, size, step in runs for place in range(size)})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(near_and_far, near_and_far, st.integers(1, 700))
 def test_near_and_far_numbers_make_the_sets_of_python(one: set[int], other: set[int], size: int) -> None:
     a, b = integers(one), integers(other)
@@ -327,7 +329,7 @@ def test_near_and_far_numbers_make_the_sets_of_python(one: set[int], other: set[
     assert (a == b) == (one == other)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(near_and_far)
 def test_a_stored_set_is_the_same_bytes_however_it_was_held(members: set[int]) -> None:
     stored = BitMap64(members)
@@ -338,20 +340,20 @@ def test_a_stored_set_is_the_same_bytes_however_it_was_held(members: set[int]) -
     assert from_bytes("integer", BitMap64(members).serialize()) == made
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(near_and_far, max_size=6))
 def test_a_gathering_may_turn_out_to_hold_far_numbers_or_near_ones(batches: list[set[int]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sendoff.audience.identifiers.integer_sets._FIRST_LOOK", 30)
         patched.setattr("sendoff.audience.identifiers.integer_sets._WAITING", 300)
-        collector = Collector("integer")
-        early, expected = collector.identifiers(), set[int]()
+        counter = RowCounter("integer")
+        early, expected = counter.identifiers(), set[int]()
         for batch in batches:
-            collector.add(pa.array(list(batch), pa.uint64()))
+            counter.add(pa.array(list(batch), pa.uint64()))
             assert list(early) == sorted(expected)
-            early, expected = collector.identifiers(), expected | batch
+            early, expected = counter.identifiers(), expected | batch
         assert list(early) == sorted(expected)
-        assert collector.duplicate == sum(map(len, batches)) - len(expected)
+        assert counter.duplicate == sum(map(len, batches)) - len(expected)
 
 
 def test_nobody_can_change_a_set_by_its_values() -> None:
@@ -363,16 +365,16 @@ def test_nobody_can_change_a_set_by_its_values() -> None:
 def test_two_million_scattered_numbers_take_less_than_100_mebibytes() -> None:
     program = """
 import numpy as np, pyarrow as pa, pathlib
-from sendoff.audience.identifiers import Collector
+from sendoff.audience.identifiers import RowCounter
 
 def held(what):
     return int(pathlib.Path("/proc/self/status").read_text().partition(what + ":")[2].split()[0])
 
 chance, before = np.random.default_rng(1), held("VmRSS")
-collector = Collector("integer")
+counter = RowCounter("integer")
 for _ in range(40):
-    collector.add(pa.array(chance.integers(1, 2**63, 50_000, dtype=np.uint64)))
-everybody = collector.identifiers()
+    counter.add(pa.array(chance.integers(1, 2**63, 50_000, dtype=np.uint64)))
+everybody = counter.identifiers()
 everybody.fingerprint()
 assert sum(len(part) for part in (everybody - next(everybody.slices(10))).slices(10_000)) == 1_999_990
 print(held("VmHWM") - before)
@@ -390,7 +392,7 @@ heaps = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(heaps, max_size=4), st.integers(1, 2**64 - 1), st.lists(st.integers(0, 256), max_size=3))
 def test_a_rule_chooses_as_it_does_member_by_member(
     heaps: list[tuple[int, int, int]], odd: int, limits: list[int]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sendoff.audience.bucketing import below, positions
+from sendoff.audience.bucketing import hashes, sample
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, strings
-from sendoff.audience.segmentation import ALIKE, Segment, segments_of
-from sendoff.campaign import Campaign, Edition
+from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
+from sendoff.campaign import Campaign, Variation
 from sendoff.errors import AudienceError
 
 PUSH: dict[str, Any] = {
@@ -54,18 +54,18 @@ def campaign(base: Mapping[str, Any] = PUSH, **fields: Any) -> Campaign:
 def audience(
     identifiers: Identifiers, groups: Mapping[str, Mapping[str, Identifiers]] | None = None
 ) -> Audience:
-    return Audience("device_id", identifiers, len(identifiers), {}, groups or {}, identifiers.fingerprint())
+    return Audience("device_id", identifiers, len(identifiers), {}, groups or {})
 
 
-def cut(segments: Iterable[Segment]) -> list[tuple[Edition, int, list[int | str]]]:
+def cut(segments: Iterable[Segment]) -> list[tuple[Variation, int, list[int | str]]]:
     return [
-        (segment.edition, segment.wave, list(segment.identifiers or []))  # type: ignore[call-overload]
+        (segment.variation, segment.wave, list(segment.identifiers or []))  # type: ignore[call-overload]
         for segment in segments
     ]
 
 
 def zones_of(segments: Iterable[Segment]) -> dict[str | None, list[Any]]:
-    return {edition.time_zone: people for edition, _, people in cut(segments)}
+    return {variation.time_zone: people for variation, _, people in cut(segments)}
 
 
 # Everybody is in one segment, and in the right one
@@ -82,8 +82,8 @@ spreads = st.sampled_from([None, {"shares": [1, 10]}, {"shares": [50]}])
 
 def expected(
     identifier: Any, known: tuple[set[str], set[str]], cell: Campaign, kind: type
-) -> tuple[Edition, float]:
-    """Say in plain words which edition somebody gets, and where they stand among the waves, in percent."""
+) -> tuple[Variation, float]:
+    """Say in plain words which variation somebody gets, and where they stand among the waves, in percent."""
     spoken = {value.replace("_", "-").partition("-")[0].lower() for value in known[0]}
     language = next(
         each for each in ("en", "de", "fr", "en") if each in spoken or not spoken & {"en", "de", "fr"}
@@ -92,14 +92,14 @@ def expected(
     alone = integers([identifier]) if kind is int else strings([identifier])
 
     def percent(salt: str) -> float:
-        return int(positions(alone, salt)[0]) / 2**64 * 100
+        return int(hashes(alone, salt)[0]) / 2**64 * 100
 
     variant, end = None, 0.0
     for name, each in cell.variants.items():
         end += each.percent
         if variant is None and percent("variant spring") < end:
             variant = name
-    return Edition(language, variant, real[0] if real else "Europe/Dublin"), percent("spread spring")
+    return Variation(language, variant, real[0] if real else "Europe/Dublin"), percent("rollout spring")
 
 
 @given(people, speakers, variants, spreads, st.sampled_from([int, str]), st.integers(1, 9))
@@ -112,7 +112,7 @@ def test_everybody_is_in_one_segment_with_those_who_get_the_same(
     kind: type,
     size: int,
 ) -> None:
-    gates = {"window": WINDOW, **({"spread": spread} if spread else {})}
+    gates = {"window": WINDOW, **({"rollout": spread} if spread else {})}
     made = campaign(EMAIL, variants=variants, gates=gates, segment_size=size)
     who = dict(zip(map(kind, members), known, strict=False))
     gathered = integers if kind is int else strings
@@ -137,20 +137,20 @@ def test_everybody_is_in_one_segment_with_those_who_get_the_same(
             for each, *rest in ((each, known, made, kind) for each, known in who.items())
         }
     )
-    for edition, wave, segment in found:
+    for variation, wave, segment in found:
         for each in segment:
             should, place = expected(each, who[each], made, kind)  # type: ignore[index]
-            assert edition == should
+            assert variation == should
             assert filled[wave - 1] == next(step for step in steps if place < step)
 
 
 def test_a_campaign_that_is_the_same_for_all_is_only_sliced() -> None:
     found = cut(segments_of(campaign(segment_size=2), audience(integers([3, 1, 2]))))
-    assert found == [(ALIKE, 1, [1, 2]), (ALIKE, 1, [3])]
+    assert found == [(DEFAULT_VARIATION, 1, [1, 2]), (DEFAULT_VARIATION, 1, [3])]
 
 
 def test_nobody_makes_no_segment() -> None:
-    made = campaign(variants=TWO, gates={"spread": {}})
+    made = campaign(variants=TWO, gates={"rollout": {}})
     assert list(segments_of(made, audience(integers([])))) == []
 
 
@@ -159,8 +159,8 @@ def test_nobody_makes_no_segment() -> None:
 
 def variant_of(made: Campaign, whom: Identifiers, name: str) -> dict[Any, str | None]:
     return {
-        each: edition.variant
-        for edition, _, segment in cut(segments_of(made, audience(whom), name=name))
+        each: variation.variant
+        for variation, _, segment in cut(segments_of(made, audience(whom), name=name))
         for each in segment
     }
 
@@ -184,16 +184,16 @@ def test_variants_are_of_the_size_that_the_file_says() -> None:
 
 
 def test_each_wave_and_what_is_held_out_has_its_part_of_each_variant() -> None:
-    made = campaign(variants=TWO, gates={"spread": {"shares": [5, 20]}})
+    made = campaign(variants=TWO, gates={"rollout": {"shares": [5, 20]}})
     sizes: dict[int, dict[str | None, int]] = {}
-    for edition, wave, segment in cut(segments_of(made, audience(MANY), name="spring")):
-        sizes.setdefault(wave, {})[edition.variant] = len(segment)
+    for variation, wave, segment in cut(segments_of(made, audience(MANY), name="spring")):
+        sizes.setdefault(wave, {})[variation.variant] = len(segment)
     assert list(sizes) == [1, 2, 3]
     assert [round(sum(each.values()) / len(MANY), 2) for each in sizes.values()] == [0.05, 0.15, 0.8]
     assert all(0.45 < each["a"] / sum(each.values()) < 0.55 for each in sizes.values())
 
     assigned = variant_of(made, MANY, "spring")
-    held_out = [assigned[each] for each in below(MANY, "holdout spring", 10)]
+    held_out = [assigned[each] for each in sample(MANY, "holdout spring", 10)]
     assert 0.45 < held_out.count("a") / len(held_out) < 0.55
 
 
@@ -202,14 +202,14 @@ def test_a_wave_of_nobody_is_left_out_and_the_others_follow_on_each_other() -> N
         waves = [
             segment.wave
             for segment in segments_of(
-                campaign(gates={"spread": {}}), audience(integers(range(size)[1:] or [1])), name="s"
+                campaign(gates={"rollout": {}}), audience(integers(range(size)[1:] or [1])), name="s"
             )
         ]
         assert waves == list(range(1, len(waves) + 1))
 
 
 def test_a_wave_comes_whole_before_the_next() -> None:
-    made = campaign(EMAIL, variants=TWO, gates={"spread": {"shares": [10]}}, segment_size=500)
+    made = campaign(EMAIL, variants=TWO, gates={"rollout": {"shares": [10]}}, segment_size=500)
     groups = {"language": {"fr": integers(range(1, 20_000))}}
     waves = [segment.wave for segment in segments_of(made, audience(MANY, groups), name="spring")]
     assert waves == sorted(waves)

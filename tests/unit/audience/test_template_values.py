@@ -16,12 +16,11 @@ import sqlalchemy as sa
 from sendoff import warehouse
 from sendoff.audience.build import Audience, build_audience
 from sendoff.audience.identifiers import integers, strings
-from sendoff.audience.segmentation import Segment
+from sendoff.audience.segmentation import Segment, with_template_values
 from sendoff.audience.template_values import (
-    first_parameters,
-    read_parameters,
+    first_template_values,
+    read_template_values,
     template_columns,
-    with_parameters,
 )
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError
@@ -39,8 +38,8 @@ DUBLIN_IN_SUMMER = timezone(timedelta(hours=1))
 def of_one(values: pa.Array) -> Any:
     """Give what one person's value is in JSON."""
     made = build_audience([pa.record_batch({"device_id": pa.array([1]), "own": values})], columns=["own"])
-    assert made.parameters is not None
-    return orjson.dumps(read_parameters(made.parameters.of(made.identifiers))).decode()
+    assert made.template_values is not None
+    return orjson.dumps(read_template_values(made.template_values.of(made.identifiers))).decode()
 
 
 @pytest.mark.parametrize(
@@ -160,40 +159,40 @@ def test_texts_have_their_values_in_the_order_of_their_bytes() -> None:
 
 def test_people_without_values_are_an_error_that_shows_nobody() -> None:
     made = build_audience([pa.record_batch({"device_id": [1, 2], "own": ["a", "b"]})], columns=["own"])
-    with pytest.raises(ValueError, match="1 of these people have no parameters"):
+    with pytest.raises(ValueError, match="1 of these people have no template values"):
         values_of(made, integers([2, 4711]))
 
 
 def test_values_may_be_read_for_some_people_and_columns() -> None:
     batch = pa.record_batch({"device_id": [1, 2, 3], "name": ["Ann", "Bo", "Cy"], "points": [1, 2, 3]})
     made = build_audience([batch], columns=["name", "points"])
-    assert made.parameters is not None
-    blob = made.parameters.of(made.identifiers)
-    assert read_parameters(first_parameters(blob, 2), ["name"]) == [{"name": "Ann"}, {"name": "Bo"}]
-    assert read_parameters(first_parameters(blob, 9), ["name"])[2] == {"name": "Cy"}
+    assert made.template_values is not None
+    blob = made.template_values.of(made.identifiers)
+    assert read_template_values(first_template_values(blob, 2), ["name"]) == [{"name": "Ann"}, {"name": "Bo"}]
+    assert read_template_values(first_template_values(blob, 9), ["name"])[2] == {"name": "Cy"}
     with pytest.raises(ValueError, match="lack 1 of the columns"):
-        read_parameters(blob, ["name", "gate"])
+        read_template_values(blob, ["name", "gate"])
 
 
-@pytest.mark.parametrize("blob", [b"", b"not a stream of parameters"])
-def test_what_is_no_stream_of_parameters_is_refused(blob: bytes) -> None:
-    with pytest.raises(ValueError, match="no stream of parameters"):
-        read_parameters(blob)
+@pytest.mark.parametrize("blob", [b"", b"not a stream of template values"])
+def test_what_is_no_stream_of_template_values_is_refused(blob: bytes) -> None:
+    with pytest.raises(ValueError, match="no stream of template values"):
+        read_template_values(blob)
 
 
 def test_each_segment_takes_the_values_of_its_people() -> None:
     batch = pa.record_batch({"device_id": [1, 2, 3], "own": ["a", "b", "c"]})
     made = build_audience([batch], columns=["own"]).less({"cap": integers([2])})
     cut = [Segment(integers([1])), Segment(integers([3]), wave=2), Segment(None)]
-    first, second, nobody = with_parameters(cut, made)
-    assert read_parameters(first.parameters or b"") == [{"own": "a"}]
-    assert (read_parameters(second.parameters or b""), second.wave) == ([{"own": "c"}], 2)
+    first, second, nobody = with_template_values(cut, made)
+    assert read_template_values(first.template_values or b"") == [{"own": "a"}]
+    assert (read_template_values(second.template_values or b""), second.wave) == ([{"own": "c"}], 2)
     assert nobody == Segment(None)
 
 
 def test_segments_of_an_audience_without_values_stay_as_they_are() -> None:
     made = build_audience([pa.record_batch({"device_id": [1]})])
-    assert list(with_parameters([Segment(made.identifiers)], made)) == [Segment(made.identifiers)]
+    assert list(with_template_values([Segment(made.identifiers)], made)) == [Segment(made.identifiers)]
 
 
 def test_the_columns_of_all_variants_are_wanted_once() -> None:
@@ -214,11 +213,11 @@ def test_the_columns_of_all_variants_are_wanted_once() -> None:
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE people (user_id TEXT, FIRST_NAME TEXT, points INTEGER, due REAL)")
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE people (user_id TEXT, FIRST_NAME TEXT, points INTEGER, due REAL)")
         rows = [(f"cust-{n}", f"Name {n}", n * 10, n + 0.25) for n in range(1, 6)]
-        connection.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", [*rows, ("cust-1", "Other", 5, 1.0)])
-    connection.close()
+        db.executemany("INSERT INTO people VALUES (?, ?, ?, ?)", [*rows, ("cust-1", "Other", 5, 1.0)])
+    db.close()
     return f"sqlite:///{file}"
 
 
@@ -236,10 +235,10 @@ def test_a_launch_keeps_each_persons_values_until_they_are_sent(ledger: Ledger, 
     while claim := ledger.dispatches.claim(
         made.launch_key, worker="one", now=NOW, lease=timedelta(minutes=5)
     ):
-        rows = orjson.loads(orjson.dumps(read_parameters(claim.content.parameters or b"")))
+        rows = orjson.loads(orjson.dumps(read_template_values(claim.content.template_values or b"")))
         assert claim.content.identifiers is not None
         kept.append(dict(zip(claim.content.identifiers, rows, strict=True)))
-        assert ledger.dispatches.segment(made.launch_key, claim.segment) == claim.content
+        assert ledger.dispatch_queries.segment(made.launch_key, claim.segment) == claim.content
     assert kept == [
         {
             "cust-1": {"first_name": "Name 1", "points": 10, "due": 1.25},
@@ -290,8 +289,8 @@ def test_the_types_of_postgresql_come_as_the_json_that_fits(postgres_url: str, t
     with warehouse.read(source if through == "adbc" else engine, sql) as batches:
         made = build_audience(batches, columns=columns)
     engine.dispose()
-    assert made.parameters is not None
-    assert orjson.dumps(read_parameters(made.parameters.of(made.identifiers))) == (
+    assert made.template_values is not None
+    assert orjson.dumps(read_template_values(made.template_values.of(made.identifiers))) == (
         b'[{"price":12.50,"points":5,"vip":true,"born":"2026-03-01","due":"2026-03-01T08:05:00Z","share":1.5,'
         b'"name":"Ann"}]'
     )
@@ -307,8 +306,8 @@ def test_a_number_of_postgresql_that_is_none_is_refused(postgres_url: str) -> No
 
 
 def values_of(made: Audience, people: Any) -> Any:
-    assert made.parameters is not None
-    return orjson.loads(orjson.dumps(read_parameters(made.parameters.of(people))))
+    assert made.template_values is not None
+    return orjson.loads(orjson.dumps(read_template_values(made.template_values.of(people))))
 
 
 def own(made: Audience) -> dict[Any, Any]:

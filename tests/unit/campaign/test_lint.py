@@ -127,10 +127,10 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
         ({"channels": {"email": EMAIL}, "post_backs": {"kinds": ["open"]}}, ["post_backs.kinds"]),
         ({"channels": {"email": EMAIL}, "post_backs": {"kinds": ["delivery"]}}, ["post_backs.kinds"]),
         ({"channels": {"ios_push": {"text": "Text"}}, "post_backs": {"kinds": ["open"]}}, []),
-        ({"channels": {"email": EMAIL}, "gates": {"spread": {"missing": 5}}}, []),
+        ({"channels": {"email": EMAIL}, "gates": {"rollout": {"missing": 5}}}, []),
         (
-            {"channels": {"ios_push": {"text": "Text"}}, "gates": {"spread": {"missing": 5}}},
-            ["gates.spread.missing"],
+            {"channels": {"ios_push": {"text": "Text"}}, "gates": {"rollout": {"missing": 5}}},
+            ["gates.rollout.missing"],
         ),
     ],
 )

@@ -45,19 +45,22 @@ def refusal(path: Path, more: str, sql: str) -> str:
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
-        ("SELECT device_id FROM devices", "found no :part and no :parts beside audience.parts: 4;"),
+        ("SELECT device_id FROM devices", "found no :part and no :parts beside audience.partitions: 4;"),
         # each part would have its rows, and those of further parts would never come
-        ("SELECT device_id FROM devices WHERE bucket = :part", "found no :parts beside audience.parts: 4;"),
-        ("SELECT device_id FROM devices LIMIT 100 / :parts", "found no :part beside audience.parts: 4;"),
+        (
+            "SELECT device_id FROM devices WHERE bucket = :part",
+            "found no :parts beside audience.partitions: 4;",
+        ),
+        ("SELECT device_id FROM devices LIMIT 100 / :parts", "found no :part beside audience.partitions: 4;"),
         # only said, in a comment and a text
         (
             "SELECT device_id FROM devices -- :part\nWHERE ':parts' <> ''",
-            "found no :part and no :parts beside audience.parts: 4;",
+            "found no :part and no :parts beside audience.partitions: 4;",
         ),
     ],
 )
 def test_parts_that_the_query_does_not_give_are_refused(tmp_path: Path, sql: str, found: str) -> None:
-    message = refusal(tmp_path, "audience: {parts: 4}", sql)
+    message = refusal(tmp_path, "audience: {partitions: 4}", sql)
     assert f"{tmp_path}/back_in_stock/audience.sql: {found} allowed: both, such as" in message
 
 
@@ -65,34 +68,35 @@ def test_parts_that_the_query_does_not_give_are_refused(tmp_path: Path, sql: str
 def test_a_query_that_gives_parts_which_nobody_asks_for_is_refused(tmp_path: Path, name: str) -> None:
     message = refusal(tmp_path, "", f"SELECT device_id FROM devices WHERE bucket = :{name}")
     assert (
-        f"audience.sql: found :{name} without audience.parts; allowed: neither, or audience.parts" in message
+        f"audience.sql: found :{name} without audience.partitions; allowed: neither, or audience.partitions"
+        in message
     )
 
 
 @pytest.mark.parametrize("parts", ["0", "33", "two", "1.5"])
 def test_a_number_of_parts_is_a_small_whole_number(tmp_path: Path, parts: str) -> None:
     sql = "SELECT device_id FROM devices WHERE device_id % :parts = :part"
-    assert "audience.parts: found" in refusal(tmp_path, f"audience: {{parts: {parts}}}", sql)
+    assert "audience.partitions: found" in refusal(tmp_path, f"audience: {{partitions: {parts}}}", sql)
 
 
 def test_people_whom_the_service_chooses_come_in_no_parts(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, "audience: {parts: 2}\ntargeting: {kind: broadcast}", "SELECT 1")
+    folder = folder_of(tmp_path, "audience: {partitions: 2}\ntargeting: {kind: broadcast}", "SELECT 1")
     (folder / "audience.sql").unlink()
-    with pytest.raises(CampaignError, match=r"audience\.parts: found parts with targeting\.kind: broadcast"):
+    with pytest.raises(
+        CampaignError, match=r"audience\.partitions: found partitions with targeting\.kind: broadcast"
+    ):
         load_campaign(folder)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_launch_reads_every_part(tmp_path: Path, postgres_url: str, parts: int) -> None:
     engine = sa.create_engine(postgres_url, poolclass=NullPool)
-    with engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE IF EXISTS devices"))
-        connection.execute(
-            sa.text("CREATE TABLE devices AS SELECT n AS device_id FROM generate_series(1, 1000) n")
-        )
+    with engine.begin() as db:
+        db.execute(sa.text("DROP TABLE IF EXISTS devices"))
+        db.execute(sa.text("CREATE TABLE devices AS SELECT n AS device_id FROM generate_series(1, 1000) n"))
     engine.dispose()
     sql = "SELECT device_id FROM devices WHERE device_id % :parts = :part AND :period_start < :period_end"
-    folder = loaded(tmp_path, f"audience: {{parts: {parts}}}", sql)
+    folder = loaded(tmp_path, f"audience: {{partitions: {parts}}}", sql)
     plan = plan_launch(
         None, folder, period=Period(DAY - timedelta(days=1), DAY), warehouses=lambda _: postgres_url, now=DAY
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sendoff.campaign import Campaign, load_campaign
+from sendoff.campaign import Campaign, check_campaign, load_campaign
 from sendoff.errors import CampaignError
 
 WEB = "https://shop.example.com/"
@@ -34,7 +34,9 @@ SOUND = [
 
 
 def campaign(**fields: Any) -> Campaign:
-    return Campaign.model_validate({"title": "Spring", **fields})
+    made = Campaign.model_validate({"title": "Spring", **fields})
+    check_campaign(made)
+    return made
 
 
 def pushed(text: str) -> Campaign:
@@ -43,7 +45,7 @@ def pushed(text: str) -> Campaign:
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES)
 def test_a_tag_that_would_reach_people_as_it_stands_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(CampaignError) as error:
         pushed(text)
     assert f"found {said}" in str(error.value)
 
@@ -95,7 +97,7 @@ HALF = {"percent": 50}
     ids=str,
 )  # fmt: skip
 def test_every_text_that_carries_tags_is_checked(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=r"which no \}\} closes"):
+    with pytest.raises(CampaignError, match=r"which no \}\} closes"):
         campaign(**fields)
 
 
@@ -153,7 +155,7 @@ def test_a_browser_and_a_picture_need_a_web_address() -> None:
         "channels": {"ios_push": None, "web_push": chrome},
     }
     with pytest.raises(
-        ValidationError, match=r"channels.web_push: found no web address to open; allowed: channels"
+        CampaignError, match=r"channels.web_push: found no web address to open; allowed: channels"
     ):
         campaign(**shared)
     assert campaign(**shared | {"channels": {"ios_push": None, "web_push": {**chrome, "url": WEB}}})
@@ -166,7 +168,7 @@ def test_a_browser_and_a_picture_need_a_web_address() -> None:
         ):
             campaign(message=message, channels=channels)
     translations = {"de": {**WORDS, "url": DEEP}}
-    with pytest.raises(ValidationError, match=r"message.translations.de.url: found a link into an app"):
+    with pytest.raises(CampaignError, match=r"message.translations.de.url: found a link into an app"):
         campaign(
             language="en",
             message={**WORDS, "url": WEB, "translations": translations},

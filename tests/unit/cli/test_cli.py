@@ -14,18 +14,16 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, campaign_schema
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted
-from sendoff.period import Period, launch_key
+from sendoff.period import launch_key
+
+from ...factories import KEY, PERIOD, make_launch
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 PUSH = Campaign.model_validate(
     {"title": "Spring", "message": {"title": "Hello", "text": "Spring"}, "channels": {"android_push": {}}}
 )
@@ -42,18 +40,7 @@ def ledger_url(tmp_path: Path) -> str:
 
 def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> None:
     members = integers([1, 2, 3])
-    ledger.launches.freeze(
-        launch_key("service", "spring", PERIOD, resend),
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=resend,
-        definition=PUSH.model_dump_json(),
-        audience=Audience("device_id", members, 3, {}, {}, members.fingerprint()),
-        segments=[Segment(members)],
-        now=made_at,
-        sends_at=PERIOD.end,
-    )
+    make_launch(ledger, members, campaign=PUSH, resend=resend, created_at=made_at, sends_at=PERIOD.end)
 
 
 def test_the_version_is_that_of_the_project(sendoff: Command) -> None:
@@ -262,7 +249,7 @@ def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
     before = datetime.now(UTC)
     done = sendoff("preview", folder, "--warehouse", url, "--json")
     assert done.returncode == 0, done.stderr
-    assert datetime.fromisoformat(json.loads(done.stdout)["sending"]["first_at"]) > before
+    assert datetime.fromisoformat(json.loads(done.stdout)["send_times"]["first_at"]) > before
 
 
 def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
@@ -279,7 +266,7 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
     both = ("--warehouse", url, "--warehouse", f"support=sqlite:///{tmp_path / 'support.db'}")
     done = sendoff("preview", folder, *both, "--json")
     assert done.returncode == 0, done.stderr
-    assert sum(json.loads(done.stdout)["left_out"].values()) == 1
+    assert sum(json.loads(done.stdout)["suppressed"].values()) == 1
 
 
 def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
@@ -288,16 +275,8 @@ def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
     folder, url = campaign
     with closing(Ledger(ledger_url)) as ledger:
         members = integers([4_000_001, 5])
-        ledger.launches.freeze(
-            launch_key("sendoff_default", "spring", PERIOD),
-            connection="sendoff_default",
-            campaign="spring",
-            period=PERIOD,
-            resend=0,
-            definition=PUSH.model_dump_json(),
-            audience=Audience("device_id", members, 2, {}, {}, members.fingerprint()),
-            segments=[Segment(members)],
-            now=PERIOD.end,
+        make_launch(
+            ledger, members, campaign=PUSH, connection="sendoff_default", created_at=PERIOD.end, sends_at=None
         )
     open_the_gate(folder)
     done = sendoff("preview", folder, "--warehouse", url, "--ledger", ledger_url, "--json")

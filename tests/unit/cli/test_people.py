@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,10 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
+
+from ...factories import KEY, PERIOD, make_launch
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
-
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 
 
 @pytest.fixture
@@ -29,18 +27,13 @@ def url(tmp_path: Path) -> str:
     ledger = Ledger(url)
     ledger.migrate()
     people = integers([4711])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition="{}",
-        audience=Audience("device_id", people, 2, {"cap": 1}, {}, people.fingerprint()),
+    make_launch(
+        ledger,
         segments=[Segment(people)],
-        now=PERIOD.end,
+        audience=Audience("device_id", people, 2, {"cap": 1}, {}),
+        created_at=PERIOD.end,
         sends_at=PERIOD.end,
-        left_out={"cap": integers([4712])},
+        suppressed={"cap": integers([4712])},
     )
     ledger.close()
     return url
@@ -62,7 +55,7 @@ def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path, sendoff:
     done = sendoff(*upload)
     assert (done.stdout, done.stderr) == ("list complaints: 2 people by user_id\n", "")
     ledger = Ledger(url)
-    assert ledger.lists.get("complaints")[1] == strings(["ann4711", "zoë"])
+    assert ledger.suppression_lists.get("complaints")[1] == strings(["ann4711", "zoë"])
     ledger.close()
 
     shown_to_people = sendoff("lists", "show", "--ledger", url).stdout

@@ -6,7 +6,6 @@ import getpass
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +13,6 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
 from sendoff.cli import app
 from sendoff.dispatch.control import (
     doubts,
@@ -31,41 +28,26 @@ from sendoff.dispatch.control import (
     stop_all,
 )
 from sendoff.errors import GateError, NotFoundError, SettingsError
-from sendoff.ledger import Claim, Doubt, Ledger
+from sendoff.ledger import Claim, Decision, Doubt, Ledger
 from sendoff.ledger.schema import decisions
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.period import Period, launch_key
+from sendoff.period import launch_key
 from sendoff.service.postbacks import PostBack
 
+from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch
 from ...leases import end_leases
-
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
-LEASE = timedelta(minutes=5)
-
-
-CAMPAIGN = {
-    "title": "Spring",
-    "message": {"title": "Hello", "text": "It is spring"},
-    "channels": {"android_push": {}},
-}
 
 
 def freeze(
     ledger: Ledger, state: str, key: str = KEY, connection: str = "service", role: str | None = None
 ) -> None:
     approval = {"needed": "always", "role": role}
-    ledger.launches.freeze(
-        key,
+    make_launch(
+        ledger,
+        campaign=make_campaign(approval=approval),
         connection=connection,
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=Campaign.model_validate({**CAMPAIGN, "approval": approval}).model_dump_json(),
-        audience=None,
-        segments=[Segment(None)],
-        now=NOW,
+        launch_key=key,
+        sends_at=None,
         state=state,
     )
 
@@ -87,7 +69,7 @@ def test_a_person_decides_once(ledger: Ledger, act: Callable[..., None], state: 
     assert ledger.launches.get(KEY).state == after
     with pytest.raises(GateError, match=f"launch {KEY} is {after}, so it cannot be {after}"):
         act(ledger, KEY, "bob", "me too", now=NOW)
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert (decision.kind, decision.who, decision.why) == (after, "ann", "so it is")
 
 
@@ -112,10 +94,10 @@ def test_what_somebody_of_a_role_must_agree_to_is_released_without_them_only_on_
     ):
         release(ledger, KEY, "ann", "looks right", now=NOW)
     assert ledger.launches.get(KEY).state == "held"
-    assert ledger.decisions.of_launch(KEY) == []
+    assert ledger.audit_log.of_launch(KEY) == []
     release(ledger, KEY, "ann", "they are all ill", without_approval=True, now=NOW)
     assert ledger.launches.get(KEY).state == "released"
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert (decision.kind, decision.who) == ("released", "ann")
     assert decision.why == "without the approval of the role crm: they are all ill"
 
@@ -125,10 +107,10 @@ def test_a_role_that_agreed_once_is_not_asked_again_where_requests_fail(
     ledger: Ledger, without_approval: bool
 ) -> None:
     freeze(ledger, "held", role="crm")
-    assert ledger.decisions.decide(KEY, "approved", "bob", None, now=NOW)
-    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many refused", now=NOW)
+    assert ledger.audit_log.decide(Decision(KEY, "approved", "bob", None, NOW))
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many refused", NOW))
     release(ledger, KEY, "ann", "mended", without_approval=without_approval, now=NOW)
-    assert ledger.decisions.of_launch(KEY)[-1].why == "mended"
+    assert ledger.audit_log.of_launch(KEY)[-1].why == "mended"
 
 
 @pytest.mark.parametrize("act", [reject, stop])
@@ -156,7 +138,7 @@ def test_the_command_line_decides_in_the_name_of_who_runs_it(
     done = CliRunner().invoke(app, [command, KEY[:8], "--why", "looks right", "--ledger", url])
     assert (done.exit_code, done.output) == (0, f"launch {KEY} {said}\n")
     assert ledger.launches.get(KEY).state == after
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert (decision.who, decision.why) == (getpass.getuser(), "looks right")
     ledger.close()
 
@@ -181,7 +163,7 @@ def test_a_pause_ends_where_it_began(ledger: Ledger) -> None:
     assert claim(ledger) is None
     resume(ledger, KEY, "bob", "fixed", now=NOW)
     assert claim(ledger) is not None
-    assert [(each.kind, each.who) for each in ledger.decisions.of_launch(KEY)] == [
+    assert [(each.kind, each.who) for each in ledger.audit_log.of_launch(KEY)] == [
         ("paused", "ann"),
         ("resumed", "bob"),
     ]
@@ -193,7 +175,7 @@ def test_what_is_held_is_not_released_by_a_resume(ledger: Ledger) -> None:
         resume(ledger, KEY, "ann", "go on")
 
 
-def test_a_brake_holds_its_scope_and_no_other(ledger: Ledger) -> None:
+def test_a_global_pause_holds_its_scope_and_no_other(ledger: Ledger) -> None:
     freeze(ledger, "released")
     freeze(ledger, "released", OTHER, "another")
     pause_all(ledger, "ann", "an outage", connection="another", now=NOW)
@@ -201,13 +183,13 @@ def test_a_brake_holds_its_scope_and_no_other(ledger: Ledger) -> None:
         pause_all(ledger, "bob", "an outage", connection="another")
     assert claim(ledger, OTHER) is None
     assert claim(ledger) is not None
-    assert [(each.scope, each.who) for each in ledger.brakes.all()] == [("connection:another", "ann")]
+    assert [(each.scope, each.who) for each in ledger.pauses.all()] == [("connection:another", "ann")]
     with pytest.raises(GateError, match="not paused"):
         resume_all(ledger, "ann", "it is over")
     resume_all(ledger, "ann", "it is over", connection="another")
     assert claim(ledger, OTHER) is not None
-    with ledger._database.read() as connection:
-        rows = connection.execute(sa.select(decisions.c.launch_key, decisions.c.kind, decisions.c.detail))
+    with ledger._database.read() as db:
+        rows = db.execute(sa.select(decisions.c.launch_key, decisions.c.kind, decisions.c.detail))
         assert [tuple(row) for row in rows] == [
             (None, "paused", {"scope": "connection:another"}),
             (None, "resumed", {"scope": "connection:another"}),
@@ -215,7 +197,7 @@ def test_a_brake_holds_its_scope_and_no_other(ledger: Ledger) -> None:
 
 
 @pytest.mark.promise("hands/stop")
-def test_a_brake_on_all_holds_also_what_is_made_later(ledger: Ledger) -> None:
+def test_a_global_pause_on_all_holds_also_what_is_made_later(ledger: Ledger) -> None:
     pause_all(ledger, "ann", "an outage", now=NOW)
     freeze(ledger, "released")
     assert claim(ledger) is None
@@ -247,20 +229,20 @@ def test_what_was_being_sent_when_all_was_stopped_is_not_sent_again(
     ledger.dispatches.record(taken, again, NOW)
     if not is_stopped_in_flight:
         assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
-    ledger.dispatches.resolve(taken.dispatch_key, "resend", "sendoff", "on_doubt: resend", NOW)
+    ledger.doubts.resolve(taken.dispatch_key, "resend", "sendoff", "on_doubt: resend", NOW)
     assert claim(ledger) is None
 
 
 def test_nothing_is_released_with_the_rest_of_which_nothing_is_planned(ledger: Ledger) -> None:
     in_doubt(ledger)
-    assert ledger.decisions.decide(KEY, "held", "sendoff", "too many in doubt", now=NOW)
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many in doubt", NOW))
     assert release_all(ledger, "ann", "the service works again", now=NOW) == []
 
 
 def test_what_waits_for_approval_is_not_released_with_the_rest(ledger: Ledger) -> None:
     freeze(ledger, "held")
     freeze(ledger, "released", OTHER, "another")
-    assert ledger.decisions.decide(OTHER, "held", "sendoff", "too many refused", now=NOW)
+    assert ledger.audit_log.decide(Decision(OTHER, "held", "sendoff", "too many refused", NOW))
     assert release_all(ledger, "ann", "the service works again", now=NOW) == [OTHER]
     assert ledger.launches.get(KEY).state == "held"
 
@@ -279,10 +261,10 @@ def test_a_doubt_is_settled_once_and_in_somebodys_name(
 ) -> None:
     key = in_doubt(ledger)
     resolve(ledger, key, how, "ann", "asked the service", now=NOW)
-    assert ledger.dispatches.states(KEY) == {state: 1}
+    assert ledger.dispatch_queries.states(KEY) == {state: 1}
     with pytest.raises(GateError, match="not in doubt"):
         resolve(ledger, key, how, "bob", "me too", now=NOW)
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert (decision.kind, decision.who, decision.why) == (f"{how}_dispatch", "ann", "asked the service")
     assert decision.detail == {"dispatch": key, "segment": 1}
 
@@ -292,11 +274,11 @@ def test_of_many_who_settle_a_doubt_at_once_one_does(ledger: Ledger) -> None:
 
     def settle(number: int) -> bool:
         how: Literal["resend", "write_off"] = "resend" if number % 2 else "write_off"
-        return ledger.dispatches.resolve(key, how, f"person {number}", "so it is", NOW)
+        return ledger.doubts.resolve(key, how, f"person {number}", "so it is", NOW)
 
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(settle, range(8))) == [False] * 7 + [True]
-    assert len(ledger.decisions.of_launch(KEY)) == 1
+    assert len(ledger.audit_log.of_launch(KEY)) == 1
 
 
 def test_nothing_is_planned_again_of_a_launch_that_is_over(ledger: Ledger) -> None:
@@ -340,8 +322,8 @@ def test_evidence_stands_over_a_person(ledger: Ledger, how: Literal["resend", "w
     receiver = ledger.post_backs.register_receiver("one", NOW)
     ledger.post_backs.store(receiver, [(1, post_back(key))])
     assert doubts(ledger, now=NOW) == []
-    assert ledger.dispatches.states(KEY) == {"accepted": 1}
-    assert ledger.dispatches.reasons(KEY, "evidence") == ["a post-back came from it"]
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
+    assert ledger.dispatch_queries.reasons(KEY, "evidence") == ["a post-back came from it"]
 
 
 @pytest.mark.parametrize("how", ["resend", "write_off"])
@@ -359,11 +341,11 @@ def test_an_acceptance_that_comes_late_stands_over_a_person(
     resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
     ledger.dispatches.record(slow, late, NOW)
     decided = "planned" if how == "resend" else "written_off"
-    assert ledger.dispatches.states(KEY) == {state or decided: 1}
+    assert ledger.dispatch_queries.states(KEY) == {state or decided: 1}
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[tuple[Ledger, str]]:
+def ledger_and_url(tmp_path: Path) -> Iterator[tuple[Ledger, str]]:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = Ledger(url)
     ledger.migrate()
@@ -377,8 +359,8 @@ def said(url: str, *arguments: str) -> str:
     return done.output
 
 
-def test_the_command_line_pauses_and_resumes(book: tuple[Ledger, str]) -> None:
-    ledger, url = book
+def test_the_command_line_pauses_and_resumes(ledger_and_url: tuple[Ledger, str]) -> None:
+    ledger, url = ledger_and_url
     freeze(ledger, "released")
     assert f"launch {KEY} is paused" in said(url, "pause", KEY[:8], "--why", "wrong picture")
     assert ledger.launches.get(KEY).state == "paused"
@@ -390,21 +372,21 @@ def test_the_command_line_pauses_and_resumes(book: tuple[Ledger, str]) -> None:
     assert "every launch of connection service is resumed" in said(
         url, "resume", "--connection", "service", "--why", "over"
     )
-    assert ledger.brakes.all() == []
+    assert ledger.pauses.all() == []
     assert "stopped: 1 launch\n" in said(url, "stop", "--all", "--why", "over")
 
 
 def test_the_command_line_releases_what_waits_for_a_role_only_with_a_flag_that_is_kept(
-    book: tuple[Ledger, str],
+    ledger_and_url: tuple[Ledger, str],
 ) -> None:
-    ledger, url = book
+    ledger, url = ledger_and_url
     freeze(ledger, "held", role="crm")
     arguments = ["release", KEY[:8], "--why", "they are all ill"]
     done = CliRunner().invoke(app, [*arguments, "--ledger", url])
     assert isinstance(done.exception, GateError)
     assert ledger.launches.get(KEY).state == "held"
     assert f"launch {KEY} is released" in said(url, *arguments, "--without-approval")
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert (decision.who, decision.why) == (
         getpass.getuser(),
         "without the approval of the role crm: they are all ill",
@@ -425,15 +407,15 @@ def test_the_command_line_wants_one_launch_or_all() -> None:
         assert isinstance(done.exception, SettingsError), done.output
 
 
-def test_the_command_line_lists_and_settles_doubts(book: tuple[Ledger, str]) -> None:
-    ledger, url = book
+def test_the_command_line_lists_and_settles_doubts(ledger_and_url: tuple[Ledger, str]) -> None:
+    ledger, url = ledger_and_url
     assert said(url, "doubts") == "nothing is in doubt\n"
     key = in_doubt(ledger)
     assert f"{key[:12]}  spring, launch {KEY[:12]}, segment 1" in said(url, "doubts")
     (listed,) = json.loads(said(url, "doubts", KEY[:8], "--json"))
     assert (listed["dispatch_key"], listed["reason"], listed["post_backs"]) == (key, "no answer", 0)
     assert f"dispatch {key} is planned again" in said(url, "resolve", key[:8], "resend", "--why", "asked")
-    assert ledger.decisions.of_launch(KEY)[-1].who == getpass.getuser()
+    assert ledger.audit_log.of_launch(KEY)[-1].who == getpass.getuser()
 
 
 @pytest.mark.parametrize(
@@ -445,12 +427,12 @@ def test_the_command_line_lists_and_settles_doubts(book: tuple[Ledger, str]) -> 
     ],
 )
 def test_what_is_planned_again_is_shown_with_the_command_that_sends_it(
-    book: tuple[Ledger, str], state: str, first: str
+    ledger_and_url: tuple[Ledger, str], state: str, first: str
 ) -> None:
-    ledger, url = book
+    ledger, url = ledger_and_url
     key = in_doubt(ledger)
     if state != "released":
-        ledger.decisions.decide(KEY, state, "ann", "wait", now=NOW)
+        ledger.audit_log.decide(Decision(KEY, state, "ann", "wait", NOW))
     command = f"""{first}airflow dags trigger spring --conf '{{"launch": "{KEY}"}}'"""
     told = (
         f"1 request of launch {KEY[:12]} is planned again and not sent yet; unless a task is sending the launch now, "
@@ -464,8 +446,10 @@ def test_what_is_planned_again_is_shown_with_the_command_that_sends_it(
 
 
 @pytest.mark.parametrize("what", ["sent", "sent and in doubt", "refused", "stopped", "never in doubt"])
-def test_nothing_is_to_be_continued_where_no_request_waits(book: tuple[Ledger, str], what: str) -> None:
-    ledger, url = book
+def test_nothing_is_to_be_continued_where_no_request_waits(
+    ledger_and_url: tuple[Ledger, str], what: str
+) -> None:
+    ledger, url = ledger_and_url
     if what == "never in doubt":
         freeze(ledger, "released")
     else:

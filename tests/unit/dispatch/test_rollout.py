@@ -2,98 +2,55 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers, union
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
-from sendoff.campaign.gates import Spread
+from sendoff.campaign import Variation
+from sendoff.campaign.gates import Rollout
 from sendoff.dispatch.control import release
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import NotYetError
-from sendoff.ledger import Ledger
-from sendoff.ledger.dispatches import Progress
+from sendoff.ledger import Decision, Ledger
+from sendoff.ledger.dispatch_queries import Progress
 from sendoff.ledger.launches import Launch
 from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
-from sendoff.period import Period, launch_key
-from sendoff.service.postbacks import PostBack
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+from ...factories import KEY, NOW, make_launch, post_back, send, store
+
 LATER = NOW + timedelta(minutes=30)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
-EMAIL = Campaign.model_validate(
-    {
-        "title": "Spring",
-        "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
-    }
-)
 WAVES = [*(Segment(integers([n, n + 1]), wave=1) for n in (1, 3, 5, 7)), Segment(integers([9, 10]), wave=2)]
-
-
-def freeze(ledger: Ledger, segments: Sequence[Segment] = WAVES) -> None:
-    people = union("integer", [each.identifiers for each in segments if each.identifiers])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=EMAIL.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
-        segments=segments,
-        now=NOW,
-        sends_at=NOW,
-    )
-
-
-def make(ledger: Ledger, *outcomes: Outcome, now: datetime = NOW) -> None:
-    for outcome in outcomes:
-        claim = ledger.dispatches.claim(KEY, worker="w", now=now, lease=timedelta(minutes=5))
-        assert claim is not None
-        ledger.dispatches.record(claim, outcome, now)
 
 
 def seen(ledger: Ledger) -> Launch:
     return ledger.launches.get(KEY)
 
 
-def judge(ledger: Ledger, *, now: datetime = LATER, **spread: Any) -> str:
+def judge(ledger: Ledger, *, now: datetime = LATER, **rollout: Any) -> str:
     """Give the state of the launch and its newest wave after a judgement."""
-    open_next_wave(ledger, seen(ledger), Spread.model_validate(spread), now=now)
+    open_next_wave(ledger, seen(ledger), Rollout.model_validate(rollout), now=now)
     return f"{seen(ledger).state} {seen(ledger).wave}"
 
 
 def deliveries(ledger: Ledger, *people: int) -> None:
     keys = {
         person: dispatch.dispatch_key
-        for dispatch, members in ledger.dispatches.segments(KEY)
+        for dispatch, members in ledger.dispatch_queries.segments(KEY)
         for person in members
     }
-    receiver = ledger.post_backs.register_receiver("r", NOW)
-    body = {"time": 1772442000, "campaign": {"id": 17}}
-    events = [
-        PostBack.received(
-            "delivery", keys[person], NOW, json.dumps({**body, "device": {"id": person}}).encode()
-        )
-        for person in people
-    ]
-    ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
+    store(ledger, *(post_back(keys[person], "delivery", person) for person in people))
 
 
 def test_only_open_waves_and_zones_are_claimed(ledger: Ledger) -> None:
     zones = [("Asia/Tokyo", 1), (None, 1), ("Europe/Dublin", 1), ("Europe/Dublin", 2)]
-    freeze(
+    make_launch(
         ledger,
-        [
-            Segment(integers([n]), Edition(time_zone=zone), wave)
+        segments=[
+            Segment(integers([n]), Variation(time_zone=zone), wave)
             for n, (zone, wave) in enumerate(zones, start=1)
         ],
     )
@@ -113,26 +70,26 @@ def test_only_open_waves_and_zones_are_claimed(ledger: Ledger) -> None:
 
 
 def test_progress_is_counted_by_wave_zone_and_state(ledger: Ledger) -> None:
-    freeze(ledger, [*WAVES, Segment(integers([11]), Edition(time_zone="Asia/Tokyo"), 2)])
-    make(ledger, YES, NO, YES)
-    assert sorted(ledger.dispatches.progress(KEY), key=str) == [
+    make_launch(ledger, segments=[*WAVES, Segment(integers([11]), Variation(time_zone="Asia/Tokyo"), 2)])
+    send(ledger, KEY, YES, NO, YES)
+    assert sorted(ledger.dispatch_queries.progress(KEY), key=str) == [
         Progress(1, None, "accepted", 2),
         Progress(1, None, "planned", 1),
         Progress(1, None, "refused", 1),
         Progress(2, "Asia/Tokyo", "planned", 1),
         Progress(2, None, "planned", 1),
     ]
-    assert union("integer", ledger.dispatches.accepted(KEY, [1])) == integers([1, 2, 5, 6])
-    assert list(ledger.dispatches.accepted(KEY, [2])) == []
+    assert union("integer", ledger.dispatch_queries.accepted(KEY, [1])) == integers([1, 2, 5, 6])
+    assert list(ledger.dispatch_queries.accepted(KEY, [2])) == []
 
 
 def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, YES)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, YES)
     assert judge(ledger) == "released 2"
-    make(ledger, YES, now=LATER)
-    assert ledger.dispatches.newest_outcome(KEY, up_to_wave=1) == NOW
-    assert ledger.dispatches.newest_outcome(KEY) == LATER
+    send(ledger, KEY, YES, at=LATER)
+    assert ledger.dispatch_queries.newest_outcome(KEY, up_to_wave=1) == NOW
+    assert ledger.dispatch_queries.newest_outcome(KEY) == LATER
 
 
 @pytest.mark.parametrize(
@@ -148,14 +105,14 @@ def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger)
 def test_a_wave_is_judged_by_what_was_refused(
     ledger: Ledger, outcomes: list[Outcome], allowed: float, after: str
 ) -> None:
-    freeze(ledger)
-    make(ledger, *outcomes)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, *outcomes)
     assert judge(ledger, refused=allowed) == after
 
 
 def test_a_doubt_that_a_post_back_resolves_counts_as_accepted(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, DOUBT)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, DOUBT)
     deliveries(ledger, 7)
     assert judge(ledger) == "released 2"
 
@@ -172,56 +129,56 @@ def test_a_doubt_that_a_post_back_resolves_counts_as_accepted(ledger: Ledger) ->
 def test_a_wave_is_judged_by_who_is_missing(
     ledger: Ledger, delivered: tuple[int, ...], allowed: float | None, after: str
 ) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, NO)  # 7 and 8 are not missing, they are refused
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, NO)  # 7 and 8 are not missing, they are refused
     deliveries(ledger, *delivered)
     assert judge(ledger, refused=25, missing=allowed) == after
 
 
 def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, NO)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, NO)
     deliveries(ledger, 1, 2, 3)
     assert judge(ledger, missing=10) == "held 1"
-    (decision,) = ledger.decisions.of_launch(KEY)
+    (decision,) = ledger.audit_log.of_launch(KEY)
     assert decision.detail == {"wave": 1, "requests": 4, "refused": 1, "people": 6, "missing": 3}
     assert decision.why == (
         "after wave 1: "
-        "gates.spread.refused: found 1 of 4 requests refused or in doubt (25.0 %); allowed: at most 1 %; "
-        "gates.spread.missing: found 3 of 6 people missing (50.0 %); allowed: at most 10 %"
+        "gates.rollout.refused: found 1 of 4 requests refused or in doubt (25.0 %); allowed: at most 1 %; "
+        "gates.rollout.missing: found 3 of 6 people missing (50.0 %); allowed: at most 10 %"
     )
 
 
 def test_a_wave_is_not_judged_before_post_backs_were_waited_for(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, NO)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, NO)
     with pytest.raises(NotYetError) as caught:
         judge(ledger, now=LATER - timedelta(microseconds=1))
     assert caught.value.until == LATER
-    assert ledger.decisions.of_launch(KEY) == []
+    assert ledger.audit_log.of_launch(KEY) == []
 
 
 def test_after_a_release_the_next_wave_opens_at_once(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, NO, NO, NO, NO)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, NO, NO, NO, NO)
     assert judge(ledger) == "held 1"
     release(ledger, KEY, "ann", "mended", now=LATER)
     assert judge(ledger) == "released 2"
 
 
 def test_releasing_what_a_person_held_opens_no_wave(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, NO, NO, NO, NO)
-    assert ledger.decisions.decide(KEY, "held", "bob", "a moment, please", now=NOW)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, NO, NO, NO, NO)
+    assert ledger.audit_log.decide(Decision(KEY, "held", "bob", "a moment, please", NOW))
     release(ledger, KEY, "bob", "go on", now=NOW)
     assert judge(ledger) == "held 1"
 
 
 def test_a_worker_that_saw_the_launch_before_another_opened_a_wave_opens_none(ledger: Ledger) -> None:
-    freeze(ledger)
-    make(ledger, YES, YES, YES, YES)
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, YES)
     before = seen(ledger)
     for _ in range(2):
-        open_next_wave(ledger, before, Spread(), now=LATER)
+        open_next_wave(ledger, before, Rollout(), now=LATER)
     assert (seen(ledger).state, seen(ledger).wave) == ("released", 2)
-    assert [each.kind for each in ledger.decisions.of_launch(KEY)] == ["wave"]
+    assert [each.kind for each in ledger.audit_log.of_launch(KEY)] == ["wave"]

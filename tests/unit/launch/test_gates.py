@@ -14,13 +14,12 @@ import pytest
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder, Edition
-from sendoff.campaign.gates import SendWindow
-from sendoff.dispatch.policy import Clearance
+from sendoff.campaign import Campaign, CampaignFolder, Variation
+from sendoff.dispatch.policy import SendPolicy
 from sendoff.errors import GateError, LateError
-from sendoff.launch.gates import GateResult, due_at_of, gates_of, opens_at, raise_if_closed
-from sendoff.launch.plan import prepare_launch
-from sendoff.ledger import Ledger
+from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, raise_if_closed
+from sendoff.launch.plan import LaunchOptions, prepare_launch
+from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.outcome import Accepted
 from sendoff.period import Period
@@ -40,7 +39,7 @@ PREVIOUS = Launch(
     wave=1,
     due_at=None,
     sends_at=NOW,
-    news=0,
+    revision=0,
     is_chosen_by_service=False,
     identified_by="device_id",
     kind="integer",
@@ -64,7 +63,7 @@ def campaign(**fields: Any) -> Campaign:
 
 def audience(size: int, *, rows: int | None = None, **dropped: int) -> Audience:
     identifiers = integers(range(1, size + 1))
-    return Audience("device_id", identifiers, rows or size, dropped, {}, identifiers.fingerprint())
+    return Audience("device_id", identifiers, rows or size, dropped, {})
 
 
 def gate(
@@ -81,21 +80,23 @@ def gate(
 ) -> GateResult:
     """Give what the one gate says of a launch to so many; None: the service chooses them."""
     whom = people or (audience(size) if size is not None else None)
-    results = gates_of(
-        campaign(gates=gates, **fields),
-        audience=whom,
-        segments=segments or [Segment(whom.identifiers if whom else None)],
-        previous=previous,
-        due_at=due_at,
-        period_end=PERIOD.end,
-        now=now,
+    results = check_gates(
+        GateInputs(
+            campaign=campaign(gates=gates, **fields),
+            audience=whom,
+            segments=segments or [Segment(whom.identifiers if whom else None)],
+            previous=previous,
+            due_at=due_at,
+            period_end=PERIOD.end,
+            now=now,
+        )
     )
     (result,) = [each for each in results if each.name == name]
     return result
 
 
 @pytest.mark.parametrize(
-    ("name", "gates", "size", "is_open", "saw", "allowed"),
+    ("name", "gates", "size", "is_open", "actual", "allowed"),
     [
         ("least", {}, 1, True, "1 people", "at least 1"),
         ("least", {"least": 1200}, 1199, False, "1,199 people", "at least 1,200"),
@@ -106,13 +107,13 @@ def gate(
     ],
 )  # fmt: skip
 def test_the_number_of_people_has_a_least_and_a_most(
-    name: str, gates: Mapping[str, Any], size: int | None, is_open: bool, saw: str, allowed: str
+    name: str, gates: Mapping[str, Any], size: int | None, is_open: bool, actual: str, allowed: str
 ) -> None:
-    assert gate(name, gates, size=size) == GateResult(name, is_open, saw, allowed)
+    assert gate(name, gates, size=size) == GateResult(name, is_open, actual, allowed)
 
 
 @pytest.mark.parametrize(
-    ("size", "is_open", "saw"),
+    ("size", "is_open", "actual"),
     [
         (120, True, "an audience of 120, 20.0 % more than the 100 of the last launch"),
         (80, True, "an audience of 80, 20.0 % fewer than the 100 of the last launch"),
@@ -120,16 +121,18 @@ def test_the_number_of_people_has_a_least_and_a_most(
         (79, False, "an audience of 79, 21.0 % fewer than the 100 of the last launch"),
     ],
 )
-def test_the_change_is_that_of_the_audience_against_the_last_one(size: int, is_open: bool, saw: str) -> None:
+def test_the_change_is_that_of_the_audience_against_the_last_one(
+    size: int, is_open: bool, actual: str
+) -> None:
     seen = gate("change", {"change": 20}, size=size)
-    assert (seen.is_open, seen.saw) == (is_open, saw)
+    assert (seen.is_open, seen.actual) == (is_open, actual)
     assert seen.allowed == "at most 20 % more or fewer than in the last launch"
 
 
 @pytest.mark.parametrize("previous", [None, replace(PREVIOUS, audience=0)])
 def test_a_first_launch_changes_nothing(previous: Launch | None) -> None:
     seen = gate("change", {"change": 20}, previous=previous)
-    assert (seen.is_open, seen.saw) == (True, "an audience of 120, and no launch before")
+    assert (seen.is_open, seen.actual) == (True, "an audience of 120, and no launch before")
 
 
 def test_people_who_are_held_out_count_for_the_change_but_not_for_the_most() -> None:
@@ -176,7 +179,7 @@ SCHEDULED = {"schedule": "0 9 * * *"}
 def test_lateness_counts_from_the_end_of_a_schedules_period(
     gates: Mapping[str, Any], fields: Mapping[str, Any], due_at: datetime | None
 ) -> None:
-    assert due_at_of(campaign(gates=gates, **fields), PERIOD, NOW) == due_at
+    assert due_time(campaign(gates=gates, **fields), PERIOD, NOW) == due_at
 
 
 @pytest.mark.parametrize(
@@ -185,17 +188,17 @@ def test_lateness_counts_from_the_end_of_a_schedules_period(
 def test_what_a_schedule_sends_at_once_may_be_one_day_late(late: timedelta, is_open: bool) -> None:
     found = gate("lateness", {}, due_at=PERIOD.end, now=PERIOD.end + late, **SCHEDULED)
     assert (found.is_open, found.allowed) == (is_open, "at most 1 day")
-    assert found.saw == f"1 day and {late - timedelta(days=1)} h after it was due"
+    assert found.actual == f"1 day and {late - timedelta(days=1)} h after it was due"
 
 
 def test_what_is_sent_late_on_purpose_says_so_and_is_not_stopped_later(
     ledger: Ledger, warehouse: str
 ) -> None:
     launch = prepared(ledger, warehouse, HOURS, due_at=NOW - timedelta(hours=3), send_late=True)
-    (decision,) = ledger.decisions.of_launch(launch.launch_key)
-    saw = {each["name"]: each["saw"] for each in (decision.detail or {})["gates"]}
-    assert saw["lateness"] == "3:00:00 h after it was due, sent late on purpose"
-    assert not Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER)
+    (decision,) = ledger.audit_log.of_launch(launch.launch_key)
+    actual = {each["name"]: each["actual"] for each in (decision.detail or {})["gates"]}
+    assert actual["lateness"] == "3:00:00 h after it was due, sent late on purpose"
+    assert not SendPolicy(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER)
 
 
 @pytest.mark.parametrize(("gates", "is_stopped"), [({}, False), (HOURS, True)])
@@ -203,7 +206,7 @@ def test_only_a_lateness_of_the_file_stops_a_launch_that_waits(
     ledger: Ledger, warehouse: str, gates: Mapping[str, Any], is_stopped: bool
 ) -> None:
     launch = prepared(ledger, warehouse, gates, due_at=NOW)
-    assert Clearance(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER + timedelta(days=1)) is is_stopped
+    assert SendPolicy(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER + timedelta(days=1)) is is_stopped
 
 
 def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
@@ -214,7 +217,7 @@ def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("due_at", "is_open", "saw"),
+    ("due_at", "is_open", "actual"),
     [
         (NOW - timedelta(hours=2), True, "2:00:00 h after it was due"),
         (NOW - timedelta(hours=2, seconds=1), False, "2:00:01 h after it was due"),
@@ -222,8 +225,10 @@ def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
         (None, True, "no due time"),  # by hand
     ],
 )
-def test_a_launch_may_be_so_late(due_at: datetime | None, is_open: bool, saw: str) -> None:
-    assert gate("lateness", HOURS, due_at=due_at) == GateResult("lateness", is_open, saw, "at most 2 hours")
+def test_a_launch_may_be_so_late(due_at: datetime | None, is_open: bool, actual: str) -> None:
+    assert gate("lateness", HOURS, due_at=due_at) == GateResult(
+        "lateness", is_open, actual, "at most 2 hours"
+    )
 
 
 def window(zone: str = "Europe/Dublin", earliest: str = "10:00", latest: str = "20:00") -> dict[str, Any]:
@@ -232,22 +237,22 @@ def window(zone: str = "Europe/Dublin", earliest: str = "10:00", latest: str = "
 
 
 @pytest.mark.parametrize(
-    ("earliest", "zone", "saw"),
+    ("earliest", "zone", "actual"),
     [
         ("09:00", "Europe/Dublin", "open now"),
         ("09:01", "Europe/Dublin", "closed now; the launch waits until 2026-03-02 09:01 in Europe/Dublin"),
         ("09:01", "Asia/Tokyo", "open now"),  # 18:00 there
     ],
 )
-def test_what_is_sent_at_once_waits_for_the_window(earliest: str, zone: str, saw: str) -> None:
+def test_what_is_sent_at_once_waits_for_the_window(earliest: str, zone: str, actual: str) -> None:
     seen = gate("window", {"window": window(zone, earliest)})
-    assert (seen.is_open, seen.saw) == (True, saw)
+    assert (seen.is_open, seen.actual) == (True, actual)
     assert seen.allowed == f"{earliest} to 20:00 in {zone}"
 
 
 def test_a_window_of_each_person_says_how_many_zones_wait() -> None:
     parts = [
-        Segment(integers([n]), Edition(time_zone=zone))
+        Segment(integers([n]), Variation(time_zone=zone))
         for n, zone in enumerate(["Europe/Dublin", "Asia/Tokyo", "America/New_York"], start=1)
     ]
     seen = gate("window", {"window": window(QUERY)}, people=audience(3), segments=parts)
@@ -267,7 +272,7 @@ def once(time: str, zone: str = "Europe/Dublin", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("send", "zone", "is_open", "saw"),
+    ("send", "zone", "is_open", "actual"),
     [
         (once("20:00"), "Europe/Dublin", True, "sending at 20:00"),
         (once("20:01"), "Europe/Dublin", False, "sending at 20:01"),
@@ -291,10 +296,10 @@ def once(time: str, zone: str = "Europe/Dublin", **more: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_moment_of_sending_lies_in_the_window(
-    send: dict[str, Any], zone: str, is_open: bool, saw: str
+    send: dict[str, Any], zone: str, is_open: bool, actual: str
 ) -> None:
     seen = gate("window", {"window": window(zone)}, send=send)
-    assert (seen.is_open, seen.saw) == (is_open, saw)
+    assert (seen.is_open, seen.actual) == (is_open, actual)
 
 
 def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more: Any) -> dict[str, Any]:
@@ -310,7 +315,7 @@ def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more:
 
 
 @pytest.mark.parametrize(
-    ("send", "gates", "is_open", "saw"),
+    ("send", "gates", "is_open", "actual"),
     [
         # both ends are within the window, and the night between them is not
         (triggered("UTC"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
@@ -324,10 +329,10 @@ def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more:
     ],
 )  # fmt: skip
 def test_a_triggered_campaign_may_send_only_within_the_window_all_the_time(
-    send: dict[str, Any], gates: dict[str, Any], is_open: bool, saw: str
+    send: dict[str, Any], gates: dict[str, Any], is_open: bool, actual: str
 ) -> None:
     seen = gate("window", {"window": gates}, send=send)
-    assert (seen.is_open, seen.saw) == (is_open, saw)
+    assert (seen.is_open, seen.actual) == (is_open, actual)
 
 
 def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
@@ -335,7 +340,7 @@ def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("send", "is_open", "saw"),
+    ("send", "is_open", "actual"),
     [
         (recurring("20:30", "UTC", "2026-03-02", "never"), False, "sending at 22:30"),
         (recurring("20:30", "UTC", "2026-03-02", "2026-03-29"), False, "sending at 22:30"),
@@ -350,51 +355,30 @@ def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
     ],
 )
 def test_what_is_sent_again_and_again_stays_in_the_window_when_clocks_change(
-    send: dict[str, Any], is_open: bool, saw: str
+    send: dict[str, Any], is_open: bool, actual: str
 ) -> None:
     seen = gate("window", {"window": window("Europe/Berlin", "10:00", "21:45")}, send=send)
-    assert (seen.is_open, seen.saw) == (is_open, saw)
+    assert (seen.is_open, seen.actual) == (is_open, actual)
 
 
 def test_every_zone_of_the_query_sends_within_the_window_of_one() -> None:
     parts = [
-        Segment(integers([1]), Edition(time_zone="Europe/Dublin")),
-        Segment(integers([2]), Edition(time_zone="America/New_York")),
+        Segment(integers([1]), Variation(time_zone="Europe/Dublin")),
+        Segment(integers([2]), Variation(time_zone="America/New_York")),
     ]
     send = once("19:00", QUERY, default_time_zone="Europe/Dublin")
     seen = gate("window", {"window": window()}, people=audience(2), segments=parts, send=send)
-    assert (seen.is_open, seen.saw) == (False, "sending at 00:00")
+    assert (seen.is_open, seen.actual) == (False, "sending at 00:00")
     own = gate("window", {"window": window(QUERY)}, people=audience(2), segments=parts, send=send)
-    assert (own.is_open, own.saw) == (True, "sending at 19:00")
-
-
-@pytest.mark.parametrize(
-    ("at", "opens"),
-    [
-        # summer time begins on 29 March 2026 at 01:00, and ends on 25 October at 02:00
-        (datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 3, 29, 8, tzinfo=UTC)),
-        (datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 9, tzinfo=UTC)),
-        (datetime(2026, 3, 2, 8, 59, 59, tzinfo=UTC), datetime(2026, 3, 2, 9, tzinfo=UTC)),
-        (datetime(2026, 3, 2, 9, tzinfo=UTC), None),
-        (datetime(2026, 3, 2, 17, 30, 59, tzinfo=UTC), None),  # the last minute is one of it
-        (datetime(2026, 3, 2, 17, 31, tzinfo=UTC), datetime(2026, 3, 3, 9, tzinfo=UTC)),
-    ],
-)
-def test_a_window_opens_at_its_time_of_day_whatever_the_clocks_do(
-    at: datetime, opens: datetime | None
-) -> None:
-    assert (
-        opens_at(SendWindow.model_validate(window("Europe/Dublin", "09:00", "17:30")), "Europe/Dublin", at)
-        == opens
-    )
+    assert (own.is_open, own.actual) == (True, "sending at 19:00")
 
 
 def test_a_spread_says_its_waves() -> None:
     parts = [Segment(integers(range(1, 3)), wave=1), Segment(integers(range(3, 13)), wave=2)]
     parts.append(Segment(integers(range(13, 101)), wave=3))
-    seen = gate("spread", {"spread": {"missing": 5}}, people=audience(100), segments=parts)
+    seen = gate("rollout", {"rollout": {"missing": 5}}, people=audience(100), segments=parts)
     assert seen == GateResult(
-        "spread",
+        "rollout",
         True,
         "waves of 2, 10, 88 people",
         "1 %, 10 %, then the rest, 30 minutes apart, with at most 1 % of requests refused and 5 % of people missing",
@@ -411,10 +395,10 @@ def test_a_moment_of_sending_that_is_over_closes_a_gate_that_nobody_set(hour: in
 
 def test_of_many_zones_none_may_be_over() -> None:
     zones = ["America/New_York", "Asia/Tokyo"]
-    parts = [Segment(integers([n]), Edition(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
+    parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
     send = once("18:30", QUERY, default_time_zone="UTC")
     seen = gate("send", {}, people=audience(2), segments=parts, send=send, now=NOW + timedelta(hours=1))
-    assert (seen.is_open, seen.saw) == (
+    assert (seen.is_open, seen.actual) == (
         False,
         "2026-03-02 18:30 in Asia/Tokyo as the first moment of sending, which is over",
     )
@@ -422,14 +406,16 @@ def test_of_many_zones_none_may_be_over() -> None:
 
 def test_a_launch_of_nobody_is_stopped_by_the_least_alone() -> None:
     send = once("18:30", QUERY, default_time_zone="Europe/Dublin")
-    results = gates_of(
-        campaign(gates={"window": window(QUERY)}, send=send),
-        audience=audience(2),
-        segments=[],  # both are left out, for one reason or another
-        previous=None,
-        due_at=None,
-        period_end=PERIOD.end,
-        now=NOW,
+    results = check_gates(
+        GateInputs(
+            campaign=campaign(gates={"window": window(QUERY)}, send=send),
+            audience=audience(2),
+            segments=[],  # both are left out, for one reason or another
+            previous=None,
+            due_at=None,
+            period_end=PERIOD.end,
+            now=NOW,
+        )
     )
     assert results == (GateResult("least", False, "0 people", "at least 1"),)
 
@@ -474,14 +460,16 @@ def platforms_gate(
 ) -> GateResult | None:
     people = audience(4)
     groups = {"platform": {name: integers(members) for name, members in platforms.items()}}
-    results = gates_of(
-        campaign(channels=dict.fromkeys(channels)),
-        audience=replace(people, groups=groups),
-        segments=[Segment(integers(sent_to))],
-        previous=None,
-        due_at=None,
-        period_end=PERIOD.end,
-        now=NOW,
+    results = check_gates(
+        GateInputs(
+            campaign=campaign(channels=dict.fromkeys(channels)),
+            audience=replace(people, groups=groups),
+            segments=[Segment(integers(sent_to))],
+            previous=None,
+            due_at=None,
+            period_end=PERIOD.end,
+            now=NOW,
+        )
     )
     return next((each for each in results if each.name == "channels"), None)
 
@@ -516,32 +504,33 @@ def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER)")
-        connection.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in (1, 2, 3, 4, 5, None)])
-    connection.close()
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER)")
+        db.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in (1, 2, 3, 4, 5, None)])
+    db.close()
     return f"sqlite:///{file}"
 
 
 def prepared(ledger: Ledger, warehouse: str, gates: Mapping[str, Any], **how: Any) -> Launch:
     folder = CampaignFolder("spring", campaign(gates=gates), "SELECT device_id FROM devices", Path("spring"))
+    period = how.pop("period", PERIOD)
     return prepare_launch(
-        ledger, folder, warehouses=lambda _: warehouse, now=NOW, **{"period": PERIOD, **how}
+        ledger, folder, period=period, warehouses=lambda _: warehouse, options=LaunchOptions(**how), now=NOW
     )
 
 
 def test_what_the_gates_said_is_in_the_ledger_and_names_nobody(ledger: Ledger, warehouse: str) -> None:
     launch = prepared(ledger, warehouse, {"most": 5})
-    (decision,) = ledger.decisions.of_launch(launch.launch_key)
+    (decision,) = ledger.audit_log.of_launch(launch.launch_key)
     assert (decision.kind, decision.who, decision.decided_at) == ("gates", "sendoff", NOW)
     assert decision.detail == {
         "gates": [
-            {"name": "least", "is_open": True, "saw": "5 people", "allowed": "at least 1"},
-            {"name": "most", "is_open": True, "saw": "5 people", "allowed": "at most 5"},
+            {"name": "least", "is_open": True, "actual": "5 people", "allowed": "at least 1"},
+            {"name": "most", "is_open": True, "actual": "5 people", "allowed": "at most 5"},
         ]
     }
     prepared(ledger, warehouse, {"most": 5})  # as a retried task does
-    assert len(ledger.decisions.of_launch(launch.launch_key)) == 1
+    assert len(ledger.audit_log.of_launch(launch.launch_key)) == 1
 
 
 @pytest.mark.parametrize(
@@ -565,9 +554,9 @@ def test_behind_a_closed_gate_nothing_is_frozen(
 def test_the_change_is_against_the_launch_of_the_period_before(ledger: Ledger, warehouse: str) -> None:
     prepared(ledger, warehouse, {"change": 20})
     tomorrow = Period(PERIOD.end, PERIOD.end + timedelta(days=1))
-    with sqlite3.connect(warehouse.removeprefix("sqlite:///")) as connection:
-        connection.executemany("INSERT INTO devices VALUES (?)", [(6,), (7,)])
-    connection.close()
+    with sqlite3.connect(warehouse.removeprefix("sqlite:///")) as db:
+        db.executemany("INSERT INTO devices VALUES (?)", [(6,), (7,)])
+    db.close()
     with pytest.raises(GateError, match=r"gates.change: found an audience of 7, 40.0 % more than the 5"):
         prepared(ledger, warehouse, {"change": 20}, period=tomorrow)
 
@@ -579,10 +568,10 @@ def test_the_change_does_not_count_a_size_limit(ledger: Ledger, warehouse: str) 
     assert test.audience == 2
     whole = prepared(ledger, warehouse, {"change": 20}, period=periods[2])
     said = {
-        launch.launch_key: ledger.decisions.of_launch(launch.launch_key)[0].detail for launch in (test, whole)
+        launch.launch_key: ledger.audit_log.of_launch(launch.launch_key)[0].detail for launch in (test, whole)
     }
     seen = {
-        key: next(gate["saw"] for gate in (detail or {})["gates"] if gate["name"] == "change")
+        key: next(gate["actual"] for gate in (detail or {})["gates"] if gate["name"] == "change")
         for key, detail in said.items()
     }
     assert seen == {
@@ -597,7 +586,12 @@ def test_the_change_does_not_count_a_size_limit(ledger: Ledger, warehouse: str) 
     )
     with pytest.raises(GateError, match=r"found an audience of 4 \(before the size limit\), 20.0 % fewer"):
         prepare_launch(
-            ledger, fewer, warehouses=lambda _: warehouse, now=NOW, period=periods[3], size_limit=3
+            ledger,
+            fewer,
+            period=periods[3],
+            warehouses=lambda _: warehouse,
+            options=LaunchOptions(size_limit=3),
+            now=NOW,
         )
 
 
@@ -610,7 +604,7 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
         return ledger.launches.previous("sendoff_default", "spring", periods[4])
 
     def decide(launch: Launch, kind: str) -> None:
-        assert ledger.decisions.decide(launch.launch_key, kind, "ann", None, now=NOW)
+        assert ledger.audit_log.decide(Decision(launch.launch_key, kind, "ann", None, NOW))
 
     first, sent, unsent, rejected = (prepared(ledger, warehouse, {}, period=each) for each in periods[:4])
     assert last() == rejected

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import ALIKE, segments_of
+from sendoff.audience.segmentation import DEFAULT_VARIATION, segments_of
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, CampaignError, QueryError
-from sendoff.launch.plan import prepare_launch
+from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 
@@ -51,13 +53,33 @@ def folder(campaign: Campaign = PUSH, sql: str | None = SQL) -> CampaignFolder:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT, seen TEXT)")
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT, seen TEXT)")
         rows = [(n, "android", "2026-02-01 00:00:00") for n in range(1, 6)]
         rows += [(None, "ios", "2026-02-01 00:00:00"), (9, "ios", "2026-03-05 00:00:00")]
-        connection.executemany("INSERT INTO devices VALUES (?, ?, ?)", rows)
-    connection.close()
+        db.executemany("INSERT INTO devices VALUES (?, ?, ?)", rows)
+    db.close()
     return f"sqlite:///{file}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"after": ("stock",), "schedule": "@daily"}, "after: found after beside schedule"),
+        ({"schedule": "0 25 * * *"}, "schedule: found hour 25; allowed: 0 to 23"),
+        (
+            {"message": {"text": "Hello {{name"}},
+            "message.text: found {{name at character 7, which no }} closes",
+        ),
+    ],
+)
+def test_a_campaign_that_was_made_in_python_breaks_no_rules_either(
+    ledger: Ledger, warehouse: str, fields: dict[str, Any], problem: str
+) -> None:
+    campaign = Campaign.model_validate(PUSH.model_dump(exclude_unset=True) | fields)
+    with pytest.raises(CampaignError, match=re.escape(problem)):
+        prepare_launch(ledger, folder(campaign), period=PERIOD, warehouses=lambda _: warehouse)
+    assert ledger.launches.count(campaign.connection) == 0
 
 
 def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, warehouse: str) -> None:
@@ -80,8 +102,11 @@ def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
 
 def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
     first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
-    again = {"resend": 1, "reason": "the link was broken"}
-    assert prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, **again) != first
+    again = LaunchOptions(resend=1, reason="the link was broken")
+    assert (
+        prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, options=again)
+        != first
+    )
 
 
 def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
@@ -114,8 +139,8 @@ def test_people_whom_no_request_can_name_are_refused_before_anything_is_frozen(
 def test_languages_are_cut_apart_without_overlap() -> None:
     members = integers(range(1, 8))
     groups = {"language": {"en": integers([1, 2]), "fr": integers([2, 3, 4, 5]), "de": integers([6])}}
-    audience = Audience("device_id", members, 7, {}, groups, members.fingerprint())
-    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
+    audience = Audience("device_id", members, 7, {}, groups)
+    cut = [(each.variation.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
     # 2 reads both and gets the campaign's own language, as do 6 (German) and 7 (unknown).
     assert cut == [("en", [1, 2]), ("en", [6, 7]), ("fr", [3, 4]), ("fr", [5])]
 
@@ -123,19 +148,65 @@ def test_languages_are_cut_apart_without_overlap() -> None:
 def test_a_language_with_a_region_is_that_language() -> None:
     members = integers([1, 2, 3])
     groups = {"language": {"fr-CA": integers([1]), "FR_fr": integers([2]), "en-GB": integers([3])}}
-    audience = Audience("device_id", members, 3, {}, groups, members.fingerprint())
-    cut = [(each.edition.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
+    audience = Audience("device_id", members, 3, {}, groups)
+    cut = [(each.variation.language, list(each.identifiers)) for each in segments_of(EMAIL, audience)]
     assert cut == [("en", [3]), ("fr", [1, 2])]
 
 
 def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
     members = integers([1, 2, 3])
-    audience = Audience("device_id", members, 3, {}, {}, members.fingerprint())
+    audience = Audience("device_id", members, 3, {}, {})
     with pytest.raises(AudienceError, match="no column language"):
         list(segments_of(EMAIL, audience))
 
 
 def test_a_campaign_in_one_language_is_not_cut_apart() -> None:
     members = integers([1, 2, 3])
-    audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}}, members.fingerprint())
-    assert [each.edition for each in segments_of(PUSH, audience)] == [ALIKE] * 2
+    audience = Audience("device_id", members, 3, {}, {"language": {"fr": members}})
+    assert [each.variation for each in segments_of(PUSH, audience)] == [DEFAULT_VARIATION] * 2
+
+
+def test_what_is_over_is_refused_before_the_warehouse_is_asked_or_anything_frozen(ledger: Ledger) -> None:
+    send = {
+        "kind": "recurring",
+        "time": "08:00",
+        "time_zone": "UTC",
+        "start": "2026-03-01",
+        "end": "2026-03-31",
+    }
+    made = Campaign.model_validate(
+        {"title": "A", "message": {"text": "W"}, "channels": {"android_push": {}}, "send": send}
+    )
+    folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
+    assert made.fixed_period is not None
+    with pytest.raises(CampaignError, match=r"send\.end: found an end at 2026-04-01 00:00 UTC"):
+        prepare_launch(
+            ledger,
+            folder,
+            period=made.fixed_period,
+            warehouses=lambda _: "sqlite:////nowhere/at/all.db",
+            now=datetime(2026, 4, 1, 0, 1, tzinfo=UTC),
+        )
+    assert ledger.launches.search() == []
+
+
+def test_what_is_repeated_is_one_launch_for_its_life(ledger: Ledger, tmp_path: Path) -> None:
+    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "start": "2026-03-01", "end": "never"}
+    made = Campaign.model_validate(
+        {"title": "A", "message": {"text": "W"}, "channels": {"android_push": {}}, "send": send}
+    )
+    folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
+    assert made.fixed_period is not None
+    (tmp_path / "warehouse.db").touch()
+    launches = [
+        prepare_launch(
+            ledger,
+            folder,
+            period=made.fixed_period,
+            warehouses=lambda _: f"sqlite:///{tmp_path / 'warehouse.db'}",
+            now=now,
+        )
+        for now in (datetime(2026, 3, 1, 6, tzinfo=UTC), datetime(2026, 9, 1, 6, tzinfo=UTC))
+    ]
+    assert launches[0] == launches[1]
+    assert ledger.launches.search() == launches[:1]

@@ -18,22 +18,24 @@ from rich.console import Console
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder, Edition
+from sendoff.campaign import Campaign, CampaignFolder, Variation
 from sendoff.campaign.schedule import Triggered
 from sendoff.errors import AudienceError, NotFoundError
-from sendoff.launch.plan import prepare_launch
-from sendoff.launch.preview import Preview, preview_campaign, preview_launch
-from sendoff.launch.preview_text import as_markdown, as_table
-from sendoff.launch.reachability import unreached
+from sendoff.launch.build_preview import preview_campaign, preview_launch
+from sendoff.launch.plan import LaunchOptions, prepare_launch
+from sendoff.launch.preview import Preview
+from sendoff.launch.reachability import unreachable
 from sendoff.launch.rendering import plain_text, renderings
-from sendoff.launch.send_times import in_words
+from sendoff.launch.send_times import describe_schedule
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import metadata
 from sendoff.outcome import Accepted
 from sendoff.period import Period
+from sendoff.report import as_markdown, as_terminal, describe_preview
+
+from ...factories import PERIOD, make_launch
 
 DAY = timedelta(days=1)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 BEFORE = Period(PERIOD.start - DAY, PERIOD.start)
 NOW = PERIOD.end + timedelta(hours=9)
 KEY = "0" * 32
@@ -59,18 +61,25 @@ def ids(*numbers: int) -> Identifiers:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
         platforms = ["android", "android", "chrome", "chrome", "ios", "ios", "ios", "ios"]
         rows = [(FIRST_ID + number, platform) for number, platform in enumerate(platforms)]
-        connection.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, (None, "ios")])
-    connection.close()
+        db.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, (None, "ios")])
+    db.close()
     return f"sqlite:///{file}"
 
 
 def look(given: CampaignFolder, warehouse: str, ledger: Ledger | None = None, **options: Any) -> Preview:
+    connection = {name: options.pop(name) for name in ("rate", "names") if name in options}
     return preview_campaign(
-        given, period=PERIOD, warehouses=lambda _: warehouse, ledger=ledger, now=NOW, **options
+        given,
+        period=PERIOD,
+        warehouses=lambda _: warehouse,
+        ledger=ledger,
+        options=LaunchOptions(**options),
+        now=NOW,
+        **connection,
     )
 
 
@@ -89,33 +98,32 @@ def freeze(
 ) -> Preview:
     members = people or ids(*range(sum(map(len, segments))))
     made = Campaign.model_validate(SPRING | parts).resolved(period.end)
-    ledger.launches.freeze(
-        key,
-        connection="sendoff_default",
-        campaign="spring",
-        period=period,
-        resend=0,
-        definition=made.model_dump_json(),
-        audience=Audience("device_id", members, len(members), {}, groups or {}, members.fingerprint()),
+    make_launch(
+        ledger,
         segments=segments,
-        now=NOW,
-        state=state,
-        left_out=left_out,
+        audience=Audience("device_id", members, len(members), {}, groups or {}),
+        campaign=made,
+        connection="sendoff_default",
+        period=period,
+        launch_key=key,
+        created_at=NOW,
         sends_at=sends_at,
+        state=state,
+        suppressed=left_out,
     )
     return preview_launch(ledger, key)
 
 
 def printed(seen: Preview, width: int = 80) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(as_table(seen))
+    console.print(as_terminal(describe_preview(seen)))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 def counted(ledger: Ledger) -> dict[str, int]:
-    with ledger._database.read() as connection:
+    with ledger._database.read() as db:
         return {
-            table.name: connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0
+            table.name: db.scalar(sa.select(sa.func.count()).select_from(table)) or 0
             for table in metadata.sorted_tables
         }
 
@@ -193,7 +201,7 @@ def test_a_closed_gate_is_told_and_stops_no_preview(warehouse: str) -> None:
     assert not seen.would_send
     assert [gate.name for gate in seen.gates if not gate.is_open] == ["most"]
     assert "WOULD NOT BE SENT (closed gates: most)" in printed(seen)
-    assert "WOULD NOT BE SENT" in as_markdown(seen).replace("\\", "")
+    assert "WOULD NOT BE SENT" in as_markdown(describe_preview(seen)).replace("\\", "")
 
 
 def send_all(ledger: Ledger, launch_key: str, most: int = 99) -> None:
@@ -214,7 +222,7 @@ def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, wa
     assert f"The ledger holds launch {made.launch_key} (released) for this period. A run for" in text
     assert "sends nothing more" in text
     assert "would be sent" not in text
-    assert seen.to_json()["already_made"]["last_at"] == NOW.isoformat()
+    assert seen.to_json()["existing_launch"]["last_at"] == NOW.isoformat()
 
 
 def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
@@ -242,7 +250,7 @@ def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger
     send_all(ledger, made.launch_key)
     seen = look(folder(), warehouse, ledger)
     assert seen.would_send
-    assert seen.already_made is None
+    assert seen.existing_launch is None
     assert "It would be sent to 5 people." in printed(seen)
 
 
@@ -260,7 +268,7 @@ def test_who_is_left_out_is_counted_by_reason_and_the_holdout_among_them(ledger:
         people=ids(0, 1, 2, 3),
         left_out={"holdout": ids(3), "complained": ids(7)},
     )
-    assert (seen.left_out, seen.held_out) == ({"holdout": 1, "complained": 1}, 1)
+    assert (seen.suppressed, seen.held_out) == ({"holdout": 1, "complained": 1}, 1)
     assert (seen.audience, seen.people) == (4, 3)
     assert "held out" in printed(seen)
 
@@ -272,9 +280,16 @@ def test_what_the_rules_take_out_is_in_both_previews_alike(ledger: Ledger, wareh
     planned = look(given, warehouse, ledger, size_limit=3)
     assert (planned.dropped["cap"], planned.dropped["size_limit"], planned.audience) == (1, 1, 3)
     assert 0 < planned.held_out == 3 - (planned.people or 0)
-    made = prepare_launch(ledger, given, period=PERIOD, warehouses=lambda _: warehouse, size_limit=3, now=NOW)
+    made = prepare_launch(
+        ledger,
+        given,
+        period=PERIOD,
+        warehouses=lambda _: warehouse,
+        options=LaunchOptions(size_limit=3),
+        now=NOW,
+    )
     frozen = preview_launch(ledger, made.launch_key)
-    assert (frozen.left_out, frozen.dropped) == (planned.left_out, planned.dropped)
+    assert (frozen.suppressed, frozen.dropped) == (planned.suppressed, planned.dropped)
     assert (frozen.audience, frozen.people) == (planned.audience, planned.people)
 
 
@@ -287,12 +302,12 @@ def test_people_are_counted_by_variant_language_and_wave(ledger: Ledger) -> None
     seen = freeze(
         ledger,
         [
-            Segment(ids(0), Edition(variant="a")),
-            Segment(ids(1, 2), Edition(variant="b"), wave=2),
-            Segment(ids(3, 4, 5), Edition(variant="a"), wave=2),
+            Segment(ids(0), Variation(variant="a")),
+            Segment(ids(1, 2), Variation(variant="b"), wave=2),
+            Segment(ids(3, 4, 5), Variation(variant="a"), wave=2),
         ],
         variants={"a": {"percent": 50}, "b": {"percent": 50, "message": {"text": "Now"}}},
-        gates={"spread": {"shares": [10]}},
+        gates={"rollout": {"shares": [10]}},
     )
     assert seen.variants == {"a": 4, "b": 2}
     assert (seen.waves, seen.wave_wait_seconds) == ([1, 5], 1_800)
@@ -305,7 +320,7 @@ def test_each_time_zone_has_its_moment_on_its_own_clocks(ledger: Ledger) -> None
     zones = ["America/New_York", "Asia/Tokyo", "Europe/Dublin"]
     seen = freeze(
         ledger,
-        [Segment(ids(number), Edition(time_zone=zone)) for number, zone in enumerate(zones)],
+        [Segment(ids(number), Variation(time_zone=zone)) for number, zone in enumerate(zones)],
         send={"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"},
     )
     assert [(zone.time_zone, zone.people) for zone in seen.time_zones] == [
@@ -314,16 +329,16 @@ def test_each_time_zone_has_its_moment_on_its_own_clocks(ledger: Ledger) -> None
         ("America/New_York", 1),
     ]
     assert {f"{zone.sends_at:%H:%M}" for zone in seen.time_zones if zone.sends_at} == {"18:30"}
-    assert seen.sending.first_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
-    assert seen.sending.last_at == datetime(2026, 3, 2, 23, 30, tzinfo=UTC) or seen.time_zones[
+    assert seen.send_times.first_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+    assert seen.send_times.last_at == datetime(2026, 3, 2, 23, 30, tzinfo=UTC) or seen.time_zones[
         -1
-    ].sends_at == (seen.sending.last_at)
+    ].sends_at == (seen.send_times.last_at)
 
 
 def test_each_persons_own_time_zone_spans_all_of_the_earth(warehouse: str) -> None:
     seen = look(folder(send={"kind": "once", "time": "12:00", "time_zone": "user"}), warehouse)
-    assert seen.sending.first_at == datetime(2026, 3, 1, 22, tzinfo=UTC)
-    assert seen.sending.last_at == datetime(2026, 3, 3, 0, tzinfo=UTC)
+    assert seen.send_times.first_at == datetime(2026, 3, 1, 22, tzinfo=UTC)
+    assert seen.send_times.last_at == datetime(2026, 3, 3, 0, tzinfo=UTC)
 
 
 def test_what_the_service_sends_again_and_again_has_no_moment(warehouse: str) -> None:
@@ -336,9 +351,9 @@ def test_what_the_service_sends_again_and_again_has_no_moment(warehouse: str) ->
         "end": "never",
     }
     seen = look(folder(send=send), warehouse)
-    assert (seen.sending.first_at, seen.sending.last_at) == (None, None)
-    assert "monday at 12:00" in seen.sending.words
-    assert "until somebody stops it" in seen.sending.words
+    assert (seen.send_times.first_at, seen.send_times.last_at) == (None, None)
+    assert "monday at 12:00" in seen.send_times.words
+    assert "until somebody stops it" in seen.send_times.words
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(None, None), (0.5, 6.0)])
@@ -394,15 +409,15 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     values = look(folder(), warehouse).to_json()
     assert json.loads(json.dumps(values)) == values
     assert " ".join(sorted(values)) == (
-        "already_made approval audience campaign change dropped filled_in gates groups held_out identified_by "
-        "languages launch_key left_out people period rate renderings request requests rows seconds segment_size "
-        "sending state targeting time_zones variants warnings wave_wait_seconds waves would_send"
+        "approval audience campaign change dropped existing_launch filled_in gates groups held_out identified_by "
+        "languages launch_key people period rate renderings request requests rows seconds segment_size "
+        "send_times state suppressed targeting time_zones variants warnings wave_wait_seconds waves would_send"
     )
 
 
 def test_nobody_is_named_but_in_the_whole_request(ledger: Ledger, warehouse: str) -> None:
     seen = look(folder(segment_size=4), warehouse, ledger)
-    quiet = [json.dumps(seen.to_json()), as_markdown(seen), printed(seen), repr(seen)]
+    quiet = [json.dumps(seen.to_json()), as_markdown(describe_preview(seen)), printed(seen), repr(seen)]
     assert WORDS["text"] not in repr(seen)
     assert [str(FIRST_ID)[:5] in text for text in quiet] == [False] * 4
     assert seen.to_json()["request"]["device_ids"] == "<4 people>"
@@ -443,9 +458,14 @@ def test_what_may_be_a_secret_of_a_webhook_is_not_shown(warehouse: str) -> None:
     seen = look(folder(channels={"webhook": webhook}, message=None), warehouse)
     assert [
         "s3cret" in text
-        for text in (json.dumps(seen.to_json()), as_markdown(seen), printed(seen), repr(seen))
+        for text in (
+            json.dumps(seen.to_json()),
+            as_markdown(describe_preview(seen)),
+            printed(seen),
+            repr(seen),
+        )
     ] == [False] * 4
-    assert "hooks.example.com" in as_markdown(seen)
+    assert "hooks.example.com" in as_markdown(describe_preview(seen))
     assert "s3cret" in json.dumps(seen.to_json(whole_request=True))
 
 
@@ -466,7 +486,7 @@ HOSTILE = [
 def test_nothing_of_the_warehouse_or_the_file_becomes_markdown(ledger: Ledger, hostile: str) -> None:
     seen = freeze(
         ledger,
-        [Segment(ids(0), Edition(variant=hostile))],
+        [Segment(ids(0), Variation(variant=hostile))],
         groups={"platform": {hostile: ids(0)}},
         left_out={"holdout": ids(3)},
         variants={hostile: {"percent": 50}, "b": {"percent": 50}},
@@ -475,7 +495,9 @@ def test_nothing_of_the_warehouse_or_the_file_becomes_markdown(ledger: Ledger, h
     )
     markdown = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     tokens = [
-        inner for token in markdown.parse(as_markdown(seen)) for inner in [token, *(token.children or [])]
+        inner
+        for token in markdown.parse(as_markdown(describe_preview(seen)))
+        for inner in [token, *(token.children or [])]
     ]
     kinds = {token.type for token in tokens}
     assert not kinds & {"html_inline", "html_block", "link_open", "image", "em_open", "s_open"}
@@ -490,7 +512,7 @@ def test_nothing_of_the_warehouse_or_the_file_becomes_markdown(ledger: Ledger, h
 
 def test_a_bar_in_a_name_makes_no_cell_of_a_markdown_table(ledger: Ledger) -> None:
     seen = freeze(ledger, [Segment(ids(0, 1))], groups={"platform": {"a | b": ids(0), "ios": ids(1)}})
-    tokens = MarkdownIt("commonmark").enable("table").parse(as_markdown(seen))
+    tokens = MarkdownIt("commonmark").enable("table").parse(as_markdown(describe_preview(seen)))
     rows = [token.type for token in tokens if token.type in ("tr_open", "td_open", "th_open")]
     widths = "".join({"tr_open": "|", "td_open": "x", "th_open": "x"}[kind] for kind in rows).split("|")[1:]
     assert set(map(len, widths)) == {3}
@@ -499,7 +521,7 @@ def test_a_bar_in_a_name_makes_no_cell_of_a_markdown_table(ledger: Ledger) -> No
 def test_a_value_cannot_steer_the_terminal(ledger: Ledger) -> None:
     seen = freeze(ledger, [Segment(ids(0))], groups={"platform": {"a\x1b[2Jb\x9b\u202e": ids(0)}})
     assert not set(printed(seen)) & set("\x1b\x9b\u202e")
-    assert not set(as_markdown(seen)) & set("\x1b\x9b\u202e")
+    assert not set(as_markdown(describe_preview(seen))) & set("\x1b\x9b\u202e")
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -522,7 +544,7 @@ PLATFORMS = {"android": ids(0, 1, 2), "ios": ids(2, 3), "chrome": ids(4), "kiosk
     ],
 )
 def test_only_who_certainly_is_not_reached_is_told(channels: dict[str, Any], said: str | None) -> None:
-    found = list(unreached(Campaign.model_validate(SPRING | {"channels": channels}), PLATFORMS))
+    found = list(unreachable(Campaign.model_validate(SPRING | {"channels": channels}), PLATFORMS))
     told = [
         line.replace(" of those with a platform, are where no channel of the campaign reaches", "").rstrip(
             "."
@@ -540,8 +562,8 @@ def test_what_one_variant_reaches_is_reached() -> None:
             "variants": {"a": {"percent": 50}, "b": {"percent": 50, "channels": {"android_push": None}}},
         }
     )
-    assert len(list(unreached(both, {"android": ids(1)}))) == 0
-    assert len(list(unreached(both, {"ios": ids(1)}))) == 1
+    assert len(list(unreachable(both, {"android": ids(1)}))) == 0
+    assert len(list(unreachable(both, {"ios": ids(1)}))) == 1
 
 
 def test_languages_that_the_service_chooses_are_shown_too() -> None:
@@ -552,7 +574,7 @@ def test_languages_that_the_service_chooses_are_shown_too() -> None:
             "message": WORDS | {"translations": {"de": {"title": "Hallo", "text": "Frühling"}}},
         }
     )
-    found = renderings(campaign, {Edition(): 5}, period_end=PERIOD.end)
+    found = renderings(campaign, {Variation(): 5}, period_end=PERIOD.end)
     assert [(each.language, each.people) for each in found] == [("en", 5), ("de", None)]
     assert found[1].channels["android_push"] == {"title": "Hallo", "text": "Frühling"}
 
@@ -561,8 +583,8 @@ def test_two_time_zones_have_the_same_words_and_are_shown_once() -> None:
     campaign = Campaign.model_validate(
         SPRING | {"send": {"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"}}
     )
-    editions = {Edition(time_zone="Asia/Tokyo"): 2, Edition(time_zone="UTC"): 3}
-    assert [each.people for each in renderings(campaign, editions, period_end=PERIOD.end)] == [5]
+    variations = {Variation(time_zone="Asia/Tokyo"): 2, Variation(time_zone="UTC"): 3}
+    assert [each.people for each in renderings(campaign, variations, period_end=PERIOD.end)] == [5]
 
 
 def test_an_email_is_shown_without_its_html() -> None:
@@ -577,7 +599,7 @@ def test_long_words_are_cut_where_people_stop_reading() -> None:
     campaign = Campaign.model_validate(
         {"title": "x", "channels": {"sms": {"sender": "Shop", "text": "word " * 400}}}
     )
-    shown = renderings(campaign, {Edition(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
+    shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
     assert len(shown) < 510
     assert shown.endswith("…")
 
@@ -593,4 +615,6 @@ def test_long_words_are_cut_where_people_stop_reading() -> None:
 def test_a_triggered_campaign_says_what_triggers_it(trigger: dict[str, Any], cause: str) -> None:
     days = {"time_zone": "UTC", "start": "2026-11-20", "end": "never"}
     send = Triggered.model_validate({**days, "trigger": trigger})
-    assert in_words(send).startswith(f"whenever it is triggered by {cause}: every day from 00:00 to 23:59")
+    assert describe_schedule(send).startswith(
+        f"whenever it is triggered by {cause}: every day from 00:00 to 23:59"
+    )

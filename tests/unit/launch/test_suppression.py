@@ -11,21 +11,20 @@ from typing import Any
 
 import pytest
 
-from sendoff.audience.bucketing import below, smallest
+from sendoff.audience.bucketing import sample, sample_exactly
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, PermanentError, QueryError
-from sendoff.launch.plan import Plan, plan_launch, prepare_launch
+from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.outcome import Accepted, Refused
-from sendoff.period import Period, launch_key
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+from ...factories import NOW, PERIOD, make_launch
+
 DAY = timedelta(days=1)
 PEOPLE = integers(range(1, 11))
 SQL = "SELECT device_id FROM devices WHERE seen < :period_end"
@@ -49,8 +48,8 @@ def campaign(audience: dict[str, Any] | None = None, **fields: Any) -> Campaign:
 def warehouse(tmp_path: Path) -> str:
     """Ten devices, of which 2 and 3 were returned; and users."""
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.executescript("""
+    with sqlite3.connect(file) as db:
+        db.executescript("""
             CREATE TABLE devices (device_id INTEGER, seen TEXT);
             CREATE TABLE returned (Device_ID INTEGER, platform TEXT, day TEXT);
             CREATE TABLE users (user_id TEXT);
@@ -62,10 +61,8 @@ def warehouse(tmp_path: Path) -> str:
                 (9, 'ios', '2026-02-01 00:00:00');
             INSERT INTO users VALUES ('ann'), ('zoë');
         """)
-        connection.executemany(
-            "INSERT INTO devices VALUES (?, '2026-02-01 00:00:00')", [(n,) for n in PEOPLE]
-        )
-    connection.close()
+        db.executemany("INSERT INTO devices VALUES (?, '2026-02-01 00:00:00')", [(n,) for n in PEOPLE])
+    db.close()
     return f"sqlite:///{file}"
 
 
@@ -86,7 +83,7 @@ def plan(tmp_path: Path, warehouse: str) -> Callable[..., Plan]:
             folder(tmp_path, audience, files=files, sql=sql, **fields),
             period=PERIOD,
             warehouses=warehouses,
-            size_limit=size_limit,
+            options=LaunchOptions(size_limit=size_limit),
             now=NOW,
         )
 
@@ -125,20 +122,18 @@ def other(
     is_named = people is not None
     people = people if people is not None else empty("integer")
     identified_by = "device_id" if people.kind == "integer" else "user_id"
-    audience = Audience(identified_by, people, len(people), {}, {}, people.fingerprint())
-    launch = ledger.launches.freeze(
-        launch_key(connection, name, PERIOD, number),
-        connection=connection,
-        campaign=name,
-        period=PERIOD,
-        resend=number,
-        definition=(made or campaign()).model_dump_json(),
-        audience=audience if is_named else None,
+    audience = Audience(identified_by, people, len(people), {}, {})
+    launch = make_launch(
+        ledger,
         segments=[Segment(part) for part in people.slices(3)] if is_named else [Segment(None)],
-        now=NOW,
-        state=state,
+        audience=audience if is_named else None,
+        campaign=(made or campaign()),
+        name=name,
+        connection=connection,
+        resend=number,
         sends_at=sends_at,
-        left_out=left_out,
+        state=state,
+        suppressed=left_out,
     )
     while sends_at is not None and sends_at < NOW and not waits and accept(ledger, launch, sends_at):
         pass
@@ -158,7 +153,7 @@ def sent(plan: Plan) -> list[Any]:
 
 
 def left_out(plan: Plan) -> dict[str, list[Any]]:
-    return {reason: list(people) for reason, people in plan.left_out.items()}
+    return {reason: list(people) for reason, people in plan.suppressed.items()}
 
 
 def exclude(**exclusion: Any) -> dict[str, Any]:
@@ -181,9 +176,9 @@ def test_the_people_of_another_query_are_left_out_with_the_same_parameters(plan:
 def test_a_query_of_exclusion_runs_on_its_own_warehouse(
     plan: Callable[..., Plan], warehouse: str, tmp_path: Path
 ) -> None:
-    with sqlite3.connect(tmp_path / "support.db") as connection:
-        connection.execute("CREATE TABLE open AS SELECT 5 AS device_id")
-    connection.close()
+    with sqlite3.connect(tmp_path / "support.db") as db:
+        db.execute("CREATE TABLE open AS SELECT 5 AS device_id")
+    db.close()
     asked = {"sendoff_warehouse": warehouse, "support": f"sqlite:///{tmp_path / 'support.db'}"}
     made = plan(
         exclude(kind="query", file="open.sql", warehouse="support", reason="open case"),
@@ -261,7 +256,7 @@ def test_who_is_in_two_exclusions_counts_for_the_first_and_one_reason_may_have_t
 
 
 def test_the_people_of_an_uploaded_list_are_left_out(plan: Callable[..., Plan], ledger: Ledger) -> None:
-    ledger.lists.store("complaints", "device_id", integers([3, 99]), "ann", NOW)
+    ledger.suppression_lists.store("complaints", "device_id", integers([3, 99]), "ann", NOW)
     assert left_out(plan(exclude(kind="list", name="complaints"), ledger=ledger)) == {"list complaints": [3]}
 
 
@@ -275,7 +270,7 @@ def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
 
 
 def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
-    ledger.lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
+    ledger.suppression_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
     with pytest.raises(
         AudienceError, match="list complaints: found people named by user_id; allowed: device_id"
     ):
@@ -285,7 +280,7 @@ def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: L
 def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
-    ledger.lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
+    ledger.suppression_lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
     with pytest.raises(AudienceError, match="found device_token of string kind; allowed: integer"):
         plan(
             exclude(kind="list", name="complaints"),
@@ -368,7 +363,7 @@ def test_without_a_ledger_what_needs_it_is_told(plan: Callable[..., Plan]) -> No
         f"{reason} was not applied: there is no ledger to ask"
         for reason in ("list complaints", "campaign winter", "priority", "cap")
     )
-    assert {reason: len(people) for reason, people in made.left_out.items()} == {
+    assert {reason: len(people) for reason, people in made.suppressed.items()} == {
         "file staff.csv": 1,
         "size_limit": 5,
     }
@@ -477,9 +472,9 @@ def test_whom_a_better_campaign_of_the_same_day_is_sent_to_is_left_out(
 
 def test_a_size_limit_keeps_exactly_so_many_always_the_same(plan: Callable[..., Plan]) -> None:
     made = plan(size_limit=4)
-    assert sent(made) == list(smallest(PEOPLE, "size limit", 4))
+    assert sent(made) == list(sample_exactly(PEOPLE, "size limit", 4))
     assert len(sent(made)) == 4
-    assert list(made.left_out) == ["size_limit"]
+    assert list(made.suppressed) == ["size_limit"]
     assert left_out(plan(size_limit=10)) == {"size_limit": []}
     with pytest.raises(AudienceError, match="size limit: found 0; allowed: 1 or more"):
         plan(size_limit=0)
@@ -489,14 +484,16 @@ def test_a_size_limit_does_not_hold_for_people_whom_the_service_chooses(tmp_path
     made = campaign(targeting={"kind": "broadcast"})
     everybody = CampaignFolder("spring", made, None, tmp_path)
     with pytest.raises(AudienceError, match="no size limit holds"):
-        plan_launch(None, everybody, period=PERIOD, warehouses=str, size_limit=5, now=NOW)
+        plan_launch(
+            None, everybody, period=PERIOD, warehouses=str, options=LaunchOptions(size_limit=5), now=NOW
+        )
 
 
 def test_a_holdout_stays_in_the_audience_and_is_in_no_segment(plan: Callable[..., Plan]) -> None:
     made = plan({"holdout": {"percent": 40}})
-    expected = below(PEOPLE, "holdout spring", 40)
+    expected = sample(PEOPLE, "holdout spring", 40)
     assert 0 < len(expected) < 10
-    assert made.left_out["holdout"] == expected
+    assert made.suppressed["holdout"] == expected
     assert made.audience is not None
     assert made.audience.identifiers == PEOPLE
     assert (made.audience.fingerprint, made.audience.rows) == (plan().audience.fingerprint, 10)  # type: ignore[union-attr]
@@ -507,7 +504,7 @@ def test_a_holdout_stays_in_the_audience_and_is_in_no_segment(plan: Callable[...
 
 def test_campaigns_that_share_a_salt_hold_out_the_same_people(plan: Callable[..., Plan]) -> None:
     rules = {"holdout": {"percent": 40, "salt": "winter"}}
-    assert plan(rules).left_out["holdout"] == below(PEOPLE, "holdout winter", 40)
+    assert plan(rules).suppressed["holdout"] == sample(PEOPLE, "holdout winter", 40)
 
 
 def test_a_launch_of_which_nobody_is_left_is_an_error_that_counts_the_reasons(
@@ -545,8 +542,8 @@ def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind
     )
 
     left = of(range(111, 301))
-    held_out = below(left, "holdout spring", 30)
-    assert kept.left_out == {"file a.csv": small, "again": of(range(101, 111)), "holdout": held_out}
+    held_out = sample(left, "holdout spring", 30)
+    assert kept.suppressed == {"file a.csv": small, "again": of(range(101, 111)), "holdout": held_out}
     for made_of, people, dropped in (
         (kept.audience, left, {"null": 0, "file a.csv": 100, "again": 10}),
         (
@@ -566,7 +563,7 @@ def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind
 def test_the_ledger_keeps_who_was_left_out_and_says_why(
     ledger: Ledger, tmp_path: Path, warehouse: str
 ) -> None:
-    ledger.lists.store("complaints", "device_id", integers([1]), "ann", NOW)
+    ledger.suppression_lists.store("complaints", "device_id", integers([1]), "ann", NOW)
     best = campaign({"priority": {"rank": 1}})
     other(ledger, "best", integers([1, 2]), made=best)
     other(ledger, "often", integers([2, 3]))
@@ -581,10 +578,10 @@ def test_the_ledger_keeps_who_was_left_out_and_says_why(
         folder(tmp_path, rules),
         period=PERIOD,
         warehouses=lambda _: warehouse,
-        size_limit=6,
+        options=LaunchOptions(size_limit=6),
         now=NOW,
     )
-    stored = ledger.launches.left_out(launch.launch_key)
+    stored = ledger.launches.suppressed(launch.launch_key)
     assert [list(stored[reason]) for reason in ("list complaints", "priority", "cap")] == [[1], [2], [3]]
     assert len(stored["size_limit"]) == 1
     assert len(stored["holdout"]) >= 1
@@ -593,7 +590,7 @@ def test_the_ledger_keeps_who_was_left_out_and_says_why(
     assert ledger.launches.audience(launch.launch_key) == PEOPLE - union(
         "integer", (people for reason, people in stored.items() if reason != "holdout")
     )
-    why = {n: ledger.launches.why(launch.launch_key, n) for n in range(1, 12)}
+    why = {n: ledger.launches.recipient(launch.launch_key, n) for n in range(1, 12)}
     assert [why[n].reason for n in (1, 2, 3)] == ["list complaints", "priority", "cap"]
     assert all(why[n].reason in ("size_limit", "holdout", None) and why[n].is_named for n in range(4, 11))
     assert not why[11].is_named
@@ -611,9 +608,7 @@ def test_a_resend_needs_a_reason_which_the_ledger_keeps(
             folder(tmp_path),
             period=PERIOD,
             warehouses=lambda _: warehouse,
-            resend=1,
-            reason=reason,
-            who="ann",
+            options=LaunchOptions(resend=1, reason=reason, who="ann"),
             now=NOW,
         )
 
@@ -623,7 +618,7 @@ def test_a_resend_needs_a_reason_which_the_ledger_keeps(
     assert ledger.launches.search() == []
     launch = resend("the link was broken")
     assert resend(None) == launch  # which is there already
-    kept = [each for each in ledger.decisions.of_launch(launch.launch_key) if each.kind == "resend"]
+    kept = [each for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind == "resend"]
     assert [(each.who, each.why, each.detail) for each in kept] == [
         ("ann", "the link was broken", {"resend": 1})
     ]

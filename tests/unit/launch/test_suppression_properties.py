@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,18 +14,16 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from sendoff.audience.bucketing import below, smallest
-from sendoff.audience.build import Audience
+from sendoff.audience.bucketing import sample, sample_exactly
 from sendoff.audience.identifiers import Identifiers, integers, union
-from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError
-from sendoff.launch.plan import prepare_launch
+from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+from ...examples import examples
+from ...factories import NOW, PERIOD, make_launch
+
 CONTENT = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
 
 ONCE = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
@@ -89,7 +87,7 @@ def shared_ledger(place: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rows, rules, variants, launched, people, people, st.none() | st.integers(1, 20))
 @pytest.mark.promise("twice/apart")
 def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
@@ -106,7 +104,7 @@ def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
     ledger, connection = shared_ledger, uuid4().hex
     warehouse = _warehouse(place, rows, first)
     for name, members in (("a", first), ("b", second)):
-        ledger.lists.store(name, "device_id", integers(members), "ann", NOW)
+        ledger.suppression_lists.store(name, "device_id", integers(members), "ann", NOW)
         (place / f"{name}.csv").write_text("device_id\n" + "".join(f"{each}\n" for each in members))
     _launch(ledger, connection, launched)
     made = Campaign.model_validate(
@@ -119,7 +117,12 @@ def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
     expected = _expected(rules, named, launched, size_limit, first, second)
     try:
         launch = prepare_launch(
-            ledger, folder, period=PERIOD, warehouses=lambda _: warehouse, size_limit=size_limit, now=NOW
+            ledger,
+            folder,
+            period=PERIOD,
+            warehouses=lambda _: warehouse,
+            options=LaunchOptions(size_limit=size_limit),
+            now=NOW,
         )
     except AudienceError:
         event("nobody is left")
@@ -127,8 +130,8 @@ def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
         assert named == {each for who in expected.values() for each in who}
         return
 
-    left_out = ledger.launches.left_out(launch.launch_key)
-    segments = [members for _, members in ledger.dispatches.segments(launch.launch_key)]
+    left_out = ledger.launches.suppressed(launch.launch_key)
+    segments = [members for _, members in ledger.dispatch_queries.segments(launch.launch_key)]
     places = Counter(each for members in [*left_out.values(), *segments] for each in members)
     assert places == Counter(named)
     audience = ledger.launches.audience(launch.launch_key)
@@ -166,9 +169,9 @@ def _expected(
     for reason, who in [*_excluded(rules, launched, lists), *_competed(rules, launched)]:
         leave_out(reason, who)
     if size_limit is not None:
-        leave_out("size_limit", left - set(smallest(integers(left), "size limit", size_limit)))
+        leave_out("size_limit", left - set(sample_exactly(integers(left), "size limit", size_limit)))
     if "holdout" in rules:
-        leave_out("holdout", set(below(integers(left), "holdout spring", rules["holdout"]["percent"])))
+        leave_out("holdout", set(sample(integers(left), "holdout spring", rules["holdout"]["percent"])))
     return {reason: who for reason, who in out.items() if who}
 
 
@@ -200,34 +203,32 @@ def _competed(rules: dict[str, Any], launched: list[Launched]) -> Iterator[tuple
 
 def _warehouse(place: Path, rows: list[int | None], excluded: set[int]) -> str:
     file = place / f"{uuid4().hex}.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER)")
-        connection.execute("CREATE TABLE excluded (device_id INTEGER)")
-        connection.executemany("INSERT INTO devices VALUES (?)", [(each,) for each in rows])
-        connection.executemany("INSERT INTO excluded VALUES (?)", [(each,) for each in excluded])
-    connection.close()
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER)")
+        db.execute("CREATE TABLE excluded (device_id INTEGER)")
+        db.executemany("INSERT INTO devices VALUES (?)", [(each,) for each in rows])
+        db.executemany("INSERT INTO excluded VALUES (?)", [(each,) for each in excluded])
+    db.close()
     return f"sqlite:///{file}"
 
 
 def _launch(ledger: Ledger, connection: str, launched: list[Launched]) -> None:
     for number, (name, members, days, state, rank) in enumerate(launched):
         everybody: Identifiers = integers(members)
-        ledger.launches.freeze(
-            launch_key(connection, name, PERIOD, number),
-            connection=connection,
-            campaign=name,
-            period=PERIOD,
-            resend=number,
-            definition=Campaign.model_validate(
+        make_launch(
+            ledger,
+            everybody,
+            size=5,
+            campaign=Campaign.model_validate(
                 {
                     **CONTENT,
                     "audience": {"priority": {"rank": rank}},
                     **({} if state == "waits" else {"send": ONCE}),
                 }
-            ).model_dump_json(),
-            audience=Audience("device_id", everybody, len(members), {}, {}, ""),
-            segments=[Segment(part) for part in everybody.slices(5)],
-            now=NOW,
-            state="paused" if state == "waits" else state,
+            ),
+            name=name,
+            connection=connection,
+            resend=number,
             sends_at=NOW + timedelta(days=days),
+            state="paused" if state == "waits" else state,
         )

@@ -4,56 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
+from sendoff.campaign import Variation
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
-from sendoff.ledger import Claim, Ledger
+from sendoff.ledger import Claim, Decision, Ledger
 from sendoff.ledger.schema import attempts, dispatches
 from sendoff.outcome import Accepted, InDoubt
-from sendoff.period import Period, launch_key
 
+from ...factories import KEY, NOW, PUSH, make_launch
 from ...leases import expire
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 YES = Accepted(200, 17)
-PUSH = Campaign.model_validate(
-    {
-        "title": "Spring",
-        "message": {"title": "Hello", "text": "It is spring"},
-        "channels": {"android_push": {}},
-    }
-)
 Part = tuple[str | None, int]
 """The time zone and the wave of a segment."""
 
 
 def freeze(ledger: Ledger, parts: Sequence[Part]) -> None:
     people = integers(range(1, len(parts) + 1))
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=PUSH.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
+    make_launch(
+        ledger,
+        people,
         segments=(
-            Segment(person, Edition(time_zone=zone), wave)
+            Segment(person, Variation(time_zone=zone), wave)
             for person, (zone, wave) in zip(people.slices(1), parts, strict=True)
         ),
-        now=NOW,
-        sends_at=NOW,
+        campaign=PUSH,
     )
 
 
@@ -72,7 +55,7 @@ def claimed(ledger: Ledger, worker: str = "w") -> Claim:
 
 
 def states(ledger: Ledger) -> list[str]:
-    return [each.state for each in ledger.dispatches.of_launch(KEY)]
+    return [each.state for each in ledger.dispatch_queries.of_launch(KEY)]
 
 
 def test_the_next_is_the_first_segment_whatever_its_zone(ledger: Ledger) -> None:
@@ -86,8 +69,8 @@ def test_the_next_is_the_first_segment_whatever_its_zone(ledger: Ledger) -> None
 def test_nobody_waits_for_a_zone_whose_last_dispatch_another_worker_is_taking(ledger: Ledger) -> None:
     freeze(ledger, [("Asia/Tokyo", 1), ("Europe/Dublin", 1)])
     taking = sa.select(dispatches.c.segment).where(dispatches.c.segment == 1).with_for_update()
-    with ledger._database.write() as link:
-        assert link.scalar(taking) == 1
+    with ledger._database.write() as db:
+        assert db.scalar(taking) == 1
         assert claimed(ledger).segment == 2
         assert claim(ledger) is None
     assert claimed(ledger).segment == 1
@@ -126,9 +109,9 @@ def explained(ledger: Ledger, statement: str, values: Any) -> list[str]:
     is_sqlite = ledger.name.startswith("sqlite")
     how = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)"
     plan: list[str] = []
-    with suppress(InterruptedError), ledger._database.write() as link:
-        link.exec_driver_sql("ANALYZE")
-        plan += [str(row[-1]).strip() for row in link.exec_driver_sql(f"{how} {statement}", values)]
+    with suppress(InterruptedError), ledger._database.write() as db:
+        db.exec_driver_sql("ANALYZE")
+        plan += [str(row[-1]).strip() for row in db.exec_driver_sql(f"{how} {statement}", values)]
         raise InterruptedError
     return plan
 
@@ -153,8 +136,8 @@ def test_whoever_looks_for_dead_workers_or_counts_doubts_reads_nothing_that_is_s
     freeze(ledger, [(None, 1)] * 2_000)
     settled, silent = claimed(ledger), claimed(ledger)
     ledger.dispatches.record(settled, InDoubt("no answer"), NOW)
-    with ledger._database.write() as link:
-        link.execute(sa.update(dispatches).where(dispatches.c.segment > 3).values(state="accepted"))
+    with ledger._database.write() as db:
+        db.execute(sa.update(dispatches).where(dispatches.c.segment > 3).values(state="accepted"))
     seen: list[tuple[str, Any]] = []
 
     def note(_link: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
@@ -163,8 +146,8 @@ def test_whoever_looks_for_dead_workers_or_counts_doubts_reads_nothing_that_is_s
 
     engine = ledger._database._engine
     sa.event.listen(engine, "before_cursor_execute", note)
-    assert ledger.dispatches.expire_leases(None, NOW + timedelta(seconds=1)) == 0
-    assert ledger.counts.take().doubts == {"service": 1}
+    assert ledger.doubts.expire_leases(None, NOW + timedelta(seconds=1)) == 0
+    assert ledger.stats.read().doubts == {"service": 1}
     sa.event.remove(engine, "before_cursor_execute", note)
     expiry, in_doubt = seen[0], next(each for each in seen if "'in_doubt'" in each[0] and "count" in each[0])
     for each, index in ((expiry, "in_flight"), (in_doubt, "doubtful")):
@@ -201,8 +184,8 @@ def test_whoever_asks_again_is_given_the_same_claim_as_old_as_it_is(ledger: Ledg
     assert second is not None
     assert again == second
     assert again.claimed_at == NOW
-    with ledger._database.read() as link:
-        assert link.scalar(sa.select(sa.func.count()).select_from(attempts)) == 2
+    with ledger._database.read() as db:
+        assert db.scalar(sa.select(sa.func.count()).select_from(attempts)) == 2
 
 
 def test_what_a_worker_claimed_and_did_not_learn_of_is_planned_again(ledger: Ledger) -> None:
@@ -218,7 +201,7 @@ def test_nothing_is_taken_where_a_later_attempt_has_moved_the_dispatch(ledger: L
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
     ledger.dispatches.record(first, InDoubt("no answer"), NOW)
-    assert ledger.dispatches.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert ledger.doubts.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
     assert claimed(ledger, "other").attempt == 2
     assert record_and_claim(ledger, first) is None
     assert states(ledger) == ["in_flight", "planned", "planned"]
@@ -228,7 +211,7 @@ def test_evidence_that_came_before_the_record_hinders_no_claim(ledger: Ledger) -
     freeze(ledger, [(None, 1)] * 2)
     first = claimed(ledger)
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
-    assert ledger.dispatches.accept(first.dispatch_key, 17, "the service lists it", NOW)
+    assert ledger.doubts.accept(first.dispatch_key, 17, "the service lists it", NOW)
     following = record_and_claim(ledger, first)
     assert following is not None
     assert states(ledger) == ["accepted", "in_flight"]
@@ -240,20 +223,20 @@ def test_an_outcome_is_recorded_and_nothing_claimed_of_a_launch_that_must_not_be
 ) -> None:
     freeze(ledger, [(None, 1)] * 2)
     first = claimed(ledger)
-    assert ledger.decisions.decide(KEY, kind, "ann", "wrong picture", now=NOW)
+    assert ledger.audit_log.decide(Decision(KEY, kind, "ann", "wrong picture", NOW))
     assert record_and_claim(ledger, first) is None
     assert states(ledger) == ["accepted", "planned"]
 
 
-def test_an_outcome_is_recorded_and_nothing_claimed_where_a_brake_is_set_or_patience_asked_for(
+def test_an_outcome_is_recorded_and_nothing_claimed_where_a_global_pause_is_set_or_patience_asked_for(
     ledger: Ledger,
 ) -> None:
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
-    assert ledger.brakes.set("all", "ann", "wrong picture", now=NOW)
+    assert ledger.pauses.pause("all", "ann", "wrong picture", now=NOW)
     assert record_and_claim(ledger, first) is None
-    assert ledger.brakes.lift("all", "ann", "right picture", now=NOW)
+    assert ledger.pauses.resume("all", "ann", "right picture", now=NOW)
     second = claimed(ledger)
-    ledger.rates.delay("service", NOW + timedelta(minutes=1))
+    ledger.rate_limits.delay("service", NOW + timedelta(minutes=1))
     assert record_and_claim(ledger, second) is None
     assert states(ledger) == ["accepted", "accepted", "planned"]

@@ -17,7 +17,7 @@ from sqlalchemy import event
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, CampaignFolder
-from sendoff.errors import AudienceError, OvertakenError
+from sendoff.errors import AudienceError, ConflictError
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
@@ -31,10 +31,10 @@ CAPPED = {"cap": {"messages": 1, "days": 7}}
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE devices (device_id INTEGER)")
-        connection.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in range(1, 11)])
-    connection.close()
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER)")
+        db.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in range(1, 11)])
+    db.close()
     return f"sqlite:///{file}"
 
 
@@ -68,8 +68,8 @@ def before_it_writes(ledger: Ledger) -> Iterator[list[Callable[[], object]]]:
     """What happens elsewhere between the plan of this ledger's next launches and their transactions, one for each."""
     waiting: list[Callable[[], object]] = []
 
-    def elsewhere(connection: sa.Connection) -> None:
-        if connection.get_execution_options().get("writing") and waiting:
+    def elsewhere(db: sa.Connection) -> None:
+        if db.get_execution_options().get("writing") and waiting:
             waiting.pop(0)()
 
     engine = ledger._database._engine
@@ -104,7 +104,7 @@ def test_a_launch_that_was_overtaken_applies_its_rules_again_and_asks_no_warehou
         warehouses=lambda name: asked.append(name) or warehouse,  # type: ignore[func-returns-value]
     )
     assert ledger.launches.sent(launch.launch_key) == integers([8, 9, 10])
-    assert ledger.launches.left_out(launch.launch_key) == {"cap": integers(range(1, 8))}
+    assert ledger.launches.suppressed(launch.launch_key) == {"cap": integers(range(1, 8))}
     assert asked == ["sendoff_warehouse"]
     assert ledger.launches.count("sendoff_default") == 3
 
@@ -132,7 +132,7 @@ def test_the_same_launch_that_was_made_elsewhere_is_given(
     made: list[Launch] = []
     before_it_writes.append(lambda: made.append(prepare(elsewhere, "first", 1, 5, audience)))
     assert [prepare(ledger, "first", 1, 5, audience)] == made
-    assert [each.kind for each in ledger.decisions.of_launch(made[0].launch_key)] == ["gates"]
+    assert [each.kind for each in ledger.audit_log.of_launch(made[0].launch_key)] == ["gates"]
 
 
 def test_a_launch_is_never_without_what_its_gates_said_whenever_its_process_dies(
@@ -145,7 +145,7 @@ def test_a_launch_is_never_without_what_its_gates_said_whenever_its_process_dies
     with suppress(ConnectionAbortedError):
         prepare(ledger, "first", 1, 5)
     (launch,) = ledger.launches.search()
-    assert [each.kind for each in ledger.decisions.of_launch(launch.launch_key)] == ["gates"]
+    assert [each.kind for each in ledger.audit_log.of_launch(launch.launch_key)] == ["gates"]
 
 
 def test_rules_that_look_at_no_launch_cannot_be_overtaken(
@@ -170,7 +170,7 @@ def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
         return lambda: prepare(elsewhere, f"other{number}", 1, 1, {})
 
     before_it_writes.extend(one_more(number) for number in range(20))
-    with pytest.raises(OvertakenError, match="third: 20 times another launch was made meanwhile"):
+    with pytest.raises(ConflictError, match="third: 20 times another launch was made meanwhile"):
         prepare(ledger, "third", 1, 10)
     assert ledger.launches.search(campaign="third") == []
 

@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Claim, Ledger
-from sendoff.ledger.aggregates import Fold, Returned
+from sendoff.ledger.aggregates import AggregatedRun, DispatchTotals
 from sendoff.ledger.schema import attempts
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
-from sendoff.period import Period, launch_key
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
+from ...factories import KEY, LEASE, NOW, make_launch
 from ...leases import expire
-from ...scene import EMAIL
-
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
-LEASE = timedelta(minutes=5)
-
-
-def freeze(ledger: Ledger, segments: int) -> None:
-    people = integers(range(1, segments + 1))
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=EMAIL.model_dump_json(),
-        audience=Audience("device_id", people, len(people), {}, {}, people.fingerprint()),
-        segments=(Segment(person) for person in people.slices(1)),
-        now=NOW,
-        sends_at=NOW,
-    )
 
 
 def claim(ledger: Ledger, worker: str = "w") -> Claim | None:
@@ -56,15 +31,15 @@ def claimed(ledger: Ledger, worker: str = "w") -> Claim:
 
 
 def states(ledger: Ledger) -> list[tuple[str, int]]:
-    return [(each.state, each.attempt) for each in ledger.dispatches.of_launch(KEY)]
+    return [(each.state, each.attempt) for each in ledger.dispatch_queries.of_launch(KEY)]
 
 
 def sent_again(ledger: Ledger, segments: int = 1) -> Claim:
     """The second attempt of a dispatch that was in doubt, in flight after somebody had it sent again."""
-    freeze(ledger, segments)
+    make_launch(ledger, range(1, segments + 1), size=1)
     first = claimed(ledger)
     ledger.dispatches.record(first, InDoubt("no answer"), NOW)
-    assert ledger.dispatches.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert ledger.doubts.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
     second = claimed(ledger, "other")
     assert (second.dispatch_key, second.attempt) == (first.dispatch_key, 2)
     return second
@@ -75,15 +50,15 @@ def hear(ledger: Ledger, key: str) -> None:
     receiver = ledger.post_backs.register_receiver("test", NOW)
     body = b'{"time": 1772355600, "device": {"id": 1}}'
     ledger.post_backs.store(receiver, [(1, PostBack.received("open", key, NOW, body))])
-    assert fold(ledger, now=NOW) == 1
+    assert aggregate(ledger, now=NOW) == 1
 
 
 def hear_and_die(ledger: Ledger, key: str) -> None:
     """As a fold does that dies when it has stored what came back, before it resolves doubts by it."""
     receiver = ledger.post_backs.register_receiver("test", NOW)
     nobody, somebody = integers([]), integers([1])
-    part = Returned(nobody, somebody, 0, 1, {}, NOW, is_evidence=True)
-    assert ledger.returns.store_fold(Fold(receiver, 0, 1, [{key: part}], [KEY], {}))
+    part = DispatchTotals(nobody, somebody, 0, 1, {}, NOW, is_evidence=True)
+    assert ledger.aggregates.store_run(AggregatedRun(receiver, 0, 1, [{key: part}], [KEY], {}))
 
 
 def ends(outcome: Outcome) -> Callable[[Ledger, Claim], None]:
@@ -99,7 +74,7 @@ def dies(ledger: Ledger, _: Claim) -> None:
 
 
 ENDS = {
-    "not processed": ends(NotProcessed("patience", asks_patience=True)),
+    "not processed": ends(NotProcessed("patience", is_rate_limited=True)),
     "in doubt": ends(InDoubt("no answer")),
     "given back": is_given_back,
     "dead": dies,
@@ -118,7 +93,7 @@ def test_evidence_that_came_while_a_later_attempt_was_in_flight_stands_when_that
     end(ledger, held)
     assert states(ledger) == [("accepted", 2)]
     assert claim(ledger) is None
-    assert ledger.dispatches.reasons(KEY, "evidence") == ["a post-back came from it"]
+    assert ledger.dispatch_queries.reasons(KEY, "evidence") == ["a post-back came from it"]
 
 
 @pytest.mark.promise("twice/once")
@@ -139,43 +114,45 @@ def test_what_evidence_is_stored_of_is_accepted_and_not_claimed_though_nobody_ha
     assert following is not None
     assert (following.segment, following.attempt) == (3, 1)
     assert states(ledger)[0] == ("accepted", 2)
-    assert ledger.dispatches.reasons(KEY, "evidence") == ["a post-back came from it"]
-    with ledger._database.read() as link:
-        assert link.scalar(sa.select(sa.func.count()).select_from(attempts)) == 4
+    assert ledger.dispatch_queries.reasons(KEY, "evidence") == ["a post-back came from it"]
+    with ledger._database.read() as db:
+        assert db.scalar(sa.select(sa.func.count()).select_from(attempts)) == 4
 
 
 @pytest.mark.promise("twice/once")
 def test_many_that_evidence_is_stored_of_are_all_passed_over(ledger: Ledger) -> None:
     """As after a backup was restored that knows of no request."""
-    freeze(ledger, 20)
-    for each in ledger.dispatches.of_launch(KEY)[:-1]:
+    make_launch(ledger, range(1, 21), size=1)
+    for each in ledger.dispatch_queries.of_launch(KEY)[:-1]:
         hear_and_die(ledger, each.dispatch_key)
     assert claimed(ledger).segment == 20
     assert states(ledger) == [("accepted", 0)] * 19 + [("in_flight", 1)]
 
 
 def test_evidence_that_a_claim_comes_upon_is_news_for_a_report_that_was_made(ledger: Ledger) -> None:
-    freeze(ledger, 2)
-    key = ledger.dispatches.of_launch(KEY)[0].dispatch_key
+    make_launch(ledger, range(1, 3), size=1)
+    key = ledger.dispatch_queries.of_launch(KEY)[0].dispatch_key
     figures = reconcile_launch(ledger, KEY, now=NOW)
     hear_and_die(ledger, key)
-    ledger.verdicts.store(figures, {}, news=ledger.verdicts.news(KEY))  # as a report that was being made then
-    assert ledger.verdicts.changed(NOW) == []
+    ledger.verdicts.store(
+        figures, {}, revision=ledger.verdicts.revision(KEY)
+    )  # as a report that was being made then
+    assert ledger.verdicts.stale(NOW) == []
     assert claimed(ledger).segment == 2
     assert states(ledger)[0] == ("accepted", 0)
-    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert ledger.verdicts.stale(NOW) == [KEY]
 
 
 @pytest.mark.promise("twice/once")
 @pytest.mark.parametrize("how", ["resend", "write_off"])
 def test_evidence_that_nobody_has_resolved_stands_over_whoever_decides(ledger: Ledger, how: str) -> None:
-    freeze(ledger, 1)
+    make_launch(ledger, range(1, 2), size=1)
     held = claimed(ledger)
     ledger.dispatches.record(held, InDoubt("no answer"), NOW)
     hear_and_die(ledger, held.dispatch_key)
-    assert not ledger.dispatches.resolve(held.dispatch_key, how, "ann", "again", NOW)  # type: ignore[arg-type]
+    assert not ledger.doubts.resolve(held.dispatch_key, how, "ann", "again", NOW)  # type: ignore[arg-type]
     assert states(ledger) == [("accepted", 1)]
-    assert ledger.decisions.of_launch(KEY) == []
+    assert ledger.audit_log.of_launch(KEY) == []
 
 
 @pytest.mark.promise("twice/once")
@@ -186,10 +163,10 @@ def test_what_the_service_lists_is_accepted_though_somebody_had_it_sent_again_me
     held = sent_again(ledger)
     if not is_in_flight:
         ledger.dispatches.record(held, NotProcessed("no connection"), NOW)
-    assert ledger.dispatches.accept(held.dispatch_key, 17, "the service lists it", NOW)
+    assert ledger.doubts.accept(held.dispatch_key, 17, "the service lists it", NOW)
     if is_in_flight:
         assert states(ledger) == [("in_flight", 2)]
         ledger.dispatches.record(held, NotProcessed("no connection"), NOW)
     assert states(ledger) == [("accepted", 2)]
-    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+    assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 17
     assert claim(ledger) is None

@@ -11,35 +11,26 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
 from sendoff.errors import (
     LedgerUnavailableError,
-    NoSlotError,
     NotFoundError,
+    RateLimitedLocallyError,
     SettingsError,
     UnusableLedgerError,
 )
 from sendoff.ledger import Claim, Ledger, dispatches
-from sendoff.ledger.dispatches import Recent
+from sendoff.ledger.claims import LOOKAHEAD
+from sendoff.ledger.dispatch_queries import RecentOutcomes
 from sendoff.ledger.launches import Launch
-from sendoff.ledger.rate_limit import AHEAD
-from sendoff.ledger.schema import metadata
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.period import Period, launch_key
 from sendoff.service.postbacks import PostBack
 
+from ...factories import KEY, LEASE, NOW, PERIOD, make_launch
 from ...leases import expire
 from ...waiting import until
-
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
-LEASE = timedelta(minutes=5)
 
 
 def audience(*members: int) -> Audience:
@@ -50,43 +41,12 @@ def audience(*members: int) -> Audience:
         rows=len(members) + 2,
         dropped={"null": 2},
         groups={"platform": {"chrome": integers(members[:2])}},
-        fingerprint=identifiers.fingerprint(),
     )
 
 
 def freeze(ledger: Ledger, *members: int, segment_size: int = 2) -> Launch:
     frozen = audience(*(members or (1, 2, 3, 4, 5)))
-    return ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition="{}",
-        audience=frozen,
-        segments=(Segment(segment) for segment in frozen.identifiers.slices(segment_size)),
-        now=NOW,
-        sends_at=NOW,
-    )
-
-
-@pytest.mark.promise("lost/migrated")
-def test_the_migrations_make_exactly_the_tables(ledger: Ledger) -> None:
-    with ledger._database.read() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "include_name": _is_ours}
-        )
-        assert compare_metadata(context, metadata) == []
-
-
-def _is_ours(name: str | None, kind: str, _: object) -> bool:
-    return kind != "table" or name in metadata.tables  # and no partition of one
-
-
-def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
-    freeze(ledger)
-    ledger.migrate()
-    assert ledger.launches.get(KEY).audience == 5
+    return make_launch(ledger, frozen.identifiers, size=segment_size, audience=frozen)
 
 
 def test_a_launch_comes_back_as_it_was_frozen(ledger: Ledger) -> None:
@@ -109,7 +69,7 @@ def test_a_second_freeze_of_the_same_launch_changes_nothing(ledger: Ledger) -> N
 @pytest.mark.promise("twice/apart")
 def test_segments_are_the_audience_without_overlap(ledger: Ledger) -> None:
     freeze(ledger)
-    segments = [ledger.dispatches.segment(KEY, number) for number in (1, 2, 3)]
+    segments = [ledger.dispatch_queries.segment(KEY, number) for number in (1, 2, 3)]
     assert sum(len(segment) for segment in segments) == 5
     assert [list(segment.identifiers) for segment in segments] == [[1, 2], [3, 4], [5]]
 
@@ -125,7 +85,7 @@ def test_segments_are_stored_many_at_once_and_in_order(ledger: Ledger) -> None:
     freeze(ledger, *range(1, 1002), segment_size=1)
     sa.event.remove(engine, "before_cursor_execute", note)
     assert inserted == ["segments", "dispatches"] * 3
-    kept = list(ledger.dispatches.segments(KEY))
+    kept = list(ledger.dispatch_queries.segments(KEY))
     assert [dispatch.segment for dispatch, _ in kept] == list(range(1, 1002))
     assert [list(people) for _, people in kept] == [[n] for n in range(1, 1002)]
 
@@ -148,7 +108,7 @@ def test_a_claim_commits_the_intent_and_hands_over_the_segment(ledger: Ledger) -
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
     assert list(claim.content.identifiers) == [1, 2]
-    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 2}
+    assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 2}
 
 
 @pytest.mark.promise("twice/intent")
@@ -182,8 +142,8 @@ def test_an_outcome_moves_its_dispatch(ledger: Ledger, outcome: Outcome, state: 
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
     ledger.dispatches.record(claim, outcome, NOW)
-    assert ledger.dispatches.states(KEY) == {state: 1}
-    assert ledger.dispatches.newest_outcome(KEY) == NOW
+    assert ledger.dispatch_queries.states(KEY) == {state: 1}
+    assert ledger.dispatch_queries.newest_outcome(KEY) == NOW
 
 
 @pytest.mark.promise("twice/doubt")
@@ -198,9 +158,9 @@ def test_a_dispatch_in_doubt_is_not_claimed_again(ledger: Ledger) -> None:
 def test_a_dead_workers_dispatch_goes_into_doubt(ledger: Ledger) -> None:
     freeze(ledger, 1, 2)
     ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert ledger.dispatches.expire_leases(KEY, NOW) == 0
+    assert ledger.doubts.expire_leases(KEY, NOW) == 0
     assert expire(ledger, KEY, NOW) == 1
-    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(hours=1)], ids=["behind", "ahead"])
@@ -211,9 +171,9 @@ def test_the_ledgers_clock_judges_leases_whatever_the_clocks_of_workers_show(
     freeze(ledger, 1, 2)
     moment = datetime.now(UTC)
     ledger.dispatches.claim(KEY, worker="w", now=moment + ahead, lease=LEASE)
-    assert ledger.dispatches.expire_leases(KEY, moment + 12 * LEASE) == 0
-    assert ledger.dispatches.expire_leases(KEY, moment - 12 * LEASE) == 0
-    left = ledger.dispatches.next_expiry(KEY)
+    assert ledger.doubts.expire_leases(KEY, moment + 12 * LEASE) == 0
+    assert ledger.doubts.expire_leases(KEY, moment - 12 * LEASE) == 0
+    left = ledger.doubts.next_expiry(KEY)
     assert left is not None
     assert LEASE - timedelta(minutes=2) < left <= LEASE
 
@@ -221,8 +181,8 @@ def test_the_ledgers_clock_judges_leases_whatever_the_clocks_of_workers_show(
 def test_a_lease_is_over_when_the_ledgers_clock_says_so(ledger: Ledger) -> None:
     freeze(ledger, 1, 2)
     ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(milliseconds=1))
-    until(lambda: ledger.dispatches.expire_leases(KEY, NOW) == 1)
-    assert ledger.dispatches.next_expiry(KEY) is None
+    until(lambda: ledger.doubts.expire_leases(KEY, NOW) == 1)
+    assert ledger.doubts.next_expiry(KEY) is None
 
 
 def test_an_outcome_that_comes_after_the_lease_still_counts(ledger: Ledger) -> None:
@@ -231,21 +191,21 @@ def test_an_outcome_that_comes_after_the_lease_still_counts(ledger: Ledger) -> N
     assert claim is not None
     expire(ledger, KEY, NOW + timedelta(hours=1))
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + timedelta(hours=1))
-    assert ledger.dispatches.of_launch(KEY)[0].state == "accepted"
-    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+    assert ledger.dispatch_queries.of_launch(KEY)[0].state == "accepted"
+    assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 17
 
 
 @pytest.mark.parametrize(
     ("late", "recent"),
     [
-        (Accepted(200, 17), Recent(2, 1, 0)),
-        (Refused(400, "no such app"), Recent(2, 2, 0)),
-        (InDoubt("no answer"), Recent(2, 1, 1)),
-        (NotProcessed("no connection"), Recent(1, 1, 0)),
+        (Accepted(200, 17), RecentOutcomes(2, 1, 0)),
+        (Refused(400, "no such app"), RecentOutcomes(2, 2, 0)),
+        (InDoubt("no answer"), RecentOutcomes(2, 1, 1)),
+        (NotProcessed("no connection"), RecentOutcomes(1, 1, 0)),
     ],
 )
 def test_a_request_of_which_two_things_were_recorded_counts_once(
-    ledger: Ledger, late: Outcome, recent: Recent
+    ledger: Ledger, late: Outcome, recent: RecentOutcomes
 ) -> None:
     freeze(ledger, 1, 2, 3, 4)
     refused, slow = (ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) for _ in range(2))
@@ -253,9 +213,9 @@ def test_a_request_of_which_two_things_were_recorded_counts_once(
     assert slow is not None
     ledger.dispatches.record(refused, Refused(400, "no such app"), NOW)
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
-    assert ledger.dispatches.recent(KEY, 10, None) == Recent(2, 1, 1)
+    assert ledger.dispatch_queries.recent_outcomes(KEY, 10, None) == RecentOutcomes(2, 1, 1)
     ledger.dispatches.record(slow, late, NOW + 2 * LEASE)
-    assert ledger.dispatches.recent(KEY, 10, None) == recent
+    assert ledger.dispatch_queries.recent_outcomes(KEY, 10, None) == recent
 
 
 def test_an_attempt_that_went_into_doubt_twice_is_one_doubt(ledger: Ledger) -> None:
@@ -264,8 +224,8 @@ def test_an_attempt_that_went_into_doubt_twice_is_one_doubt(ledger: Ledger) -> N
     assert slow is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     ledger.dispatches.record(slow, InDoubt("no answer"), NOW + 2 * LEASE)
-    assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
-    assert ledger.dispatches.states(KEY) == {"planned": 1}
+    assert ledger.doubts.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 def test_an_attempt_that_was_not_made_after_all_is_no_doubt(ledger: Ledger) -> None:
@@ -275,7 +235,7 @@ def test_an_attempt_that_was_not_made_after_all_is_no_doubt(ledger: Ledger) -> N
         assert slow is not None
         assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
         ledger.dispatches.record(slow, outcome, NOW + 2 * LEASE)
-    assert ledger.dispatches.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
+    assert ledger.doubts.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
 
 
 def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:
@@ -285,7 +245,7 @@ def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:
     ledger.dispatches.record(first, NotProcessed("no connection"), NOW)
     ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     ledger.dispatches.record(first, Refused(400, "late"), NOW)
-    assert ledger.dispatches.states(KEY) == {"in_flight": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1}
 
 
 def sent_again(ledger: Ledger) -> tuple[Claim, Claim]:
@@ -294,13 +254,13 @@ def sent_again(ledger: Ledger) -> tuple[Claim, Claim]:
     first = ledger.dispatches.claim(KEY, worker="silent", now=NOW, lease=LEASE)
     assert first is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
-    assert ledger.dispatches.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert ledger.doubts.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
     second = ledger.dispatches.claim(KEY, worker="other", now=NOW, lease=LEASE)
     assert second is not None
     return first, second
 
 
-NOT_ACCEPTED = (Refused(400, "no"), NotProcessed("patience", asks_patience=True), InDoubt("no answer"))
+NOT_ACCEPTED = (Refused(400, "no"), NotProcessed("patience", is_rate_limited=True), InDoubt("no answer"))
 
 
 @pytest.mark.promise("twice/once")
@@ -313,10 +273,10 @@ def test_that_an_earlier_attempt_was_accepted_stands_whatever_becomes_of_a_later
     recorded = [(first, Accepted(200, 17)), (second, outcome)]
     for claim, became in reversed(recorded) if is_late else recorded:
         ledger.dispatches.record(claim, became, NOW)
-    dispatch = ledger.dispatches.of_launch(KEY)[0]
+    dispatch = ledger.dispatch_queries.of_launch(KEY)[0]
     assert (dispatch.state, dispatch.campaign_id) == ("accepted", 17)
     assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is None
-    assert ledger.dispatches.doubts(KEY) == []
+    assert ledger.doubts.open(KEY) == []
 
 
 @pytest.mark.promise("twice/once")
@@ -325,16 +285,16 @@ def test_a_later_attempt_whose_worker_dies_is_no_doubt_where_an_earlier_one_was_
 ) -> None:
     first, _ = sent_again(ledger)
     ledger.dispatches.record(first, Accepted(200, 17), NOW)
-    assert ledger.dispatches.states(KEY) == {"in_flight": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1}
     assert expire(ledger, None, NOW + 2 * LEASE) == 1
-    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
 
 
 def test_the_campaign_of_the_newest_attempt_is_kept_where_several_were_accepted(ledger: Ledger) -> None:
     first, second = sent_again(ledger)
     ledger.dispatches.record(second, Accepted(200, 18), NOW)
     ledger.dispatches.record(first, Accepted(200, 17), NOW)
-    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 18
+    assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 18
 
 
 @pytest.mark.promise("twice/once")
@@ -344,12 +304,12 @@ def test_an_acceptance_that_is_being_recorded_stands_over_what_becomes_of_a_late
 ) -> None:
     first, second = sent_again(ledger)
     with ThreadPoolExecutor(1) as pool:
-        with ledger._database.write() as link:
-            dispatches._record(link, first, Accepted(200, 17), NOW)
+        with ledger._database.write() as db:
+            dispatches._record(db, first, Accepted(200, 17), NOW)
             waiting = pool.submit(ledger.dispatches.record, second, NotProcessed("patience"), NOW)
             wait_until_somebody_waits(ledger)
         waiting.result()
-    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
 
 
 def wait_until_somebody_waits(ledger: Ledger) -> None:
@@ -359,8 +319,8 @@ def wait_until_somebody_waits(ledger: Ledger) -> None:
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        with ledger._database.read() as link:
-            if link.scalar(waiting):
+        with ledger._database.read() as db:
+            if db.scalar(waiting):
                 return
         time.sleep(0.05)
     raise AssertionError("nobody waits")
@@ -401,12 +361,12 @@ def test_a_strange_body_is_stored_all_the_same(ledger: Ledger, body: bytes) -> N
 
 def test_an_error_of_the_database_shows_no_identifier(ledger: Ledger) -> None:
     body = b'{"time": 1, "device": {"id": 424242}}'
-    with ledger._database.write() as connection:
-        connection.execute(sa.text("ALTER TABLE post_backs RENAME TO elsewhere"))
+    with ledger._database.write() as db:
+        db.execute(sa.text("ALTER TABLE post_backs RENAME TO elsewhere"))
     with pytest.raises(UnusableLedgerError) as caught:
         ledger.post_backs.store(1, [(1, PostBack.received("open", "a" * 32, NOW, body))])
-    with ledger._database.write() as connection:
-        connection.execute(sa.text("ALTER TABLE elsewhere RENAME TO post_backs"))
+    with ledger._database.write() as db:
+        db.execute(sa.text("ALTER TABLE elsewhere RENAME TO post_backs"))
     assert "sendoff migrate" in str(caught.value)
     assert "424242" not in str(caught.value)
 
@@ -439,23 +399,23 @@ def test_a_rate_is_kept_by_all_workers_together(ledger: Ledger) -> None:
         while True:
             try:
                 claim = ledger.dispatches.claim(KEY, worker=name, now=now, lease=LEASE, rate=30)
-            except NoSlotError as early:
+            except RateLimitedLocallyError as early:
                 now = max(now, early.until)
                 continue
-            if claim is None and ledger.dispatches.states(KEY).get("planned"):
-                now += AHEAD  # others have taken what was near
+            if claim is None and ledger.dispatch_queries.states(KEY).get("planned"):
+                now += LOOKAHEAD  # others have taken what was near
                 continue
             if claim is None:
                 return moments
             assert claim.not_before is not None
-            assert claim.not_before <= now + AHEAD
+            assert claim.not_before <= now + LOOKAHEAD
             moments.append(claim.not_before)
 
     with ThreadPoolExecutor(4) as pool:
         moments = sorted(moment for made in pool.map(work, "abcd") for moment in made)
     assert len(moments) == 40
     assert min(later - earlier for earlier, later in pairwise(moments)) >= timedelta(microseconds=33_334)
-    following = ledger.rates.next_at("service")
+    following = ledger.rate_limits.next_at("service")
     assert following == moments[-1] + timedelta(microseconds=33_334)
 
 
@@ -465,16 +425,16 @@ def test_what_the_rate_does_not_allow_stays_planned(ledger: Ledger) -> None:
     assert first is not None
     assert first.not_before == NOW
     assert ledger.dispatches.claim(KEY, worker="b", now=NOW, lease=LEASE, rate=0.1) is None
-    assert ledger.dispatches.states(KEY) == {"in_flight": 1, "planned": 2}
-    assert ledger.rates.next_at("service") == NOW + timedelta(seconds=10)
+    assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 2}
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=10)
 
 
 def test_a_wish_for_patience_moves_all_workers_of_a_connection(ledger: Ledger) -> None:
     freeze(ledger)
     later = NOW + timedelta(seconds=90)
-    ledger.rates.delay("another", later + timedelta(hours=1))
-    ledger.rates.delay("service", later)
-    ledger.rates.delay("service", NOW)  # an older wish changes nothing
+    ledger.rate_limits.delay("another", later + timedelta(hours=1))
+    ledger.rate_limits.delay("service", later)
+    ledger.rate_limits.delay("service", NOW)  # an older wish changes nothing
     for rate in (None, 100.0):
         assert ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate) is None
     claim = ledger.dispatches.claim(KEY, worker="a", now=later, lease=LEASE)
@@ -487,4 +447,4 @@ def test_a_rate_that_cannot_be_kept_is_refused(ledger: Ledger, rate: float) -> N
     freeze(ledger)
     with pytest.raises(ValueError, match="requests per second"):
         ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate)
-    assert ledger.dispatches.states(KEY) == {"planned": 3}
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 3}

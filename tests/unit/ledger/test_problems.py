@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sendoff.cli import main
 from sendoff.errors import LedgerUnavailableError, PermanentError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.arrow_batches import by_adbc, driver
+from sendoff.ledger.bulk import by_adbc, driver
 from sendoff.ledger.problems import Place
 from sendoff.ledger.schema import launches
 

@@ -30,29 +30,23 @@ from hypothesis.stateful import (
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
 from sendoff.dispatch.worker import LEASE
 from sendoff.ledger import Claim, Ledger, doubts
-from sendoff.ledger.claims import Wanted
-from sendoff.ledger.clock import LedgerTime
+from sendoff.ledger.claims import ClaimRequest
+from sendoff.ledger.database import LedgerTime
 from sendoff.ledger.dispatches import Dispatches
+from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.schema import attempts, dispatches, outcomes
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.period import Period, launch_key
-from sendoff.postbacks.aggregate import fold
+from sendoff.period import launch_key
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBack
 
+from ...examples import examples
+from ...factories import PERIOD, PUSH, make_launch
 from ...leases import end_leases
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-PUSH = Campaign.model_validate(
-    {
-        "title": "Spring",
-        "message": {"title": "Hello", "text": "It is spring"},
-        "channels": {"android_push": {}},
-    }
-)
 WORKERS_AT_MOST = 3
 WORKERS = st.integers(0, WORKERS_AT_MOST - 1)
 WAYS: tuple[Literal["resend", "write_off"], ...] = ("resend", "write_off")
@@ -67,7 +61,7 @@ TAKEN: dict[str, Outcome] = {
 }
 NOT_TAKEN: dict[str, Outcome] = {
     "refused": Refused(400, "no"),
-    "not processed": NotProcessed("patience", asks_patience=True),
+    "not processed": NotProcessed("patience", is_rate_limited=True),
     "request lost": InDoubt("reset"),
 }
 ENDS = {**TAKEN, **NOT_TAKEN}
@@ -153,7 +147,7 @@ class Protocol(RuleBasedStateMachine):
             claim = self.hands.pop(worker).claim
             self.ledger.dispatches.record(claim, TAKEN["answer lost"], self.now)
             self.recorded.add((claim.dispatch_key, claim.attempt))
-            assert self.ledger.dispatches.resolve(claim.dispatch_key, "resend", "ann", "again", self.now)
+            assert self.ledger.doubts.resolve(claim.dispatch_key, "resend", "ann", "again", self.now)
             self.resent.add(claim.dispatch_key)
         self.before = self.states()
 
@@ -253,7 +247,7 @@ class Protocol(RuleBasedStateMachine):
         """Somebody looks for dead workers, by a clock that may be wrong."""
         if are_over:
             end_leases(self.ledger)
-        expired = self.ledger.dispatches.expire_leases(self.key, self.now + timedelta(minutes=ahead))
+        expired = self.ledger.doubts.expire_leases(self.key, self.now + timedelta(minutes=ahead))
         assert are_over or expired == 0
 
     @precondition(lambda self: self.accepted)
@@ -273,7 +267,7 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def fold(self) -> None:
         """What came back is folded, and resolves doubts."""
-        fold(self.ledger, now=self.now)
+        aggregate(self.ledger, now=self.now)
         self.is_fold_dead = False
 
     @precondition(lambda self: self.taken_and("planned", "in_doubt"))
@@ -286,7 +280,7 @@ class Protocol(RuleBasedStateMachine):
         after = count(1)
         while key not in self.evident():
             with dying(self.ledger, next(after)):
-                fold(self.ledger, now=self.now)
+                aggregate(self.ledger, now=self.now)
 
     @precondition(lambda self: self.taken_and("in_flight"))
     @rule(data=st.data(), is_listed=st.booleans())
@@ -294,7 +288,7 @@ class Protocol(RuleBasedStateMachine):
         """A later attempt is in flight when evidence of an earlier one comes."""
         key = data.draw(st.sampled_from(self.taken_and("in_flight")))
         if is_listed:
-            assert self.ledger.dispatches.accept(key, 17, "the service lists it", self.now)
+            assert self.ledger.doubts.accept(key, 17, "the service lists it", self.now)
         else:
             self.hear(data, key, "delivery")
             self.fold()
@@ -304,7 +298,7 @@ class Protocol(RuleBasedStateMachine):
     def find_listed(self, data: st.DataObject) -> None:
         """Somebody who looked up what was in doubt finds it, whatever became of it meanwhile."""
         key = data.draw(st.sampled_from(self.taken_and("planned", "in_doubt", "refused", "written_off")))
-        assert self.ledger.dispatches.accept(key, 17, "the service lists it", self.now)
+        assert self.ledger.doubts.accept(key, 17, "the service lists it", self.now)
 
     @precondition(lambda self: "in_doubt" in self.before.values())
     @rule(data=st.data(), how=st.sampled_from(WAYS))
@@ -312,9 +306,9 @@ class Protocol(RuleBasedStateMachine):
         """A person decides what becomes of a dispatch in doubt."""
         doubted = [key for key, state in self.before.items() if state == "in_doubt"]
         key = data.draw(st.sampled_from(doubted))
-        is_evident = key in self.evident()
-        is_resolved = self.ledger.dispatches.resolve(key, how, "ann", "twice is better than never", self.now)
-        assert is_resolved is not is_evident
+        has_evidence = key in self.evident()
+        is_resolved = self.ledger.doubts.resolve(key, how, "ann", "twice is better than never", self.now)
+        assert is_resolved is not has_evidence
         if is_resolved:
             (self.resent if how == "resend" else self.written_off).add(key)
 
@@ -390,40 +384,37 @@ class Protocol(RuleBasedStateMachine):
         self.appended = self.rows(attempts), self.rows(outcomes)
         assert self.appended >= (tried, became)
         assert self.appended[1] >= became
-        claims = sum(each.attempt for each in self.ledger.dispatches.of_launch(self.key))
+        claims = sum(each.attempt for each in self.ledger.dispatch_queries.of_launch(self.key))
         assert self.appended[0] == claims
 
     # Helpers
 
     def freeze(self, first: int) -> None:
         identifiers = integers(range(first, first + DISPATCHES * PEOPLE))
-        audience = Audience("device_id", identifiers, len(identifiers), {}, {}, identifiers.fingerprint())
-        self.ledger.launches.freeze(
-            self.key,
-            connection="service",
-            campaign="spring",
-            period=PERIOD,
-            resend=self.resend,
-            definition=PUSH.model_dump_json(),
-            audience=audience,
+        audience = Audience("device_id", identifiers, len(identifiers), {}, {})
+        make_launch(
+            self.ledger,
             segments=(Segment(segment) for segment in identifiers.slices(PEOPLE)),
-            now=self.now,
-            state="released",
+            audience=audience,
+            campaign=PUSH,
+            resend=self.resend,
+            launch_key=self.key,
+            created_at=self.now,
             sends_at=self.now,
         )
 
     def people(self) -> dict[str, list[int]]:
         return {
             dispatch.dispatch_key: [int(each) for each in people]
-            for dispatch, people in self.ledger.dispatches.segments(self.key)
+            for dispatch, people in self.ledger.dispatch_queries.segments(self.key)
         }
 
     def states(self) -> Mapping[str, str]:
-        return {each.dispatch_key: each.state for each in self.ledger.dispatches.of_launch(self.key)}
+        return {each.dispatch_key: each.state for each in self.ledger.dispatch_queries.of_launch(self.key)}
 
     def evident(self) -> set[str]:
         """Give the dispatches that evidence is in the ledger of."""
-        returned = self.ledger.returns.returned(self.key)
+        returned = self.ledger.aggregates.totals(self.key)
         return {key for key, part in returned.items() if part.is_evidence}
 
     def taken_and(self, *states: str) -> list[str]:
@@ -446,8 +437,8 @@ class Protocol(RuleBasedStateMachine):
         query = sa.select(dispatches.c.worker, dispatches.c.dispatch_key, dispatches.c.attempt).where(
             dispatches.c.launch_key == self.key, dispatches.c.state == "in_flight"
         )
-        with self.ledger._database.read() as connection:
-            return {(row.worker, row.dispatch_key, row.attempt) for row in connection.execute(query)}
+        with self.ledger._database.read() as db:
+            return {(row.worker, row.dispatch_key, row.attempt) for row in db.execute(query)}
 
     def is_in_flight(self, claim: Claim) -> bool:
         return (claim.dispatch_key, claim.attempt) in {(key, attempt) for _, key, attempt in self.in_flight()}
@@ -461,8 +452,8 @@ class Protocol(RuleBasedStateMachine):
 
     def rows(self, table: sa.Table) -> int:
         query = sa.select(sa.func.count()).where(table.c.dispatch_key.in_(list(self.frozen)))
-        with self.ledger._database.read() as connection:
-            return connection.scalar(query) or 0
+        with self.ledger._database.read() as db:
+            return db.scalar(query) or 0
 
 
 @contextmanager
@@ -483,12 +474,12 @@ def dying(ledger: Ledger, after: int) -> Iterator[None]:
         sa.event.remove(engine, "engine_connect", die)
 
 
-def run(ledger: Ledger, examples: int) -> None:
+def run(ledger: Ledger, most: int) -> None:
     machine = type("ProtocolOnALedger", (Protocol,), {"ledger": ledger})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            max_examples=most,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
@@ -500,18 +491,19 @@ def run(ledger: Ledger, examples: int) -> None:
     )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.promise("twice/once")
 def test_the_protocol_holds_whatever_happens_in_whatever_order(ledger: Ledger) -> None:
-    run(ledger, examples=20 if ledger.name.startswith("sqlite") else 6)
+    run(ledger, examples(20 if ledger.name.startswith("sqlite") else 6))
 
 
 def record_hopefully(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
     record(self, claim, NotProcessed("no answer") if isinstance(outcome, InDoubt) else outcome, now)
 
 
-def forget_claims(self: Dispatches, launch_key: str, now: datetime) -> int:
-    with self._database.write() as connection:
-        return connection.execute(
+def forget_claims(self: Doubts, launch_key: str, now: datetime) -> int:
+    with self._database.write() as db:
+        return db.execute(
             sa.update(dispatches)
             .where(dispatches.c.launch_key == launch_key, dispatches.c.lease_until < LedgerTime())
             .values(state="planned", lease_until=None)
@@ -536,7 +528,7 @@ def overlook_evidence(_link: sa.Connection, _keys: object, _now: datetime) -> li
 
 
 def claim_in_spite_of_evidence(
-    _: Wanted, _link: sa.Connection, _values: dict[str, Any], taken: sa.Row[Any] | None
+    _: ClaimRequest, _link: sa.Connection, _values: dict[str, Any], taken: sa.Row[Any] | None
 ) -> sa.Row[Any] | None:
     return taken
 
@@ -544,16 +536,17 @@ def claim_in_spite_of_evidence(
 record = Dispatches.record
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("where", "name", "wrong"),
     [
         (Dispatches, "record", record_hopefully),
-        (Dispatches, "expire_leases", forget_claims),
+        (Doubts, "expire_leases", forget_claims),
         (Dispatches, "record_and_claim", claim_another),
         (Dispatches, "record_and_claim", claim_what_is_unrecorded),
-        (doubts, "accept_what_is_evident", overlook_evidence),
-        (Wanted, "_beyond_evidence", claim_in_spite_of_evidence),
+        (doubts, "accept_by_evidence", overlook_evidence),
+        (ClaimRequest, "_skip_proven", claim_in_spite_of_evidence),
     ],
 )
 @pytest.mark.promise("twice/proof")
@@ -562,4 +555,4 @@ def test_a_wrong_protocol_is_found_out(
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises(AssertionError):
-        run(ledger, examples=3_000)  # it ends with the first that finds it
+        run(ledger, 3_000)  # it ends with the first that finds it

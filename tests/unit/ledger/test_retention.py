@@ -15,12 +15,12 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.period import Period, dispatch_key, launch_key
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import maintain
 from sendoff.service.postbacks import PostBack
 
-from ...scene import sent
+from ...factories import make_accepted
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -40,13 +40,13 @@ def launched(ledger: Ledger) -> Ledger:
     for day in (day for day in range(10) if ledger.name.startswith("postgresql")):
         _drop_partition(ledger, NOW + day * DAY)
     ledger.retention.prepare(NOW, days=10)
-    sent(ledger, KEY, PEOPLE, period=PERIOD, at=NOW)
+    make_accepted(ledger, PEOPLE, period=PERIOD, at=NOW)
     return ledger
 
 
 def _drop_partition(ledger: Ledger, day: datetime) -> None:
-    with ledger._database.write() as connection:  # left by the test before, which shares the database
-        connection.execute(sa.text(f"DROP TABLE IF EXISTS post_backs_{day:%Y_%m_%d}"))
+    with ledger._database.write() as db:  # left by the test before, which shares the database
+        db.execute(sa.text(f"DROP TABLE IF EXISTS post_backs_{day:%Y_%m_%d}"))
 
 
 def event(device: int, at: datetime, kind: str = "delivery", key: str = DISPATCH) -> PostBack:
@@ -61,8 +61,8 @@ def store(ledger: Ledger, events: Iterable[PostBack]) -> int:
 
 
 def stored(ledger: Ledger) -> int:
-    with ledger._database.read() as connection:
-        return connection.scalar(sa.text("SELECT count(*) FROM post_backs")) or 0
+    with ledger._database.read() as db:
+        return db.scalar(sa.text("SELECT count(*) FROM post_backs")) or 0
 
 
 def is_partitioned(ledger: Ledger) -> bool:
@@ -85,7 +85,7 @@ def test_what_was_folded_is_forgotten_and_the_report_stays(launched: Ledger) -> 
 
 def test_what_is_younger_stays(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + 2 * DAY)])
-    fold(launched, now=NOW + 3 * DAY)
+    aggregate(launched, now=NOW + 3 * DAY)
     launched.retention.forget(NOW + 2 * DAY)
     assert stored(launched) == 1
 
@@ -103,15 +103,15 @@ def test_what_is_not_folded_stays_however_old_it_is(launched: Ledger) -> None:
 def test_what_is_set_aside_stays_and_the_rest_of_a_day_without_a_partition_goes(ledger: Ledger) -> None:
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     store(ledger, [event(1, long_ago, key=STRANGE), event(2, long_ago, key=STRANGE)])
-    fold(ledger, now=NOW)
-    assert ledger.returns.strays().post_backs == 2
+    aggregate(ledger, now=NOW)
+    assert ledger.aggregates.orphans().post_backs == 2
     assert ledger.retention.forget(NOW).post_backs == 0
     assert stored(ledger) == 2
 
 
 def test_what_is_set_aside_stays_and_what_lies_beside_it_goes(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW, key=STRANGE)])
-    fold(launched, now=NOW)
+    aggregate(launched, now=NOW)
     assert launched.retention.forget(NOW + 9 * DAY).post_backs == 1
     assert stored(launched) == 1
 
@@ -120,7 +120,7 @@ def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(l
     """Every receiver numbers from 1, so the same numbers mean different post-backs."""
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)  # no day of its own, so they are deleted one by one
     store(launched, [event(1, long_ago), event(2, long_ago)])
-    fold(launched, now=NOW)
+    aggregate(launched, now=NOW)
     other = launched.post_backs.register_receiver("other", NOW)
     launched.post_backs.store(other, [(1, event(3, long_ago)), (2, event(4, long_ago))])
     assert launched.retention.forget(NOW).post_backs == 2
@@ -130,7 +130,7 @@ def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(l
 
 def test_forgetting_again_changes_nothing(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
-    fold(launched, now=NOW)
+    aggregate(launched, now=NOW)
     launched.retention.forget(NOW + 9 * DAY)
     again = launched.retention.forget(NOW + 9 * DAY)
     assert (again.days, again.post_backs, again.needed, again.in_use) == ((), 0, (), ())
@@ -138,7 +138,7 @@ def test_forgetting_again_changes_nothing(launched: Ledger) -> None:
 
 def test_what_comes_later_is_folded_as_ever(launched: Ledger) -> None:
     receiver = store(launched, [event(1, NOW)])
-    fold(launched, now=NOW)
+    aggregate(launched, now=NOW)
     launched.retention.forget(NOW + 9 * DAY)
     launched.post_backs.store(receiver, [(2, event(2, NOW + DAY, "open"))])
     figures = reconcile_launch(launched, KEY, now=NOW + 9 * DAY)
@@ -204,7 +204,7 @@ def test_too_few_days_ahead_are_told(launched: Ledger, caplog: pytest.LogCapture
 
 def test_a_day_that_somebody_reads_is_left_for_the_next_time(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
-    fold(launched, now=NOW)
+    aggregate(launched, now=NOW)
     day = (date(2026, 3, 2),)
     with launched._database.read() as reader:
         assert reader.scalar(sa.text("SELECT count(*) FROM post_backs")) == 1
@@ -229,10 +229,10 @@ def test_maintaining_folds_first_and_then_forgets(launched: Ledger) -> None:
 
 def test_when_something_was_heard_last_is_known_after_it_was_forgotten(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + DAY)])
-    fold(launched, now=NOW + DAY)
+    aggregate(launched, now=NOW + DAY)
     launched.retention.forget(NOW + 9 * DAY)
     assert stored(launched) == 0
-    assert launched.post_backs.heard() == (1, NOW + DAY)
+    assert launched.post_backs.reception() == (1, NOW + DAY)
 
 
 def test_less_than_a_day_is_refused(ledger: Ledger) -> None:

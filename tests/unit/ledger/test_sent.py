@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import partial
 from threading import Event
 from time import monotonic, sleep
@@ -15,17 +15,14 @@ import sqlalchemy as sa
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Edition
-from sendoff.errors import AudienceError, NotFoundError, OvertakenError
+from sendoff.campaign import Variation
+from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.schema import verdicts
 from sendoff.outcome import Accepted, InDoubt, Refused
-from sendoff.period import Period, launch_key
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-LEASE = timedelta(minutes=5)
+from ...factories import LEASE, NOW, make_launch, send
 
 
 def freeze(
@@ -43,31 +40,21 @@ def freeze(
 ) -> Launch:
     parts = segments or [Segment(integers([1, 2])), Segment(integers([3, 4]))]
     people = parts[0].identifiers or empty("integer")
-    return ledger.launches.freeze(
-        launch_key(connection, campaign, PERIOD, resend),
-        connection=connection,
-        campaign=campaign,
-        period=PERIOD,
-        resend=resend,
-        definition="{}",
+    return make_launch(
+        ledger,
+        segments=parts,
         audience=None
         if parts[0].identifiers is None
-        else Audience("device_id" if people.kind == "integer" else "user_id", people, 9, {}, {}, "f"),
-        segments=parts,
-        now=NOW,
-        state=state,
+        else Audience("device_id" if people.kind == "integer" else "user_id", people, 9, {}, {}),
+        name=campaign,
+        connection=connection,
+        resend=resend,
         sends_at=sends_at,
-        left_out=left_out,
-        seen=seen,
+        state=state,
+        suppressed=left_out,
+        known_launches=seen,
         decisions=decisions,
     )
-
-
-def send(ledger: Ledger, launch: Launch, *outcomes: Accepted | Refused | InDoubt) -> None:
-    for outcome in outcomes:
-        claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-        assert claim is not None
-        ledger.dispatches.record(claim, outcome, NOW)
 
 
 def accepted() -> Accepted:
@@ -89,7 +76,7 @@ def test_planned_requests_count_because_they_may_still_be_sent(ledger: Ledger) -
 
 def test_who_was_refused_does_not_count_and_who_is_in_doubt_does(ledger: Ledger) -> None:
     launch = freeze(ledger, segments=[Segment(integers([n])) for n in (1, 2, 3, 4)])
-    send(ledger, launch, accepted(), refused(), InDoubt("reset"))
+    send(ledger, launch.launch_key, accepted(), refused(), InDoubt("reset"))
     assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)  # and one in flight
     assert ledger.launches.sent(launch.launch_key) == integers([1, 3, 4])
 
@@ -97,18 +84,18 @@ def test_who_was_refused_does_not_count_and_who_is_in_doubt_does(ledger: Ledger)
 @pytest.mark.parametrize("kind", ["stopped", "rejected"])
 def test_of_a_launch_that_ended_early_only_what_was_sent_counts(ledger: Ledger, kind: str) -> None:
     launch = freeze(ledger)
-    send(ledger, launch, accepted())
+    send(ledger, launch.launch_key, accepted())
     if kind == "rejected":
-        ledger.decisions.decide(launch.launch_key, "held", "ann", None, now=NOW)
-    assert ledger.decisions.decide(launch.launch_key, kind, "ann", None, now=NOW)
+        ledger.audit_log.decide(Decision(launch.launch_key, "held", "ann", None, NOW))
+    assert ledger.audit_log.decide(Decision(launch.launch_key, kind, "ann", None, NOW))
     assert ledger.launches.sent(launch.launch_key) == integers([1, 2])
     assert [each.campaign for each in ledger.launches.sending("service", NOW - LEASE)] == ["spring"]
 
 
 def test_a_launch_of_which_nothing_is_sent_is_not_among_those_that_send(ledger: Ledger) -> None:
     rejected = freeze(ledger, "rejected", state="held")
-    ledger.decisions.decide(rejected.launch_key, "rejected", "ann", None, now=NOW)
-    send(ledger, freeze(ledger, "refused"), refused(), refused())
+    ledger.audit_log.decide(Decision(rejected.launch_key, "rejected", "ann", None, NOW))
+    send(ledger, freeze(ledger, "refused").launch_key, refused(), refused())
     assert ledger.launches.sending("service", NOW - LEASE) == []
     assert ledger.launches.sent(rejected.launch_key) == empty("integer")
 
@@ -141,7 +128,11 @@ def test_twice_as_many_segments_are_read_in_twice_as_many_steps(ledger: Ledger) 
         freeze(ledger, f"of {size}", segments=[Segment(integers([n])) for n in range(1, size + 1)]).launch_key
         for size in (300, 600)
     ]
-    for read in (ledger.launches.sent, ledger.launches.audience, partial(ledger.launches.why, identifier=0)):
+    for read in (
+        ledger.launches.sent,
+        ledger.launches.audience,
+        partial(ledger.launches.recipient, identifier=0),
+    ):
         few, many = (steps(ledger, partial(read, key)) for key in keys)
         assert 0 < many < 3 * few
 
@@ -155,8 +146,8 @@ def steps(ledger: Ledger, call: Callable[[], object]) -> int:
         taken += 1
         return 0
 
-    with ledger._database._engine.connect() as connection:
-        file = connection.connection.driver_connection
+    with ledger._database._engine.connect() as db:
+        file = db.connection.driver_connection
     file.set_progress_handler(count, 10)  # the pool has this one alone, so the call uses it
     call()
     file.set_progress_handler(None, 0)
@@ -169,7 +160,7 @@ def steps(ledger: Ledger, call: Callable[[], object]) -> int:
 def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger: Ledger) -> None:
     assert ledger.launches.count("service") == 0
     freeze(ledger, "first", seen=0)
-    with pytest.raises(OvertakenError):
+    with pytest.raises(ConflictError):
         freeze(ledger, "second", seen=0)
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
     freeze(ledger, "second", seen=1)
@@ -208,14 +199,14 @@ def test_a_launch_that_is_being_stored_is_waited_for_by_others_of_its_connection
             while not _somebody_waits(engine):
                 assert monotonic() < deadline, "it did not wait"
                 sleep(0.01)
-            stop = partial(ledger.decisions.decide, running, "stopped", "ann", "over", now=NOW)
+            stop = partial(ledger.audit_log.decide, Decision(running, "stopped", "ann", "over", NOW))
             assert threads.submit(stop).result(timeout=120)
             elsewhere = threads.submit(freeze, ledger, "elsewhere", connection="other", seen=0)
             assert elsewhere.result(timeout=120).campaign == "elsewhere"
         finally:
             slow.go_on.set()
         assert first.result(timeout=120).campaign == "first"
-        with pytest.raises(OvertakenError):
+        with pytest.raises(ConflictError):
             second.result(timeout=120)
 
 
@@ -224,8 +215,8 @@ def _somebody_waits(engine: sa.Engine) -> bool:
         "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
         "WHERE datname = current_database() AND NOT granted"
     )
-    with engine.connect() as connection:
-        return bool(connection.scalar(sa.text(waiting)))
+    with engine.connect() as db:
+        return bool(db.scalar(sa.text(waiting)))
 
 
 def test_launches_of_another_connection_reach_nobody_of_this_one(ledger: Ledger) -> None:
@@ -236,12 +227,12 @@ def test_launches_of_another_connection_reach_nobody_of_this_one(ledger: Ledger)
 
 def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledger) -> None:
     launch = freeze(ledger)
-    again = Decision(launch.launch_key, "resend", "ann", "the link was broken", None, NOW)
+    again = Decision(launch.launch_key, "resend", "ann", "the link was broken", NOW)
     freeze(ledger, resend=1, decisions=[again])
-    assert ledger.decisions.of_launch(launch.launch_key) == [again]
-    with pytest.raises(OvertakenError):
+    assert ledger.audit_log.of_launch(launch.launch_key) == [again]
+    with pytest.raises(ConflictError):
         freeze(ledger, resend=2, decisions=[again], seen=0)
-    assert len(ledger.decisions.of_launch(launch.launch_key)) == 1
+    assert len(ledger.audit_log.of_launch(launch.launch_key)) == 1
 
 
 # What became of one identifier
@@ -250,58 +241,61 @@ def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledg
 def test_why_says_by_which_reason_somebody_was_left_out(ledger: Ledger) -> None:
     left_out = {"cap": integers([7]), "holdout": integers([8])}
     key = freeze(ledger, left_out=left_out).launch_key
-    assert ledger.launches.why(key, 7).sentence == "not sent to: left out for the reason 'cap'"
-    assert ledger.launches.why(key, 8).sentence == "not sent to: held out, to measure against"
-    assert ledger.launches.why(key, "7").reason == "cap"
-    assert (ledger.launches.why(key, 9).is_named, ledger.launches.why(key, 8).is_named) == (False, True)
-    assert "did not name it" in ledger.launches.why(key, 9).sentence
+    assert ledger.launches.recipient(key, 7).sentence == "not sent to: left out for the reason 'cap'"
+    assert ledger.launches.recipient(key, 8).sentence == "not sent to: held out, to measure against"
+    assert ledger.launches.recipient(key, "7").reason == "cap"
+    assert (ledger.launches.recipient(key, 9).is_named, ledger.launches.recipient(key, 8).is_named) == (
+        False,
+        True,
+    )
+    assert "did not name it" in ledger.launches.recipient(key, 9).sentence
 
 
 def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> None:
     parts = [Segment(integers([n])) for n in (1, 2, 3, 4)]
-    parts.append(Segment(integers([5]), Edition("fr", "red", "Europe/Paris"), wave=2))
+    parts.append(Segment(integers([5]), Variation("fr", "red", "Europe/Paris"), wave=2))
     launch = freeze(ledger, segments=parts)
-    send(ledger, launch, accepted(), refused(), InDoubt("reset"))
+    send(ledger, launch.launch_key, accepted(), refused(), InDoubt("reset"))
     assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-    said = [ledger.launches.why(launch.launch_key, n).sentence for n in (1, 2, 3, 4, 5)]
+    said = [ledger.launches.recipient(launch.launch_key, n).sentence for n in (1, 2, 3, 4, 5)]
     unknown = "nobody knows whether its request was processed"
-    edition = "variant red, language fr, zone Europe/Paris"
+    variation = "variant red, language fr, zone Europe/Paris"
     assert said == [
         "sent to (segment 1, wave 1, dispatch accepted, not reconciled yet)",
         "not sent to: the service refused its request (segment 2, wave 1, dispatch refused, not reconciled yet)",
         f"perhaps sent to: {unknown} (segment 3, wave 1, dispatch in_doubt, not reconciled yet)",
         "perhaps sent to: its request is being made (segment 4, wave 1, dispatch in_flight, not reconciled yet)",
-        f"not sent to yet: its request is planned (segment 5, {edition}, wave 2, dispatch planned, not reconciled yet)",
+        f"not sent to yet: its request is planned (segment 5, {variation}, wave 2, dispatch planned, not reconciled yet)",  # noqa: E501
     ]
-    ledger.decisions.decide(launch.launch_key, "stopped", "ann", None, now=NOW)
-    assert ledger.launches.why(launch.launch_key, 5).sentence.startswith(
+    ledger.audit_log.decide(Decision(launch.launch_key, "stopped", "ann", None, NOW))
+    assert ledger.launches.recipient(launch.launch_key, 5).sentence.startswith(
         "not sent to: the launch was stopped (segment 5,"
     )
 
 
 def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:
     launch = freeze(ledger)
-    send(ledger, launch, accepted())
+    send(ledger, launch.launch_key, accepted())
     row = {"launch_key": launch.launch_key, "size": 1, "identifiers": integers([2]).to_bytes()}
-    with ledger._database.write() as connection:
-        connection.execute(sa.insert(verdicts), {**row, "verdict": "delivered"})
-    assert ledger.launches.why(launch.launch_key, 2).verdict == "delivered"
-    assert "verdict delivered" in ledger.launches.why(launch.launch_key, 2).sentence
+    with ledger._database.write() as db:
+        db.execute(sa.insert(verdicts), {**row, "verdict": "delivered"})
+    assert ledger.launches.recipient(launch.launch_key, 2).verdict == "delivered"
+    assert "verdict delivered" in ledger.launches.recipient(launch.launch_key, 2).sentence
 
 
 def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
     by_user = freeze(ledger, "users", segments=[Segment(strings(["007"]))])
-    assert ledger.launches.why(by_user.launch_key, "007").segment == 1
-    assert ledger.launches.why(by_user.launch_key, "7").segment is None
+    assert ledger.launches.recipient(by_user.launch_key, "007").segment == 1
+    assert ledger.launches.recipient(by_user.launch_key, "7").segment is None
     by_device = freeze(ledger, "devices")
     with pytest.raises(AudienceError, match="names people by device_id, as whole numbers") as error:
-        ledger.launches.why(by_device.launch_key, "ann4711")
+        ledger.launches.recipient(by_device.launch_key, "ann4711")
     assert "ann4711" not in str(error.value)
     with pytest.raises(NotFoundError):
-        ledger.launches.why("0" * 32, 1)
+        ledger.launches.recipient("0" * 32, 1)
 
 
 def test_why_says_that_nobody_knows_whom_the_service_chooses(ledger: Ledger) -> None:
     launch = freeze(ledger, segments=[Segment(None)])
-    assert ledger.launches.why(launch.launch_key, 1).sentence.startswith("nobody knows")
-    assert ledger.launches.why(launch.launch_key, 1).to_json()["is_known"] is False
+    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("nobody knows")
+    assert ledger.launches.recipient(launch.launch_key, 1).to_json()["is_known"] is False

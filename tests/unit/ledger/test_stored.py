@@ -36,8 +36,8 @@ def kept(ledger: Ledger, *columns: str) -> Sequence[Any]:
     query = sa.select(*(post_backs.c[name] for name in names)).order_by(
         post_backs.c.receiver, post_backs.c.number
     )
-    with ledger._database.read() as connection:
-        return [tuple(row) for row in connection.execute(query)]
+    with ledger._database.read() as db:
+        return [tuple(row) for row in db.execute(query)]
 
 
 def test_every_column_is_kept_as_it_was_given(ledger: Ledger) -> None:
@@ -147,8 +147,8 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 
 def end_whoever_waits(engine: sa.Engine) -> int:
     """End every backend that waits for a lock of this database, and give how many there were."""
-    with engine.begin() as connection:
-        return int(connection.execute(sa.text(END)).scalar_one())
+    with engine.begin() as db:
+        return int(db.execute(sa.text(END)).scalar_one())
 
 
 def until(check: Callable[[], int]) -> int:
@@ -163,9 +163,9 @@ LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_time
 
 
 def limits(url: str) -> tuple[list[str], dict[str, str]]:
-    with closing(Ledger(url)) as ledger, ledger._database.read() as connection:
-        driver: Any = connection.connection.driver_connection
-        return [str(connection.exec_driver_sql(f"SHOW {name}").scalar()) for name in LIMITS], {
+    with closing(Ledger(url)) as ledger, ledger._database.read() as db:
+        driver: Any = db.connection.driver_connection
+        return [str(db.exec_driver_sql(f"SHOW {name}").scalar()) for name in LIMITS], {
             name: value
             for name, value in driver.info.get_parameters().items()
             if name.endswith("timeout") or name.startswith("keepalives_")
@@ -198,8 +198,8 @@ def test_the_address_may_say_other_limits(postgres_url: str) -> None:
 def test_a_lock_that_nobody_gives_back_ends_in_an_error(ledger: Ledger, migrated_postgres: str) -> None:
     url = sa.make_url(migrated_postgres).update_query_dict({"options": "-c lock_timeout=100ms"})
     with closing(Ledger(url.render_as_string(hide_password=False))) as impatient:
-        with ledger._database.write() as connection:
-            connection.execute(sa.text("LOCK TABLE post_backs IN EXCLUSIVE MODE"))
+        with ledger._database.write() as db:
+            db.execute(sa.text("LOCK TABLE post_backs IN EXCLUSIVE MODE"))
             with pytest.raises(LedgerUnavailableError, match="did not answer"):
                 impatient.post_backs.store(1, numbered(1))
         impatient.post_backs.store(1, numbered(1))
@@ -212,8 +212,8 @@ def test_a_session_that_takes_no_writes_is_left_for_another(
     ledger: Ledger, write: Callable[[Ledger], None]
 ) -> None:
     """As of a server that was a standby when it was connected to, and is not any more."""
-    with ledger._database.write() as connection:
-        connection.execute(sa.text("SET SESSION default_transaction_read_only = on"))
+    with ledger._database.write() as db:
+        db.execute(sa.text("SET SESSION default_transaction_read_only = on"))
     with pytest.raises(LedgerUnavailableError):
         write(ledger)
     write(ledger)
@@ -226,16 +226,16 @@ def test_a_server_that_takes_no_writes_is_passed_over_unless_the_address_says_ot
     any_server = url.update_query_dict({"target_session_attrs": "any"}).render_as_string(hide_password=False)
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with (
-        engine.connect() as connection,
+        engine.connect() as db,
         closing(Ledger(migrated_postgres)) as ledger,
         closing(Ledger(any_server)) as reader,
     ):
-        connection.execute(sa.text(f"ALTER DATABASE {url.database} SET default_transaction_read_only = on"))
+        db.execute(sa.text(f"ALTER DATABASE {url.database} SET default_transaction_read_only = on"))
         try:
             with pytest.raises(LedgerUnavailableError, match="takes no writes"):
                 ledger.launches.search("0")
             assert reader.launches.search("0") == []
         finally:
-            connection.execute(sa.text(f"ALTER DATABASE {url.database} RESET default_transaction_read_only"))
+            db.execute(sa.text(f"ALTER DATABASE {url.database} RESET default_transaction_read_only"))
         ledger.ping()
     engine.dispose()

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, empty, from_bytes, integers, strings
 from sendoff.audience.segmentation import Segment
-from sendoff.figures import ANOMALIES, VERDICTS, Figures
-from sendoff.ledger import Ledger
+from sendoff.figures import ANOMALIES, LaunchStats
+from sendoff.ledger import Ledger, NewLaunch
 from sendoff.ledger.launches import Launches
-from sendoff.ledger.schema import audience_groups, left_out, list_parts, verdicts
-from sendoff.ledger.stored_sets import LARGEST, batches, cut, joined
-from sendoff.ledger.suppression_lists import Lists
+from sendoff.ledger.schema import audience_groups, suppressed, suppression_list_chunks, verdicts
+from sendoff.ledger.stored_sets import LARGEST, SuppressionLists, batches, cut, joined
 from sendoff.ledger.verdicts import Verdicts
 from sendoff.period import Period, launch_key
+from sendoff.states import Verdict
+
+from ...examples import examples
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
@@ -49,24 +51,26 @@ def freeze(
     days = Period(start, start + timedelta(days=1))
     key = launch_key("service", "spring", days)
     column = "device_id" if people.kind == "integer" else "user_id"
-    Launches(ledger._database, largest_part=limit).freeze(
-        key,
-        connection="service",
-        campaign="spring",
-        period=days,
-        resend=0,
-        definition="{}",
-        audience=Audience(column, people, len(people), {}, {"platform": groups or {}}, "f"),
-        segments=[Segment(segment) for segment in people.slices(7)],
-        now=NOW,
-        sends_at=NOW,
-        left_out=out,
+    Launches(ledger._database, largest_chunk=limit).freeze(
+        NewLaunch(
+            key,
+            connection="service",
+            campaign="spring",
+            period=days,
+            resend=0,
+            definition="{}",
+            audience=Audience(column, people, len(people), {}, {"platform": groups or {}}),
+            segments=[Segment(segment) for segment in people.slices(7)],
+            created_at=NOW,
+            sends_at=NOW,
+            suppressed=out,
+        )
     )
     return key
 
 
-def figures(key: str) -> Figures:
-    return Figures(
+def figures(key: str) -> LaunchStats:
+    return LaunchStats(
         launch_key=key,
         campaign="spring",
         period="2026-03-01",
@@ -76,7 +80,7 @@ def figures(key: str) -> Figures:
         audience=0,
         segments=0,
         dispatches={},
-        verdicts=dict.fromkeys(VERDICTS, 0),
+        verdicts=dict.fromkeys(Verdict, 0),
         by_platform={},
         anomalies=dict.fromkeys(ANOMALIES, 0),
         post_backs={},
@@ -85,10 +89,8 @@ def figures(key: str) -> Figures:
 
 
 def parts_of(ledger: Ledger, table: sa.Table, *key: str) -> list[int]:
-    with ledger._database.read() as connection:
-        return list(
-            connection.scalars(sa.select(table.c.part).order_by(*(table.c[name] for name in key), "part"))
-        )
+    with ledger._database.read() as db:
+        return list(db.scalars(sa.select(table.c.chunk).order_by(*(table.c[name] for name in key), "chunk")))
 
 
 # Cutting and joining
@@ -164,7 +166,9 @@ periods = iter(range(10_000))
 
 
 # Each example has a launch of its own, so that they may share a ledger.
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(people=st.tuples(numbers, numbers, numbers) | st.tuples(texts, texts, texts), limit=limits)
 def test_what_is_stored_with_any_limit_reads_back_equal(
     ledger: Ledger, people: tuple[Identifiers, Identifiers, Identifiers], limit: int
@@ -175,43 +179,45 @@ def test_what_is_stored_with_any_limit_reads_back_equal(
     key = freeze(ledger, first, limit=limit, groups=groups, out=out, period=next(periods))
     assert ledger.launches.groups(key, "platform") == groups
     assert ledger.launches.groups(key, "language") == {}
-    assert ledger.launches.left_out(key) == {reason: found for reason, found in out.items() if len(found)}
-    assert ledger.launches.left_out_sizes(key) == {
+    assert ledger.launches.suppressed(key) == {reason: found for reason, found in out.items() if len(found)}
+    assert ledger.launches.suppressed_sizes(key) == {
         reason: len(found) for reason, found in out.items() if len(found)
     }
     assert ledger.launches.audience(key) == first | third
     assert ledger.launches.sent(key) == first
 
-    judged = dict(zip(VERDICTS, [first, second, third, empty(first.kind)], strict=False))
+    judged = dict(zip(Verdict, [first, second, third, empty(first.kind)], strict=False))
     for sets in (judged, dict(reversed(judged.items())), dict.fromkeys(judged, second)):
-        Verdicts(ledger._database, largest_part=limit).store(figures(key), sets)
+        Verdicts(ledger._database, largest_chunk=limit).store(figures(key), sets)
         assert ledger.verdicts.sets(key) == sets
 
     for found in people:
-        uploaded = Lists(ledger._database, largest_part=limit).store("staff", "user_id", found, "ann", NOW)
-        assert ledger.lists.get("staff") == (uploaded, found)
+        uploaded = SuppressionLists(ledger._database, largest_chunk=limit).store(
+            "staff", "user_id", found, "ann", NOW
+        )
+        assert ledger.suppression_lists.get("staff") == (uploaded, found)
         assert uploaded.size == len(found)
 
 
 def test_the_sizes_of_parts_add_up(ledger: Ledger) -> None:
     key = freeze(ledger, strings(["ann"]), limit=2_000, out={"cap": strings(LONG)})
-    with ledger._database.read() as connection:
-        sizes = list(connection.scalars(sa.select(left_out.c.size)))
+    with ledger._database.read() as db:
+        sizes = list(db.scalars(sa.select(suppressed.c.size)))
     assert len(sizes) > 1
     assert sum(sizes) == len(LONG)
-    assert ledger.launches.left_out_sizes(key) == {"cap": len(LONG)}
+    assert ledger.launches.suppressed_sizes(key) == {"cap": len(LONG)}
 
 
 @pytest.mark.parametrize("few", [strings(LONG[:1]), strings([])])
 def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledger, few: Identifiers) -> None:
     key = freeze(ledger, strings(["ann"]))
     for people, parts in ((strings(LONG), range(60)), (few, range(1))):
-        Verdicts(ledger._database, largest_part=1).store(figures(key), {"missing": people})
-        Lists(ledger._database, largest_part=1).store("staff", "user_id", people, "ann", NOW)
-        for table in (verdicts, list_parts):
+        Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
+        SuppressionLists(ledger._database, largest_chunk=1).store("staff", "user_id", people, "ann", NOW)
+        for table in (verdicts, suppression_list_chunks):
             assert parts_of(ledger, table) == list(parts)
     assert ledger.verdicts.sets(key) == {"missing": few}
-    assert ledger.lists.get("staff")[1] == few
+    assert ledger.suppression_lists.get("staff")[1] == few
 
 
 def test_the_verdicts_of_another_launch_stay(ledger: Ledger) -> None:
@@ -230,7 +236,7 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
     def store(sets: dict[str, IntegerIdentifiers]) -> None:
         for _ in range(20):
             barrier.wait()
-            Verdicts(ledger._database, largest_part=1).store(figures(key), sets)
+            Verdicts(ledger._database, largest_chunk=1).store(figures(key), sets)
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(store, found))
@@ -238,9 +244,11 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
 
 
 def test_a_list_that_is_deleted_leaves_no_part(ledger: Ledger) -> None:
-    Lists(ledger._database, largest_part=1).store("staff", "device_id", integers(range(1, 9)), "ann", NOW)
-    ledger.lists.delete("staff")
-    assert parts_of(ledger, list_parts) == []
+    SuppressionLists(ledger._database, largest_chunk=1).store(
+        "staff", "device_id", integers(range(1, 9)), "ann", NOW
+    )
+    ledger.suppression_lists.delete("staff")
+    assert parts_of(ledger, suppression_list_chunks) == []
 
 
 # One identifier
@@ -252,30 +260,28 @@ def test_somebody_is_found_in_whichever_part_they_stand(ledger: Ledger, people: 
     alone = next(people.slices(1))
     left = people - alone
     key = freeze(ledger, alone, limit=1, out={"cap": left})
-    Verdicts(ledger._database, largest_part=1).store(figures(key), {"missing": people})
-    assert len(parts_of(ledger, left_out)) == len(left)
-    assert {ledger.launches.why(key, member).reason for member in members[1:]} == {"cap"}
-    assert ledger.launches.why(key, members[0]).verdict == "missing"
-    assert not ledger.launches.why(key, STRANGER[people.kind]).is_named
+    Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
+    assert len(parts_of(ledger, suppressed)) == len(left)
+    assert {ledger.launches.recipient(key, member).reason for member in members[1:]} == {"cap"}
+    assert ledger.launches.recipient(key, members[0]).verdict == "missing"
+    assert not ledger.launches.recipient(key, STRANGER[people.kind]).is_named
 
 
 def test_parts_behind_the_one_that_holds_somebody_are_not_read(
     ledger: Ledger,
 ) -> None:
     key = freeze(ledger, integers([100]), limit=1, out={"cap": integers(range(1, 61))})
-    with ledger._database.write() as connection:  # whoever reads this one fails
-        connection.execute(sa.update(left_out).where(left_out.c.part == 40).values(identifiers=b""))
-    assert ledger.launches.why(key, 40).reason == "cap"
+    with ledger._database.write() as db:  # whoever reads this one fails
+        db.execute(sa.update(suppressed).where(suppressed.c.chunk == 40).values(identifiers=b""))
+    assert ledger.launches.recipient(key, 40).reason == "cap"
     with pytest.raises(ValueError, match="no set of identifiers"):
-        ledger.launches.why(key, 42)
+        ledger.launches.recipient(key, 42)
 
 
 def test_a_set_that_stood_in_one_value_before_is_read_as_before(ledger: Ledger) -> None:
     key = freeze(ledger, integers([1]))
     row = {"launch_key": key, "name": "language", "value": "fr", "size": 2}
-    with ledger._database.write() as connection:
+    with ledger._database.write() as db:
         blob = integers([7, 8]).to_bytes()
-        connection.execute(
-            sa.insert(audience_groups), {**row, "identifiers": blob}
-        )  # its part is 0 by itself
+        db.execute(sa.insert(audience_groups), {**row, "identifiers": blob})  # its part is 0 by itself
     assert ledger.launches.groups(key, "language") == {"fr": integers([7, 8])}

@@ -16,13 +16,13 @@ from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign
 from sendoff.cli import app
 from sendoff.ledger import Ledger
-from sendoff.ledger.feed_states import Source
+from sendoff.ledger.feed_states import Feed
 from sendoff.period import Period, launch_key
-from sendoff.postbacks.feed_health import RECEIVER, Change, Finding, check_silence, look
+from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
-from ...scene import EMAIL, sent
+from ...factories import EMAIL, make_accepted, make_audience
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -34,8 +34,8 @@ PUSH = Campaign.model_validate(
         "channels": {"android_push": {}, "web_push": {"browsers": ["chrome", "safari"]}},
     }
 )
-DELIVERIES = Source("service", "delivery")
-OPENS = Source("service", "open")
+DELIVERIES = Feed("service", "delivery")
+OPENS = Feed("service", "open")
 
 
 def send(
@@ -51,16 +51,16 @@ def send(
     """Send a launch to the people from 1 on, in one request that is accepted, and give the key of its dispatch."""
     period = Period(at - timedelta(days=1), at)
     groups = {"platform": {of: integers(who) for of, who in (platforms or {}).items()}}
-    return sent(
+    everybody = integers(range(1, people + 1))
+    return make_accepted(
         ledger,
-        launch_key(connection, name, period),
-        integers(range(1, people + 1)),
+        everybody,
+        audience=make_audience(everybody, groups=groups or {}),
         period=period,
         at=at,
         campaign=campaign,
         name=name,
         connection=connection,
-        groups=groups,
     )
 
 
@@ -80,12 +80,12 @@ def settle(ledger: Ledger, at: datetime, **more: Any) -> None:
     ledger.launches.settle(key, at + 2 * HOUR)
 
 
-def finding(ledger: Ledger, source: Source, now: datetime) -> Finding:
-    (found,) = [each for each in look(ledger, now=now) if each.source == source]
+def finding(ledger: Ledger, source: Feed, now: datetime) -> Check:
+    (found,) = [each for each in inspect_feeds(ledger, now=now) if each.feed == source]
     return found
 
 
-def state(ledger: Ledger, source: Source, now: datetime) -> str:
+def state(ledger: Ledger, source: Feed, now: datetime) -> str:
     return finding(ledger, source, now).state
 
 
@@ -116,7 +116,7 @@ def test_what_is_not_certain_is_not_said(
     ledger: Ledger, sent: dict[str, Any], age: timedelta, why: str | None
 ) -> None:
     send(ledger, START, **sent)
-    found = {each.source: each for each in look(ledger, now=START + age)}
+    found = {each.feed: each for each in inspect_feeds(ledger, now=START + age)}
     if why is None:
         assert DELIVERIES not in found
     else:
@@ -135,10 +135,10 @@ def test_each_reliable_platform_is_judged_by_itself(ledger: Ledger) -> None:
     platforms = {"chrome": range(1, 101), "email": range(101, 201), "android": range(201, 301)}
     key = send(ledger, START, 300, campaign=PUSH, platforms=platforms)
     receive(ledger, key, "delivery", range(101, 150), START)
-    found = {each.source: each.state for each in look(ledger, now=START + HOUR)}
-    assert found[Source("service", "delivery", "chrome")] == "silent"
-    assert found[Source("service", "delivery", "email")] == "as expected"
-    assert Source("service", "delivery", "android") not in found
+    found = {each.feed: each.state for each in inspect_feeds(ledger, now=START + HOUR)}
+    assert found[Feed("service", "delivery", "chrome")] == "silent"
+    assert found[Feed("service", "delivery", "email")] == "as expected"
+    assert Feed("service", "delivery", "android") not in found
     assert found[DELIVERIES] == "as expected"
 
 
@@ -173,9 +173,9 @@ def usual(ledger: Ledger, *, delivered: int, opened: int = 0, after: timedelta =
 
 
 @pytest.mark.parametrize(
-    ("heard", "expected"), [(90, "as expected"), (89, "thin"), (1, "thin"), (0, "silent")]
+    ("heard", "expected"), [(90, "as expected"), (89, "degraded"), (1, "degraded"), (0, "silent")]
 )
-def test_below_a_tenth_of_what_is_usual_is_thin(ledger: Ledger, heard: int, expected: str) -> None:
+def test_below_a_tenth_of_what_is_usual_is_degraded(ledger: Ledger, heard: int, expected: str) -> None:
     usual(ledger, delivered=900)
     receive(ledger, send(ledger, START, 1_000), "delivery", range(1, heard + 1), START)
     found = finding(ledger, DELIVERIES, START + HOUR)
@@ -212,7 +212,7 @@ def test_another_campaign_is_no_yardstick(ledger: Ledger) -> None:
 def test_connections_are_judged_apart(ledger: Ledger) -> None:
     receive(ledger, send(ledger, START), "delivery", [1], START)
     send(ledger, START, connection="other")
-    assert state(ledger, Source("other", "delivery"), START + HOUR) == "silent"
+    assert state(ledger, Feed("other", "delivery"), START + HOUR) == "silent"
     assert state(ledger, DELIVERIES, START + HOUR) == "as expected"
 
 
@@ -225,7 +225,7 @@ def test_a_receiver_that_was_never_started_is_silent_once_post_backs_were_asked_
 def test_without_post_backs_nothing_is_expected_of_a_receiver(ledger: Ledger) -> None:
     update = {"post_backs": EMAIL.post_backs.model_copy(update={"kinds": ()})}
     send(ledger, START, campaign=EMAIL.model_copy(update=update))
-    assert [each.state for each in look(ledger, now=START + HOUR)] == ["cannot tell"]
+    assert [each.state for each in inspect_feeds(ledger, now=START + HOUR)] == ["cannot tell"]
 
 
 def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_have_come(
@@ -244,33 +244,33 @@ def test_each_change_is_given_once(ledger: Ledger) -> None:
     key = send(ledger, START)
     ledger.post_backs.register_receiver("r", START)
     now = START + HOUR
-    changes = check_silence(ledger, now=now)
-    assert [(each.source, each.before, each.after) for each in changes] == [
+    changes = check_feeds(ledger, now=now)
+    assert [(each.feed, each.before, each.after) for each in changes] == [
         (RECEIVER, None, "silent"),
         (DELIVERIES, None, "silent"),
     ]
-    assert check_silence(ledger, now=now + HOUR) == []
+    assert check_feeds(ledger, now=now + HOUR) == []
     receive(ledger, key, "delivery", [1], now + HOUR)
-    changes = check_silence(ledger, now=now + HOUR)
-    assert [(each.source, each.before, each.after) for each in changes] == [
+    changes = check_feeds(ledger, now=now + HOUR)
+    assert [(each.feed, each.before, each.after) for each in changes] == [
         (RECEIVER, "silent", "as expected"),
         (DELIVERIES, "silent", "as expected"),
     ]
-    known = {each.source: each for each in ledger.silences.all()}
+    known = {each.feed: each for each in ledger.feed_states.all()}
     assert known[DELIVERIES].since == now + HOUR
 
 
 def test_as_expected_from_the_first_is_no_change(ledger: Ledger) -> None:
     receive(ledger, send(ledger, START), "delivery", [1], START)
-    assert check_silence(ledger, now=START + HOUR) == []
-    assert [each.state for each in ledger.silences.all()] == ["as expected"] * 2
+    assert check_feeds(ledger, now=START + HOUR) == []
+    assert [each.state for each in ledger.feed_states.all()] == ["as expected"] * 2
 
 
 def test_a_source_of_which_nothing_can_be_told_any_more_stays_what_it_was(ledger: Ledger) -> None:
     send(ledger, START)
-    check_silence(ledger, now=START + HOUR)
+    check_feeds(ledger, now=START + HOUR)
     later = START + timedelta(days=2)
-    assert check_silence(ledger, now=later) == []
+    assert check_feeds(ledger, now=later) == []
     found = finding(ledger, DELIVERIES, later)
     assert (found.state, found.why) == ("cannot tell", "nothing was sent in the last 24 hours")
     assert found.last is not None
@@ -281,22 +281,22 @@ def test_of_any_number_who_look_at_once_one_gets_the_change(ledger: Ledger) -> N
     send(ledger, START)
     start = Barrier(4)
 
-    def check(_: int) -> list[Change]:
+    def check(_: int) -> list[FeedChange]:
         start.wait()
-        return check_silence(ledger, now=START + HOUR)
+        return check_feeds(ledger, now=START + HOUR)
 
     with ThreadPoolExecutor(4) as threads:
         changes = [each for found in threads.map(check, range(4)) for each in found]
-    assert sorted(each.source for each in changes) == [RECEIVER, DELIVERIES]
+    assert sorted(each.feed for each in changes) == [RECEIVER, DELIVERIES]
 
 
 def test_the_second_of_two_who_saw_the_same_state_changes_nothing(ledger: Ledger) -> None:
-    move = ledger.silences.move
+    move = ledger.feed_states.move
     assert move(DELIVERIES, None, "silent", "why", START)
     assert not move(DELIVERIES, None, "silent", "why", START + HOUR)
     assert move(DELIVERIES, "silent", "as expected", "why", START + HOUR)
-    assert not move(DELIVERIES, "silent", "thin", "why", START + HOUR)
-    (known,) = ledger.silences.all()
+    assert not move(DELIVERIES, "silent", "degraded", "why", START + HOUR)
+    (known,) = ledger.feed_states.all()
     assert (known.state, known.since) == ("as expected", START + HOUR)
 
 
@@ -311,12 +311,12 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     assert shown.exit_code == 0, shown.output
     assert "deliveries of service" in shown.output
     assert "silent" in shown.output
-    assert "set aside: 2 post-backs, of 1 dispatch that the ledger does not hold" in shown.output
+    assert "parked: 2 post-backs, of 1 dispatch that the ledger does not hold" in shown.output
     told = json.loads(CliRunner().invoke(app, ["silence", "--json"]).output)
-    assert {"source": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told[
-        "sources"
-    ][1].items()
-    assert told["sources"][1]["state"] == "silent"
-    assert told["strays"]["post_backs"] == 2
-    assert ledger.silences.all() == []
-    assert [each.source for each in check_silence(ledger)] == [DELIVERIES]
+    assert {"feed": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told["feeds"][
+        1
+    ].items()
+    assert told["feeds"][1]["state"] == "silent"
+    assert told["orphans"]["post_backs"] == 2
+    assert ledger.feed_states.all() == []
+    assert [each.feed for each in check_feeds(ledger)] == [DELIVERIES]

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import post_backs, receivers
-from sendoff.postbacks.group_commit import GroupCommit
+from sendoff.postbacks.group_commit import GroupCommit, Limits
 from sendoff.service.postbacks import PostBack
 from sendoff.service.wire import PostBackBody
 
@@ -59,7 +59,7 @@ class Disturbed:
 
 @asynccontextmanager
 async def committing(ledger: Ledger, **options: Any) -> AsyncIterator[GroupCommit]:
-    commit = GroupCommit(ledger, "test:1", **{"pause": 0.05, "patience": PATIENCE, **options})
+    commit = GroupCommit(ledger, "test:1", Limits(**{"pause": 0.05, "answer_timeout": PATIENCE, **options}))
     await asyncio.to_thread(commit.start, PATIENCE)
     await available(commit)
     yield commit
@@ -77,8 +77,8 @@ def run(test: Coroutine[Any, Any, Any]) -> Any:
 
 def rows(ledger: Ledger, *columns: str, receiver: int = 1) -> list[tuple[Any, ...]]:
     query = sa.select(*(post_backs.c[name] for name in columns)).where(post_backs.c.receiver == receiver)
-    with ledger._database.read() as connection:
-        return [tuple(row) for row in connection.execute(query.order_by(post_backs.c.number))]
+    with ledger._database.read() as db:
+        return [tuple(row) for row in db.execute(query.order_by(post_backs.c.number))]
 
 
 async def available(commit: GroupCommit, *, be: bool = True, within: float = PATIENCE) -> None:
@@ -226,14 +226,14 @@ def test_a_ledger_that_comes_back_as_an_older_copy_gets_the_receiver_anew(ledger
     receiver = run(test())
     ledger.post_backs = disturbed.real
     assert rows(ledger, "number", "device_id", receiver=receiver) == [(1, 2), (2, 3)]
-    assert (receiver, 0, 2) in ledger.post_backs.unfolded()
+    assert (receiver, 0, 2) in ledger.post_backs.pending()
 
 
 def forget_receivers(ledger: Ledger) -> None:
     """Make a ledger what it was before the first receiver, as a backup would."""
-    with ledger._database.write() as connection:
-        connection.execute(sa.delete(post_backs))
-        connection.execute(sa.delete(receivers))
+    with ledger._database.write() as db:
+        db.execute(sa.delete(post_backs))
+        db.execute(sa.delete(receivers))
 
 
 @dataclass
@@ -251,7 +251,7 @@ def test_nobody_waits_longer_than_the_patience_for_a_ledger_that_gives_no_answer
     ledger.post_backs = silent = Silent(ledger.post_backs, [])  # type: ignore[assignment]
 
     async def test() -> None:
-        async with committing(ledger, patience=0.2) as commit:
+        async with committing(ledger, answer_timeout=0.2) as commit:
             waiting = commit.submit(post_back(1))
             assert waiting is not None
             await available(commit, be=False, within=30)

@@ -17,15 +17,16 @@ import sqlalchemy as sa
 from starlette.applications import Starlette
 
 from sendoff.ledger import Ledger
+from sendoff.postbacks.group_commit import Limits
 from sendoff.postbacks.receiver import create_app
-from sendoff.service.postbacks import Addresses
+from sendoff.service.postbacks import PostBackSigner
 
 from ...waiting import PATIENCE
 
 URL = "https://events.example.com"
 SECRET = "n" * 32
 KEY = "0123456789abcdef" * 2
-ADDRESSES = Addresses(URL, [SECRET])
+ADDRESSES = PostBackSigner(URL, [SECRET])
 PATH = ADDRESSES.sign("delivery", KEY).removeprefix(URL)
 BODY = b'{"time": 1772355600, "device": {"id": 5}, "campaign": {"id": 7}}'
 LATER = b'{"time": 1772355660, "device": {"id": 6}, "campaign": {"id": 7}}'
@@ -49,16 +50,16 @@ class Database:
         return Ledger(f"sqlite:///{self.path}")
 
     def rows(self, columns: str) -> list[Any]:
-        with closing(sqlite3.connect(self.path)) as connection:
+        with closing(sqlite3.connect(self.path)) as db:
             query = f"SELECT {columns} FROM post_backs ORDER BY receiver, number"
-            found = connection.execute(query).fetchall()
+            found = db.execute(query).fetchall()
             return [row[0] if len(row) == 1 else row for row in found]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else can write meanwhile."""
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
             yield
 
 
@@ -80,7 +81,7 @@ async def running(database: Database, **options: Any) -> AsyncIterator[Starlette
     with closing(database.ledger()) as ledger:
         commits = asyncio.Event()
         tell_of_commits(ledger, asyncio.get_running_loop(), commits)
-        app = create_app(ledger, ADDRESSES, clock=lambda: NOW, **{"answer_timeout": PATIENCE, **options})
+        app = create_app(ledger, ADDRESSES, Limits(**{"answer_timeout": PATIENCE, **options}), lambda: NOW)
         async with app.router.lifespan_context(app):
             if database.has_tables:
                 await eventually(lambda: is_ready(app))

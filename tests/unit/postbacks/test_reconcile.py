@@ -19,35 +19,27 @@ from hypothesis import strategies as st
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
-from sendoff.figures import ANOMALIES, VERDICTS, WHY_UNKNOWABLE, Figures
-from sendoff.ledger import Claim, Ledger
-from sendoff.ledger.aggregates import Fold
-from sendoff.ledger.schema import returns
+from sendoff.campaign import Campaign, Variation
+from sendoff.figures import ANOMALIES, WHY_UNKNOWABLE, LaunchStats
+from sendoff.ledger import Claim, Decision, Ledger
+from sendoff.ledger.aggregates import AggregatedRun
+from sendoff.ledger.schema import dispatch_totals
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.period import Period, launch_key
-from sendoff.postbacks.aggregate import fold
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
-from sendoff.report.text import as_text
+from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Verdict
 
+from ...examples import examples
+from ...factories import EMAIL, KEY, LEASE, NOW, PERIOD, make_launch, send
 from ...leases import end_leases, expire
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
-LEASE = timedelta(minutes=5)
 PUSH = Campaign.model_validate(
     {
         "title": "Spring",
         "message": {"title": "Hello", "text": "It is spring"},
         "channels": {"android_push": {}, "web_push": {"browsers": ["chrome", "safari"]}},
-    }
-)
-EMAIL = Campaign.model_validate(
-    {
-        "title": "Spring",
-        "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
     }
 )
 RECURRING = {
@@ -76,13 +68,9 @@ def launch(
 ) -> list[str]:
     """Freeze a launch of the ten, give its dispatches these outcomes, and give their keys."""
     identifiers = members or integers(range(1, 11))
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
+    make_launch(
+        ledger,
+        segments=segments or [Segment(segment) for segment in identifiers.slices(segment_size)],
         audience=Audience(
             identified_by=identified_by,
             identifiers=identifiers,
@@ -96,10 +84,8 @@ def launch(
             }
             if identifiers.kind == "integer"
             else {},
-            fingerprint=identifiers.fingerprint(),
         ),
-        segments=segments or [Segment(segment) for segment in identifiers.slices(segment_size)],
-        now=NOW,
+        campaign=campaign,
         sends_at=_sends_at(campaign),
         **more,
     )
@@ -110,28 +96,14 @@ def broadcast(
     ledger: Ledger, *, campaign: Campaign = EMAIL, outcomes: Sequence[Outcome] = (Accepted(200, 17),)
 ) -> str:
     """Freeze a launch whose people the service chooses, give its dispatch this outcome, and give its key."""
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=None,
-        segments=[Segment(None)],
-        now=NOW,
-        sends_at=_sends_at(campaign),
-    )
+    make_launch(ledger, campaign=campaign, sends_at=_sends_at(campaign))
     (key,) = sent(ledger, outcomes)
     return key
 
 
 def sent(ledger: Ledger, outcomes: Sequence[Outcome]) -> list[str]:
-    for outcome in outcomes:
-        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-        assert claim is not None
-        ledger.dispatches.record(claim, outcome, NOW)
-    return [dispatch.dispatch_key for dispatch in ledger.dispatches.of_launch(KEY)]
+    send(ledger, KEY, *outcomes)
+    return [dispatch.dispatch_key for dispatch in ledger.dispatch_queries.of_launch(KEY)]
 
 
 def _sends_at(campaign: Campaign) -> datetime | None:
@@ -272,7 +244,7 @@ def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 1)])
     reconcile_launch(ledger, KEY)
-    (dispatch,) = ledger.dispatches.of_launch(KEY)
+    (dispatch,) = ledger.dispatch_queries.of_launch(KEY)
     assert dispatch.state == "accepted"
     assert verdict_of(ledger, 3) == "missing"
 
@@ -282,10 +254,10 @@ def test_evidence_that_was_folded_before_the_doubt_still_counts(ledger: Ledger) 
     claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert claim is not None
     store(ledger, [event(key, "open", 1)])
-    fold(ledger)
+    aggregate(ledger)
     ledger.dispatches.record(claim, InDoubt("no answer"), NOW)
     reconcile_launch(ledger, KEY)
-    assert ledger.dispatches.states(KEY) == {"accepted": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
 
 
 @pytest.mark.parametrize("is_sent_again", [False, True], ids=["refused", "planned again"])
@@ -297,7 +269,7 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     assert claim is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     if is_sent_again:
-        assert ledger.dispatches.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
+        assert ledger.doubts.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
     assert reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
     ledger.dispatches.record(claim, Refused(400, "no"), NOW + 2 * LEASE)
     figures = reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE)
@@ -310,9 +282,9 @@ def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger
     assert claim is not None
     store(ledger, [event(key, "open", 1)])
     expire(ledger, KEY, NOW + 2 * LEASE)
-    fold(ledger)
+    aggregate(ledger)
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + 2 * LEASE)
-    assert ledger.dispatches.of_launch(KEY)[0].campaign_id == 17
+    assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 17
 
 
 @pytest.mark.promise("private/forged")
@@ -320,7 +292,7 @@ def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
     store(ledger, [event(key, "open", 99)])
     reconcile_launch(ledger, KEY)
-    assert ledger.dispatches.states(KEY) == {"in_doubt": 1}
+    assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
 
 
 def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
@@ -333,8 +305,8 @@ def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
 def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event(key, "open", 1)])
-    assert fold(ledger) == 1
-    assert fold(ledger) == 0
+    assert aggregate(ledger) == 1
+    assert aggregate(ledger) == 0
     assert reconcile_launch(ledger, KEY).post_backs["open"] == 1
 
 
@@ -356,13 +328,13 @@ def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
 
 def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     (key,) = launch(ledger)
-    assert ledger.verdicts.changed() == []
+    assert ledger.verdicts.stale() == []
     store(ledger, [event(key, "open", 1)])
-    fold(ledger)
-    assert ledger.verdicts.changed() == [KEY]
+    aggregate(ledger)
+    assert ledger.verdicts.stale() == [KEY]
     reconcile_launch(ledger, KEY)
     reconcile_launch(ledger, KEY)  # a first report is made again
-    assert ledger.verdicts.changed() == []
+    assert ledger.verdicts.stale() == []
 
 
 def _recorded(outcome: Outcome) -> Callable[[Ledger, Claim], object]:
@@ -397,11 +369,11 @@ def test_an_outcome_after_the_first_report_is_news(
     assert held is not None
     for _ in range(2):  # a first report is made again
         reconcile_launch(ledger, KEY, now=NOW)
-    assert ledger.verdicts.changed(NOW) == []
+    assert ledger.verdicts.stale(NOW) == []
     end(ledger, held)
-    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert ledger.verdicts.stale(NOW) == [KEY]
     reconcile_launch(ledger, KEY, now=NOW)
-    assert ledger.verdicts.changed(NOW) == []
+    assert ledger.verdicts.stale(NOW) == []
 
 
 def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledger: Ledger) -> None:
@@ -411,12 +383,12 @@ def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledge
     assert held is not None
     later = NOW + 2 * LEASE
     expire(ledger, KEY, later)
-    assert ledger.dispatches.resolve(key, "resend", "ann", "again", later)
+    assert ledger.doubts.resolve(key, "resend", "ann", "again", later)
     for _ in range(2):
         reconcile_launch(ledger, KEY, now=later)
-    assert ledger.verdicts.changed(later) == []
+    assert ledger.verdicts.stale(later) == []
     ledger.dispatches.record(held, Refused(400, "no"), later)
-    assert ledger.verdicts.changed(later) == [KEY]
+    assert ledger.verdicts.stale(later) == [KEY]
 
 
 def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> None:
@@ -471,7 +443,7 @@ def test_what_is_sent_again_and_again_is_never_missing_and_never_late(ledger: Le
     assert ledger.launches.get(KEY).settled_at is None
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.verdicts["unknowable"] == 10
-    assert figures.is_sent_again
+    assert figures.is_recurring
 
 
 def again_and_again(campaign: Campaign) -> Campaign:
@@ -511,7 +483,7 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
     figures = reconcile_launch(ledger, KEY)
     assert figures.is_chosen_by_service
     assert (figures.rows, figures.audience) == (0, 3)
-    assert figures.verdicts == dict.fromkeys(VERDICTS, 0) | {"engaged": 2, "delivered": 1}
+    assert figures.verdicts == dict.fromkeys(Verdict, 0) | {"engaged": 2, "delivered": 1}
     assert (figures.unaccounted_rows, figures.unaccounted_identifiers) == (0, 0)
     assert figures.reached == (3, None)
     assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
@@ -553,14 +525,14 @@ def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> No
     segments = [Segment(integers(who)) for who in ([1, 2], [3, 4, 5], [6])]
     left_out = {"holdout": integers([7, 8, 9, 10]), "cap": integers([50])}
     outcomes = [Accepted(200, 17), Refused(400, "no")]
-    (key, *_) = launch(ledger, segments=segments, left_out=left_out, outcomes=outcomes)
+    (key, *_) = launch(ledger, segments=segments, suppressed=left_out, outcomes=outcomes)
     store(ledger, [event(key, "open", 1)])
     figures = reconcile_launch(ledger, KEY)
     assert figures.verdicts["not_sent"] == 8
     assert figures.not_sent_because == {"held out": 4, "refused": 3, "not requested": 1}
     assert figures.unaccounted_identifiers == 0
     assert verdict_of(ledger, 7) == "not_sent"
-    assert ledger.launches.left_out(KEY) == left_out
+    assert ledger.launches.suppressed(KEY) == left_out
 
 
 def test_reasons_of_dropping_keep_their_order(ledger: Ledger) -> None:
@@ -586,7 +558,7 @@ def test_a_launch_that_is_not_released_names_that_as_the_reason(
 ) -> None:
     launch(ledger, outcomes=[], state=state)
     if decision:
-        ledger.decisions.decide(KEY, decision, "ann", None, now=NOW)
+        ledger.audit_log.decide(Decision(KEY, decision, "ann", None, NOW))
     figures = reconcile_launch(ledger, KEY)
     assert figures.state == (decision or state)
     assert figures.not_sent_because == {reason: 10}
@@ -597,7 +569,7 @@ def test_nothing_is_waited_for_of_a_launch_that_was_stopped(
     ledger: Ledger, decision: str, is_over: bool
 ) -> None:
     launch(ledger, segment_size=5)
-    ledger.decisions.decide(KEY, decision, "ann", None, now=NOW)
+    ledger.audit_log.decide(Decision(KEY, decision, "ann", None, NOW))
     assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW) is is_over
 
 
@@ -607,13 +579,13 @@ def test_verdicts_are_counted_by_variant(ledger: Ledger) -> None:
         ledger,
         campaign=EMAIL,
         platforms={},
-        segments=[Segment(integers(who), Edition(variant=name)) for name, who in shares],
-        left_out={"holdout": integers([7, 8, 9, 10])},
+        segments=[Segment(integers(who), Variation(variant=name)) for name, who in shares],
+        suppressed={"holdout": integers([7, 8, 9, 10])},
         outcomes=[Accepted(200, 17)] * 3,
     )
     store(ledger, [event(new, "open", 1), event(old, "delivery", 4), event(more, "open", 6)])
     figures = reconcile_launch(ledger, KEY)
-    nobody = dict.fromkeys(VERDICTS, 0)
+    nobody = dict.fromkeys(Verdict, 0)
     assert figures.by_variant == {
         "new": nobody | {"engaged": 2, "missing": 2},
         "old": nobody | {"delivered": 1, "missing": 1},
@@ -625,7 +597,7 @@ def test_without_variants_nothing_is_counted_by_them(ledger: Ledger) -> None:
     launch(ledger)
     figures = reconcile_launch(ledger, KEY)
     assert figures.by_variant == {}
-    assert not figures.is_sent_again
+    assert not figures.is_recurring
     assert not figures.is_chosen_by_service
 
 
@@ -681,9 +653,9 @@ def test_what_came_to_the_address_for_opens_hides_no_delivery(ledger: Ledger, ho
 def test_a_post_back_of_before_whose_address_was_not_noted_may_hide_a_delivery(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
     store(ledger, [PostBack.received("open", key, NOW, b"{")])
-    fold(ledger)
-    with ledger._database.write() as connection:
-        connection.execute(sa.update(returns).values(anomalies={"unreadable": 1}))
+    aggregate(ledger)
+    with ledger._database.write() as db:
+        db.execute(sa.update(dispatch_totals).values(anomalies={"unreadable": 1}))
     assert reconcile_launch(ledger, KEY, now=NOW).verdicts["unknowable"] == 10
 
 
@@ -703,7 +675,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         "unreliable platform": 5,
         "unknown platform": 2,
     }
-    text = " ".join(as_text(figures).split())
+    text = " ".join(as_text(describe_launch(figures)).split())
     assert (
         "2 unknowable: accepted, then silent where silence proves nothing: a post-back of the same request was "
         "unreadable or forged, and may have been the delivery." in text
@@ -715,7 +687,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         "2 unknowable: accepted, then silent where silence proves nothing: the audience query names no"
         in text
     )
-    because = [ledger.launches.why(KEY, identifier).verdict_because for identifier in (1, 4, 5, 9, 2)]
+    because = [ledger.launches.recipient(KEY, identifier).verdict_because for identifier in (1, 4, 5, 9, 2)]
     assert because == [
         "post-back not understood",
         "unreliable platform",
@@ -723,11 +695,11 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         "unknown platform",
         None,
     ]
-    assert ledger.launches.why(KEY, 3).sentence.endswith(
+    assert ledger.launches.recipient(KEY, 3).sentence.endswith(
         "verdict unknowable); silence proves nothing: a post-back of the same request was unreadable or forged, "
         "and may have been the delivery"
     )
-    assert ledger.launches.why(KEY, 2).sentence.endswith("verdict delivered)")
+    assert ledger.launches.recipient(KEY, 2).sentence.endswith("verdict delivered)")
 
 
 @pytest.mark.parametrize(
@@ -747,26 +719,26 @@ def test_what_makes_a_whole_launch_unknowable_is_its_only_reason(
     launch(ledger, campaign=Campaign.model_validate(EMAIL.model_dump(exclude_unset=True) | changes))
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.unknowable_because == {reason: figures.verdicts["unknowable"]} == {reason: 10}
-    assert ledger.launches.why(KEY, 5).verdict_because == reason
-    assert WHY_UNKNOWABLE[reason] in " ".join(as_text(figures).split())
+    assert ledger.launches.recipient(KEY, 5).verdict_because == reason
+    assert WHY_UNKNOWABLE[reason] in " ".join(as_text(describe_launch(figures)).split())
 
 
 def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
     store(ledger, [event(key, "delivery", device) for device in range(1, 11)])
-    returns, overtaken = ledger.returns, []
-    store_fold = returns.store_fold
+    aggregates, overtaken = ledger.aggregates, []
+    store_run = aggregates.store_run
 
-    def overtake(mine: Fold) -> bool:
+    def overtake(mine: AggregatedRun) -> bool:
         if not overtaken:
             overtaken.append(mine)
-            returns.store_fold = store_fold  # type: ignore[method-assign]
-            fold(ledger, run=1)  # the other process, a little ahead of this one
-        return store_fold(mine)
+            aggregates.store_run = store_run  # type: ignore[method-assign]
+            aggregate(ledger, run=1)  # the other process, a little ahead of this one
+        return store_run(mine)
 
-    returns.store_fold = overtake  # type: ignore[method-assign]
+    aggregates.store_run = overtake  # type: ignore[method-assign]
     assert reconcile_launch(ledger, KEY).verdicts["delivered"] == 10
-    assert ledger.post_backs.unfolded() == []
+    assert ledger.post_backs.pending() == []
 
 
 def test_a_launch_with_a_waiting_dispatch_is_not_settled(ledger: Ledger) -> None:
@@ -786,7 +758,9 @@ _EVENTS = st.lists(
 
 
 @given(events=_EVENTS, data=st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @pytest.mark.promise("honest/verdict")
 def test_order_repetition_and_splitting_change_no_verdict(
     tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], data: st.DataObject
@@ -802,12 +776,14 @@ def test_order_repetition_and_splitting_change_no_verdict(
     assert other.unknowable_because == plain.unknowable_because
     assert sum(plain.unknowable_because.values()) == plain.verdicts["unknowable"]
     assert plain.unaccounted_identifiers == other.unaccounted_identifiers == 0
-    assert set(plain.verdicts) == set(VERDICTS)
+    assert set(plain.verdicts) == set(Verdict)
     assert other.anomalies["duplicate"] >= plain.anomalies["duplicate"]
 
 
 @given(events=_EVENTS, strange=st.lists(st.integers(0, 3), min_size=1, max_size=5))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @pytest.mark.promise("honest/verdict")
 def test_no_forgery_at_the_address_for_opens_changes_a_verdict(
     tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], strange: list[int]
@@ -822,7 +798,7 @@ def test_no_forgery_at_the_address_for_opens_changes_a_verdict(
 
 def _figures_after(
     folder: Path, migrated: Path, parts: list[list[tuple[int, str, int, int]]], run: int = 1000
-) -> Figures:
+) -> LaunchStats:
     for file in folder.glob("property.db*"):
         file.unlink()
     ledger = Ledger(f"sqlite:///{shutil.copy(migrated, folder / 'property.db')}")
@@ -831,7 +807,7 @@ def _figures_after(
         keys = launch(ledger, segment_size=3, outcomes=outcomes)
         for part in parts:
             store(ledger, [event(keys[which], kind, device, campaign=to) for which, kind, device, to in part])
-            fold(ledger, run=run)
+            aggregate(ledger, run=run)
         return reconcile_launch(ledger, KEY, now=NOW)
     finally:
         ledger.close()
@@ -842,18 +818,18 @@ def test_a_launch_is_changed_once_the_service_has_sent(ledger: Ledger) -> None:
     six, moment = datetime(2026, 3, 2, 18, tzinfo=UTC), timedelta(seconds=1)
     for _ in range(2):
         reconcile_launch(ledger, KEY, now=six - 2 * moment)
-    assert ledger.verdicts.changed(six - moment) == []
-    assert ledger.verdicts.changed(six) == [KEY]
+    assert ledger.verdicts.stale(six - moment) == []
+    assert ledger.verdicts.stale(six) == [KEY]
     reconcile_launch(ledger, KEY, now=six)
-    assert ledger.verdicts.changed(six) == []
+    assert ledger.verdicts.stale(six) == []
 
 
 def test_the_first_report_of_a_launch_is_made_again(ledger: Ledger) -> None:
     launch(ledger)
     reconcile_launch(ledger, KEY, now=NOW)
-    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert ledger.verdicts.stale(NOW) == [KEY]
     reconcile_launch(ledger, KEY, now=NOW)
-    assert ledger.verdicts.changed(NOW) == []
+    assert ledger.verdicts.stale(NOW) == []
 
 
 class Meanwhile:
@@ -870,14 +846,14 @@ class Meanwhile:
     def __call__(self) -> None:
         if self._how == "a person decides":
             key = self._claim.dispatch_key
-            assert self._ledger.dispatches.resolve(key, "write_off", "ann", "seen", NOW)
+            assert self._ledger.doubts.resolve(key, "write_off", "ann", "seen", NOW)
         elif self._how == "the launch is stopped":
-            assert self._ledger.decisions.decide(KEY, "stopped", "ann", None, now=NOW)
+            assert self._ledger.audit_log.decide(Decision(KEY, "stopped", "ann", None, NOW))
         else:
             self._ledger.dispatches.record(self._claim, Accepted(200, 17), NOW)
 
 
-@pytest.mark.parametrize("reader", ["dispatches.segments", "returns.timeline", "verdicts.store"])
+@pytest.mark.parametrize("reader", ["dispatch_queries.segments", "aggregates.timeline", "verdicts.store"])
 @pytest.mark.parametrize("how", ["in flight", "a late answer", "a person decides", "the launch is stopped"])
 def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
     ledger: Ledger, how: str, reader: str
@@ -889,7 +865,7 @@ def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
 
     def read_late(*given: Any, **more: Any) -> Any:
         delattr(part, read.__name__)
-        if reader != "dispatches.segments":
+        if reader != "dispatch_queries.segments":
             happen()
             return read(*given, **more)
         found = list(read(*given, **more))
@@ -900,29 +876,29 @@ def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
     first = reconcile_launch(ledger, KEY, now=NOW)
     assert first.verdicts["in_doubt"] == 5
     assert first.dispatches == {"accepted": 1, "in_flight" if how == "in flight" else "in_doubt": 1}
-    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert ledger.verdicts.stale(NOW) == [KEY]
     second = reconcile_launch(ledger, KEY, now=NOW)
     assert second.state == ("stopped" if how == "the launch is stopped" else "released")
-    assert second.dispatches == ledger.dispatches.states(KEY)
-    assert ledger.verdicts.changed(NOW) == []
+    assert second.dispatches == ledger.dispatch_queries.states(KEY)
+    assert ledger.verdicts.stale(NOW) == []
 
 
 def test_of_two_processes_that_make_the_first_report_none_hides_what_happened(ledger: Ledger) -> None:
     launch(ledger, segment_size=5, platforms={}, campaign=EMAIL, outcomes=[Accepted(200, 17)])
     happen = Meanwhile(ledger, "in flight")
-    timeline = ledger.returns.timeline
+    timeline = ledger.aggregates.timeline
 
     def overtaken(launch_key: str) -> list[tuple[datetime, int, int]]:
-        ledger.returns.timeline = timeline  # type: ignore[method-assign]
+        ledger.aggregates.timeline = timeline  # type: ignore[method-assign]
         happen()
         reconcile_launch(ledger, KEY, now=NOW)  # the other process, which began later
         return timeline(launch_key)
 
-    ledger.returns.timeline = overtaken  # type: ignore[method-assign]
+    ledger.aggregates.timeline = overtaken  # type: ignore[method-assign]
     assert reconcile_launch(ledger, KEY, now=NOW).dispatches == {"accepted": 1, "in_flight": 1}
-    assert ledger.verdicts.changed(NOW) == [KEY]
+    assert ledger.verdicts.stale(NOW) == [KEY]
     assert reconcile_launch(ledger, KEY, now=NOW).dispatches == {"accepted": 2}
-    assert ledger.verdicts.changed(NOW) == []
+    assert ledger.verdicts.stale(NOW) == []
 
 
 _HAPPENINGS = st.lists(
@@ -946,7 +922,9 @@ _HAPPENINGS = st.lists(
 
 
 @given(happenings=_HAPPENINGS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 def test_launches_are_changed_where_their_report_would_differ_and_where_something_happened(
     tmp_path: Path, migrated_file: Path, happenings: list[tuple[str, Any, int]]
 ) -> None:
@@ -969,7 +947,7 @@ def test_launches_are_changed_where_their_report_would_differ_and_where_somethin
                 now += timedelta(hours=5)
             else:
                 happened |= _happens(ledger, keys, what, which, device, now)
-            is_changed = ledger.verdicts.changed(now) == [KEY]
+            is_changed = ledger.verdicts.stale(now) == [KEY]
             assert is_changed == happened
             if not is_changed:
                 assert _would_be(ledger, tmp_path, now) == replace(ledger.verdicts.figures(KEY), as_of=NOW)
@@ -981,11 +959,11 @@ def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device:
     """Let something happen to the launch, and say whether it did."""
     if what == "came":
         store(ledger, [event(keys[which], "open", device, at=now)])
-        return fold(ledger, now=now) == 1
+        return aggregate(ledger, now=now) == 1
     if what == "decided":
-        return ledger.decisions.decide(KEY, which, "ann", None, now=now)
+        return ledger.audit_log.decide(Decision(KEY, which, "ann", None, now))
     if what == "resolved":
-        return ledger.dispatches.resolve(keys[device], which, "ann", "why not", now)
+        return ledger.doubts.resolve(keys[device], which, "ann", "why not", now)
     taken = ledger.dispatches.claim(KEY, worker="w", now=now, lease=LEASE)
     if what == "crashed":
         return expire(ledger, KEY, now + 2 * LEASE) > 0
@@ -994,7 +972,7 @@ def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device:
     return taken is not None
 
 
-def _would_be(ledger: Ledger, folder: Path, now: datetime) -> Figures:
+def _would_be(ledger: Ledger, folder: Path, now: datetime) -> LaunchStats:
     """Give what a report made now would show, and leave the ledger as it is."""
     with sqlite3.connect(folder / "property.db") as source, sqlite3.connect(folder / "copy.db") as target:
         source.backup(target)

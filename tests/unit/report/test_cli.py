@@ -17,7 +17,8 @@ from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
 from sendoff.ledger import Ledger
 
-from ...blue_and_red import KEY, launch, open_shop, write_campaign
+from ...blue_and_red import launch, open_shop, write_campaign
+from ...factories import KEY
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +18,28 @@ from scipy import stats
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
+from sendoff.campaign import Campaign, Variation
 from sendoff.errors import AudienceError, QueryError
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision, Ledger
 from sendoff.outcome import Accepted, InDoubt, Outcome
-from sendoff.period import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report.comparison import (
+from sendoff.report import as_json, as_text, describe_comparison
+from sendoff.report.comparison import HELD_OUT, of_engagement
+from sendoff.report.outcomes import SENT_TO, measure_outcome
+from sendoff.report.statistics import (
     FEW_VALUES,
     FEWEST,
-    HELD_OUT,
     Comparison,
     Interval,
     Values,
     amount,
     compared_means,
     compared_shares,
-    of_engagement,
     spoken,
 )
-from sendoff.report.outcomes import SENT_TO, measure_outcome
-from sendoff.report.text import as_json, comparison_text
-from sendoff.service.postbacks import PostBack
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+from ...factories import KEY, NOW, make_launch, post_back, send, store
+
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
 VARIANTS = {
     name: {"percent": 50, "channels": {"email": {**EMAIL, "subject": name}}} for name in ("blue", "red")
@@ -262,7 +257,7 @@ def test_few_people_are_too_few_to_tell(people: int) -> None:
 def test_nobody_has_no_share() -> None:
     (side,) = compared_shares("engaged", [("a", 0, 0)]).sides
     assert (side.count, side.estimate, side.interval, side.note) == (None, None, None, "nobody")
-    assert "nan" not in comparison_text(compared_shares("engaged", [("a", 0, 0), ("b", 1, 1)]))
+    assert "nan" not in as_text(describe_comparison(compared_shares("engaged", [("a", 0, 0), ("b", 1, 1)])))
 
 
 @pytest.mark.parametrize(
@@ -314,7 +309,7 @@ def test_without_the_statistics_library_shares_are_given_and_intervals_asked_for
         assert compared.sides[0].estimate == 0.25
         assert compared.sides[0].interval is None
         assert "pip install 'airflow-provider-sendoff[statistics]'" in compared.remarks[0]
-        assert "0.00 %" not in comparison_text(compared)
+        assert "0.00 %" not in as_text(describe_comparison(compared))
 
 
 def launch(
@@ -340,37 +335,22 @@ def launch(
     if named == "external_id":
         blue, red, held_out = (strings(map(str, each)) for each in (blue, red, held_out))
     people = union(blue.kind, [blue, red, held_out])
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=campaign.model_dump_json(),
-        audience=Audience(named, people, len(people), {}, {}),
+    make_launch(
+        ledger,
         segments=[
-            Segment(who, Edition(variant=name) if variants else Edition())
+            Segment(who, Variation(variant=name) if variants else Variation())
             for name, who in (("blue", blue), ("red", red))
         ],
-        now=NOW,
-        sends_at=NOW,
-        left_out={"holdout": held_out},
+        audience=Audience(named, people, len(people), {}, {}),
+        campaign=campaign,
+        suppressed={"holdout": held_out},
     )
-    for outcome in outcomes:
-        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
-        assert claim is not None
-        ledger.dispatches.record(claim, outcome, NOW)
-    return [each.dispatch_key for each in ledger.dispatches.of_launch(KEY)]
+    send(ledger, KEY, *outcomes)
+    return [each.dispatch_key for each in ledger.dispatch_queries.of_launch(KEY)]
 
 
 def opened(ledger: Ledger, key: str, people: range) -> None:
-    receiver = ledger.post_backs.register_receiver("r", NOW)
-    bodies = [
-        json.dumps({"time": 1772442000, "device": {"id": who}, "campaign": {"id": 17}}).encode()
-        for who in people
-    ]
-    found = [PostBack.received("open", key, NOW, body) for body in bodies]
-    ledger.post_backs.store(receiver, list(enumerate(found, start=1)))
+    store(ledger, *(post_back(key, "open", who) for who in people))
 
 
 def engagement(ledger: Ledger) -> Comparison:
@@ -397,7 +377,7 @@ def test_engagement_of_the_holdout_is_never_a_zero(ledger: Ledger) -> None:
     launch(ledger)
     held_out = engagement(ledger).sides[-1]
     assert (held_out.count, held_out.estimate, held_out.interval) == (None, None, None)
-    text = " ".join(comparison_text(engagement(ledger)).split())
+    text = " ".join(as_text(describe_comparison(engagement(ledger))).split())
     assert "held out 100 ? ? ?" in text
     assert "held out: not measurable: they were sent nothing." in text
 
@@ -417,7 +397,7 @@ def test_opens_that_nobody_can_know_of_are_not_counted_as_none(
     assert [side.note for side in compared.sides[:2]] == [f"not measurable: {why}"] * 2
     assert {side.estimate for side in compared.sides} == {None}
     assert compared.differences == ()
-    assert "open" in reconcile_launch(ledger, KEY, now=NOW).untold
+    assert "open" in reconcile_launch(ledger, KEY, now=NOW).unmeasured
 
 
 def test_those_in_doubt_are_not_counted_and_this_is_said(ledger: Ledger) -> None:
@@ -446,9 +426,9 @@ def shop(tmp_path: Path) -> str:
     """A warehouse in which 30 of blue, 25 of red and 20 of the holdout ordered, 5 of them twice; and a stranger."""
     bought = [*range(1, 31), *range(101, 126), *range(201, 221), 999]
     orders = [(who, 10.0 + who % 7) for who in bought] + [(who, 1.0) for who in range(1, 6)]
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
-        connection.execute("CREATE TABLE orders (device_id INTEGER, amount REAL)")
-        connection.executemany("INSERT INTO orders VALUES (?, ?)", orders)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
+        db.execute("CREATE TABLE orders (device_id INTEGER, amount REAL)")
+        db.executemany("INSERT INTO orders VALUES (?, ?)", orders)
     return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
@@ -527,8 +507,8 @@ def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> 
     with pytest.raises(QueryError, match="found the columns device_id, value, x, y"):
         measure_outcome(ledger, KEY, shop, sql)
     later = NOW + timedelta(days=1)
-    ledger.decisions.record(KEY, kind="held", who="ann", why=None, now=NOW)
-    ledger.decisions.record(KEY, kind="approved", who="ann", why=None, now=later)
+    ledger.audit_log.record(Decision(KEY, "held", "ann", None, NOW))
+    ledger.audit_log.record(Decision(KEY, "approved", "ann", None, later))
     found = f"SELECT device_id FROM orders WHERE :sent_at = '{later.replace(tzinfo=None)}'"
     assert measure_outcome(ledger, KEY, shop, found).sides[0].count == 30
 

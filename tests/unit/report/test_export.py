@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import stat
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,22 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Edition
+from sendoff.campaign import Campaign, Variation
 from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.outcome import Accepted, Refused
-from sendoff.period import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report.export import Verdicts, write_file
+from sendoff.report.export import VerdictRows, write_file
 from sendoff.report.export_table import write_table
-from sendoff.service.postbacks import PostBack
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
+from ...factories import KEY, NOW, make_launch, post_back, send, store
+
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
 SHARES = {
     "red": {"percent": 50, "channels": {"email": EMAIL}},
@@ -45,7 +39,7 @@ SHARES = {
 CAMPAIGN = Campaign.model_validate({"title": "Spring", "channels": {"email": EMAIL}, "variants": SHARES})
 
 
-RED, BLUE = Edition(variant="red"), Edition(variant="blue")
+RED, BLUE = Variation(variant="red"), Variation(variant="blue")
 SEGMENTS = [Segment(integers(range(1, 41)), RED), Segment(integers(range(41, 81)), BLUE)]
 HELD_OUT = integers(range(81, 91))
 
@@ -55,44 +49,19 @@ def launch(
     segments: Sequence[Segment] = SEGMENTS,
     held_out: Identifiers = HELD_OUT,
     opened: Sequence[int | str] = (1, 2, 3),
-) -> Verdicts:
+) -> VerdictRows:
     """Freeze and reconcile a launch whose last request is refused, some of whose first opened."""
     people = union(held_out.kind, [held_out, *(each.identifiers for each in segments if each.identifiers)])
-    named = "device_id" if held_out.kind == "integer" else "user_id"
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=CAMPAIGN.model_dump_json(),
-        audience=Audience(named, people, len(people), {}, {}),
-        segments=segments,
-        now=NOW,
-        sends_at=NOW,
-        left_out={"holdout": held_out, "cap": people - people},
-    )
-    for number in range(1, len(segments) + 1):
-        claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
-        assert claim is not None
-        outcome = Refused(400, "no") if number == len(segments) else Accepted(200, 17)
-        ledger.dispatches.record(claim, outcome, NOW)
-    first = ledger.dispatches.of_launch(KEY)[0].dispatch_key
-    receiver = ledger.post_backs.register_receiver("r", NOW)
-    ledger.post_backs.store(
-        receiver, [(number, _open(first, who)) for number, who in enumerate(opened, start=1)]
-    )
+    suppressed = {"holdout": held_out, "cap": people - people}
+    make_launch(ledger, people, segments=segments, campaign=CAMPAIGN, suppressed=suppressed)
+    send(ledger, KEY, *[Accepted(200, 17)] * (len(segments) - 1), Refused(400, "no"))
+    first = ledger.dispatch_queries.of_launch(KEY)[0].dispatch_key
+    store(ledger, *(post_back(first, "open", who) for who in opened))
     reconcile_launch(ledger, KEY, now=NOW)
-    return Verdicts.of(ledger, KEY)
+    return VerdictRows.of(ledger, KEY)
 
 
-def _open(key: str, who: int | str) -> PostBack:
-    named = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
-    body = {"time": 1772442000, "campaign": {"id": 17}, **named}
-    return PostBack.received("open", key, NOW, json.dumps(body).encode())
-
-
-def rows_of(verdicts: Verdicts, only: str | None = None) -> list[dict[str, Any]]:
+def rows_of(verdicts: VerdictRows, only: str | None = None) -> list[dict[str, Any]]:
     return [row for batch in verdicts.batches(only) for row in batch.to_pylist()]
 
 
@@ -134,25 +103,11 @@ def test_of_people_whom_the_service_chose_those_heard_of_are_given(ledger: Ledge
     definition = Campaign.model_validate(
         {"title": "Spring", "channels": {"email": EMAIL}, "targeting": {"kind": "broadcast"}}
     )
-    ledger.launches.freeze(
-        KEY,
-        connection="service",
-        campaign="spring",
-        period=PERIOD,
-        resend=0,
-        definition=definition.model_dump_json(),
-        audience=None,
-        segments=[Segment(None)],
-        now=NOW,
-        sends_at=NOW,
-    )
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5))
-    assert claim is not None
-    ledger.dispatches.record(claim, Accepted(200, 17), NOW)
-    receiver = ledger.post_backs.register_receiver("r", NOW)
-    ledger.post_backs.store(receiver, [(1, _open(claim.dispatch_key, 5)), (2, _open(claim.dispatch_key, 9))])
+    make_launch(ledger, campaign=definition)
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(key, "open", 5), post_back(key, "open", 9))
     reconcile_launch(ledger, KEY, now=NOW)
-    rows = rows_of(Verdicts.of(ledger, KEY))
+    rows = rows_of(VerdictRows.of(ledger, KEY))
     assert [(row["device_id"], row["verdict"], row["segment"]) for row in rows] == [
         (5, "engaged", 1),
         (9, "engaged", 1),
@@ -169,7 +124,7 @@ def test_verdicts_that_do_not_add_up_are_not_written(ledger: Ledger, tmp_path: P
 
 def test_a_launch_that_was_not_reconciled_has_no_verdicts(ledger: Ledger) -> None:
     with pytest.raises(NotFoundError):
-        Verdicts.of(ledger, KEY)
+        VerdictRows.of(ledger, KEY)
 
 
 def test_a_parquet_file_keeps_the_types(ledger: Ledger, tmp_path: Path) -> None:
@@ -250,8 +205,8 @@ def asked(source: Any, query: str) -> list[tuple[Any, ...]]:
         with closing(duckdb.connect(str(source).removeprefix("duckdb:///"))) as connection:
             return connection.execute(query).fetchall()
     engine = sa.create_engine(source) if isinstance(source, str) else source
-    with engine.begin() as connection:
-        rows = connection.execute(sa.text(query))
+    with engine.begin() as db:
+        rows = db.execute(sa.text(query))
         found = [tuple(row) for row in rows] if rows.returns_rows else []
     engine.dispose()
     return found

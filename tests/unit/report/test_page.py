@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,11 +15,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from sendoff import report
 from sendoff.errors import SettingsError
-from sendoff.figures import VERDICTS, Figures
-from sendoff.report import charts
-from sendoff.report.comparison import Comparison, compared_shares
-from sendoff.report.page import MEANINGS, as_html, write_html
+from sendoff.figures import LaunchStats
+from sendoff.report import Line, Sum, css, describe_launch
+from sendoff.report.launch_report import MEANINGS
+from sendoff.report.statistics import Comparison, compared_shares
+from sendoff.states import Verdict
 
 from ...sample_report import START
 from ...sample_report import WHOLE as SAMPLE
@@ -46,6 +48,14 @@ CHOSEN: dict[str, Any] = {
     "is_chosen_by_service": True,
 }
 COMPARED = compared_shares("engaged", [("red", 150, 500), ("blue", 50, 500)])
+
+
+def as_html(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> str:
+    return report.as_html(describe_launch(figures, comparisons))
+
+
+def write_html(figures: LaunchStats, path: Path, comparisons: Sequence[Comparison] = ()) -> Path:
+    return report.write_html(describe_launch(figures, comparisons), path)
 
 
 class Page(HTMLParser):
@@ -77,7 +87,7 @@ class Page(HTMLParser):
         return [value for _, attributes in self.tags if (value := attributes.get(name))]
 
 
-def cases() -> dict[str, Figures]:
+def cases() -> dict[str, LaunchStats]:
     return {
         "all of it": WHOLE,
         "no groups": replace(WHOLE, by_platform={}, by_variant={}),
@@ -88,7 +98,7 @@ def cases() -> dict[str, Figures]:
         "nobody heard of": replace(WHOLE, **{**CHOSEN, "audience": 0, "verdicts": {}}),
         "wrong sums": replace(WHOLE, rows=5),
         "one post-back": replace(WHOLE, timeline=((START, 1, 0),)),
-        "large": replace(WHOLE, verdicts=dict.fromkeys(VERDICTS, 90_000_000), audience=540_000_000),
+        "large": replace(WHOLE, verdicts=dict.fromkeys(Verdict, 90_000_000), audience=540_000_000),
     }
 
 
@@ -103,8 +113,10 @@ def test_a_page_of_every_launch_is_sound(case: str) -> None:
     for reference in re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", html):
         assert "".join(reference) in ids
     for svg in re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL):
-        ET.fromstring(svg)
-        assert "NaN" not in svg
+        places = [
+            float(each) for each in re.findall(r'"(-?[\d.]+)%"', ET.tostring(ET.fromstring(svg)).decode())
+        ]
+        assert all(-0.01 <= place <= 100.01 for place in places)
     assert [tag for tag, _ in page.tags].count("h1") == 1
 
 
@@ -142,9 +154,9 @@ def test_the_page_says_what_the_report_says() -> None:
         "Reached: at least 500 (50.0 %), at most 950 (95.0 %).",
         "200 unknowable: accepted, then silent where silence proves nothing (android 200).",
         "1 unexpected, 7 duplicate, 2 unreadable",
-        "less: gave it back 20",
-        "audience, in 4 segments 1,000",
-        "all verdicts 1,000 100.0 %",
+        "- 20 gave it back",
+        "= 1,000 audience, in 4 segments",
+        "= 1,000 100.0 % audience",
         COMPARED.differences[0].sentence,
         "The sums of this report add up",
     ):
@@ -169,7 +181,7 @@ def test_what_cannot_be_known_is_a_question_mark() -> None:
 
 
 def test_every_verdict_is_explained() -> None:
-    assert set(MEANINGS) == set(VERDICTS)
+    assert set(MEANINGS) == set(Verdict)
 
 
 def test_shares_say_of_whom_they_are_before_the_first_of_them() -> None:
@@ -208,8 +220,10 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_text_on_every_colour_can_be_read(scheme: int) -> None:
-    colours = {name: both[scheme] for name, both in charts.COLOURS.items()}
-    pairs = [("ink", "ground"), ("pale", "ground"), ("ink", "not-sent")]
+    colours = {
+        name: both[scheme] for name, *both in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", css())
+    }
+    pairs = [("ink", "ground"), ("pale", "ground"), ("link", "ground")]
     pairs += [(name, name.removeprefix("on-")) for name in colours if name.startswith("on-")]
     assert [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == []
     outlines = [
@@ -218,32 +232,40 @@ def test_text_on_every_colour_can_be_read(scheme: int) -> None:
         "unknowable-edge",
         "in-doubt-edge",
         "not-sent-edge",
-        "deliveries",
-        "opens",
+        "delivery",
+        "open",
     ]
     assert [name for name in outlines if contrast(colours[name], colours["ground"]) < 3] == []
 
 
-def test_charts_hold_no_colour_of_their_own() -> None:
-    svg = (
-        charts.flow(WHOLE)
-        + charts.timeline(WHOLE)
-        + charts.verdicts_by(WHOLE, WHOLE.by_platform, what="platform")
+def test_bars_have_their_colours_from_classes_and_no_style_of_their_own() -> None:
+    html = as_html(WHOLE, [COMPARED]).partition("</style>")[2]
+    assert re.findall(r"#[0-9a-f]{6}\b|\sstyle=|\sfill=", html) == []
+    assert set(re.findall(r'class="((?:b|on)-[\w-]+)', html)) <= set(
+        re.findall(r"\.((?:b|on)-[\w-]+) {", css())
     )
-    drawn = svg + charts.differences(COMPARED)
-    assert re.findall(r"#[0-9a-f]{6}\b", drawn) == []
-    assert set(re.findall(r"var\(--chart-([\w-]+)[,)]", drawn)) - {"font"} <= set(charts.COLOURS)
 
 
 def test_charts_say_their_numbers_to_those_who_do_not_see_them() -> None:
-    assert "engaged: 200 20.0 %; delivered: 300 30.0 %" in charts.flow(WHOLE)
-    assert "chrome: engaged 100, delivered 300" in charts.verdicts_by(
-        WHOLE, WHOLE.by_platform, what="platform"
-    )
-    assert "2,565 deliveries, 870 opens, from 2026-03-01 09:00 to 2026-03-01 09:29 UTC" in charts.timeline(
-        WHOLE
-    )
-    assert COMPARED.differences[0].sentence in charts.differences(COMPARED)
+    page = Page(as_html(WHOLE, [COMPARED]))
+    assert "200 20.0 % engaged + 300 30.0 % delivered" in page.text
+    labels = " ".join(page.having("aria-label"))
+    assert "engaged 100, delivered 300, missing 50, in doubt 250" in labels
+    assert "deliveries: 2,565, from 2026-03-01 09:00 to 2026-03-01 09:29 UTC" in labels
+    assert "opens and clicks: 870, from 2026-03-01 09:00" in labels
+    assert COMPARED.differences[0].sentence in page.text
+
+
+def test_each_bar_of_a_sum_begins_where_the_last_one_ended() -> None:
+    lines = [
+        Line("", 10, "rows"),
+        Line("-", 3, "null"),
+        Line("=", 7, "audience"),
+        Line("", 2, "a"),
+        Line("+", 5, "b"),
+    ]
+    assert Sum(lines[:3]).bars() == [(0, 100), (70, 30), (0, 70)]
+    assert [start for start, _ in Sum([*lines[3:], lines[2]]).bars()] == pytest.approx([0, 200 / 7, 0])
 
 
 def test_a_chart_is_the_same_each_time() -> None:
@@ -252,7 +274,8 @@ def test_a_chart_is_the_same_each_time() -> None:
 
 def test_a_comparison_without_an_interval_has_no_chart() -> None:
     few = compared_shares("engaged", [("a", 1, 2), ("b", 1, 2)])
-    assert charts.differences(few) == ""
+    assert 'class="ranges"' in as_html(WHOLE, [COMPARED])
+    assert 'class="ranges"' not in as_html(WHOLE, [few])
     assert "too few to tell" in Page(as_html(WHOLE, [few])).text
 
 
@@ -303,16 +326,10 @@ def test_the_page_fits_a_window_and_follows_its_scheme(
     assert window.evaluate("document.documentElement.scrollWidth") <= width
     ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
-    shown = window.evaluate(
-        "[...document.querySelectorAll('svg')].filter(e => e.checkVisibility()).map(e => e.getAttribute('viewBox'))"
-    )
-    wide = "0 0 340" if width == 360 else "0 0 720"
-    assert len(shown) == 5
-    assert all(box.startswith(wide) for box in shown)
     cut = window.evaluate(
-        "[...document.querySelectorAll('svg')].filter(e => e.checkVisibility()).flatMap(e => "
-        "[...e.querySelectorAll('text')].filter(t => { const a = t.getBoundingClientRect(), b = "
-        "e.getBoundingClientRect(); return a.left < b.left - 2 || a.right > b.right + 2 }).map(t => t.textContent))"
+        "[...document.querySelectorAll('svg text')].filter(e => e.checkVisibility()).filter(t => { const a = "
+        "t.getBoundingClientRect(), b = t.previousElementSibling.getBoundingClientRect(); return a.left < b.left - 2 "
+        "|| a.right > b.right + 2 }).map(t => t.textContent)"
     )
     assert cut == []
     context.close()

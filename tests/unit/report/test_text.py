@@ -11,37 +11,44 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from sendoff.figures import VERDICTS, Figures, share
-from sendoff.report.picture import points_of
-from sendoff.report.text import as_json, as_picture, as_table, as_text
+from sendoff import report
+from sendoff.errors import SettingsError
+from sendoff.figures import LaunchStats, share
+from sendoff.report import as_json, as_picture, as_terminal, describe_launch
+from sendoff.report.timeline import points_of
+from sendoff.states import Verdict
 
 from ...sample_report import START, WHOLE
 
 
-def figures(**changes: Any) -> Figures:
+def as_text(whole: LaunchStats, width: int = 80) -> str:
+    return report.as_text(describe_launch(whole), width)
+
+
+def figures(**changes: Any) -> LaunchStats:
     return replace(WHOLE, **changes)
 
 
 def test_figures_survive_json() -> None:
     whole = figures()
-    assert Figures.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+    assert LaunchStats.from_json(json.loads(json.dumps(whole.to_json()))) == whole
 
 
 def test_figures_of_before_are_still_read() -> None:
     new = (
         "state",
         "is_chosen_by_service",
-        "is_sent_again",
+        "is_recurring",
         "not_sent_because",
         "unknowable_because",
         "by_variant",
-        "untold",
+        "unmeasured",
     )
     stored = {name: value for name, value in figures().to_json().items() if name not in new}
-    assert Figures.from_json(stored) == figures(unknowable_because={})
+    assert LaunchStats.from_json(stored) == figures(unknowable_because={})
     del stored["audience"]
     with pytest.raises(KeyError, match="audience"):
-        Figures.from_json(stored)
+        LaunchStats.from_json(stored)
 
 
 @pytest.mark.promise("honest/sums")
@@ -157,7 +164,7 @@ def test_a_report_of_before_says_why_only_where_that_is_certain() -> None:
 
 def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
     verdicts = {"delivered": 600, "unknowable": 400}
-    why = " ".join(as_text(figures(verdicts=verdicts, untold=("open",))).split())
+    why = " ".join(as_text(figures(verdicts=verdicts, unmeasured=("open",))).split())
     assert "How many engaged is not measured: post-backs of opens were not asked for" in why
     assert "The 0 is not a count of them." in why
     assert "How many delivered" not in why
@@ -199,7 +206,7 @@ def test_who_is_held_out_of_all_variants_is_explained() -> None:
     assert "The variants sum to 900, not to 1,000: who is held out gets none of them." in text
 
 
-def chosen_by_service(**changes: Any) -> Figures:
+def chosen_by_service(**changes: Any) -> LaunchStats:
     """What is known of a broadcast: 60 engaged, and 240 more had a delivery."""
     known: dict[str, Any] = {
         "rows": 0,
@@ -207,7 +214,7 @@ def chosen_by_service(**changes: Any) -> Figures:
         "audience": 300,
         "segments": 1,
         "dispatches": {"accepted": 1},
-        "verdicts": dict.fromkeys(VERDICTS, 0) | {"engaged": 60, "delivered": 240},
+        "verdicts": dict.fromkeys(Verdict, 0) | {"engaged": 60, "delivered": 240},
         "by_platform": {},
         "is_chosen_by_service": True,
     }
@@ -247,7 +254,7 @@ def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path)
     ],
 )
 def test_requests_stand_for_people_whom_nobody_knows(changes: dict[str, Any], words: str) -> None:
-    nobody = {"audience": 0, "verdicts": dict.fromkeys(VERDICTS, 0)}
+    nobody = {"audience": 0, "verdicts": dict.fromkeys(Verdict, 0)}
     text = as_text(chosen_by_service(**nobody, **changes))
     assert words in text
     assert "0 were heard of." in text
@@ -262,7 +269,7 @@ def test_json_says_that_the_most_reached_are_not_known() -> None:
 
 
 def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
-    text = as_text(figures(is_sent_again=True, unknowable_because={"sent again": 200}))
+    text = as_text(figures(is_recurring=True, unknowable_because={"sent again": 200}))
     assert "Sent again and again: one person may get many messages" in text
     assert "silence proves nothing: what is sent again and again may still come" in " ".join(text.split())
     assert "again and again" not in as_text(figures())
@@ -289,15 +296,15 @@ def test_anomalies_are_shown_where_there_are_some() -> None:
     assert "forged" not in text
 
 
-def everything_large() -> Figures:
-    verdicts = dict.fromkeys(VERDICTS, 9_999_999)
+def everything_large() -> LaunchStats:
+    verdicts = dict.fromkeys(Verdict, 9_999_999)
     return figures(
         verdicts=verdicts, by_platform=dict.fromkeys(("android", "ios", "chrome", "firefox"), verdicts)
     )
 
 
 @pytest.mark.parametrize("whole", [figures(), everything_large()])
-def test_eighty_columns_are_enough(whole: Figures) -> None:
+def test_eighty_columns_are_enough(whole: LaunchStats) -> None:
     lines = as_text(whole, width=80).splitlines()
     assert max(map(len, lines)) <= 80
     assert sum("android" in line.split() for line in lines) == 1  # no row is broken
@@ -310,7 +317,7 @@ def test_the_text_has_no_colour_codes() -> None:
 
 def test_a_terminal_without_blocks_gets_signs_that_it_has() -> None:
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Console(file=terminal, width=80).print(as_table(figures()))
+    Console(file=terminal, width=80).print(as_terminal(describe_launch(figures())))
     terminal.flush()
     assert b"#####" in terminal.buffer.getvalue()
 
@@ -333,11 +340,11 @@ def test_a_share_says_nobody_or_everybody_only_where_it_is_meant(count: int, who
 def test_json_carries_the_figures_and_the_bounds() -> None:
     whole = figures()
     values = json.loads(json.dumps(as_json(whole)))
-    assert Figures.from_json(values) == whole
+    assert LaunchStats.from_json(values) == whole
     assert values["reached"] == {"at_least": 500, "at_most": 950}
 
 
-def pictures() -> dict[str, Figures]:
+def pictures() -> dict[str, LaunchStats]:
     nothing: dict[str, Any] = {"rows": 0, "dropped": {}, "audience": 0, "segments": 0, "verdicts": {}}
     return {
         "two platforms": figures(),
@@ -366,7 +373,7 @@ def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
         assert len(image.convert("L").getcolors()) > 20  # type: ignore[arg-type]
 
 
-def shown(whole: Figures, folder: Path) -> str:
+def shown(whole: LaunchStats, folder: Path) -> str:
     """The words of the picture, which Matplotlib leaves as comments where it draws letters as curves."""
     return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
 
@@ -379,7 +386,7 @@ def test_the_picture_carries_title_totals_and_time(tmp_path: Path) -> None:
 
 def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path) -> None:
     words = shown(figures(), tmp_path)
-    for verdict in VERDICTS:
+    for verdict in Verdict:
         assert verdict.replace("_", " ") in words
     for share_and_count in ("20.0 % 200", "30.0 % 300", "5.0 % 50", "20.0 % 200", "25.0 % 250", "0.0 % 0"):
         assert share_and_count in words
@@ -391,10 +398,10 @@ def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tm
     assert "how many it sent to is not known. Reached: at least 300; at most is not known." in words
 
 
-@pytest.mark.parametrize("whole", [figures(is_sent_again=True), chosen_by_service(is_sent_again=True)])
-def test_the_picture_says_what_is_sent_again_and_again(whole: Figures, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [figures(is_recurring=True), chosen_by_service(is_recurring=True)])
+def test_the_picture_says_what_is_sent_again_and_again(whole: LaunchStats, tmp_path: Path) -> None:
     assert "Sent again and again" in shown(whole, tmp_path)
-    assert "Sent again and again" not in shown(replace(whole, is_sent_again=False), tmp_path)
+    assert "Sent again and again" not in shown(replace(whole, is_recurring=False), tmp_path)
 
 
 def test_the_smallest_of_many_platforms_are_one_bar(tmp_path: Path) -> None:
@@ -421,3 +428,13 @@ def test_minutes_without_a_post_back_are_zero() -> None:
 def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
     as_picture(figures(), tmp_path / "picture.png")
     assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_a_picture_without_matplotlib_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for name in [name for name in sys.modules if name.startswith(("matplotlib.", "sendoff.report.picture"))]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SettingsError, match=r"airflow-provider-sendoff\[picture\]"):
+        as_picture(figures(), tmp_path / "picture.png")

@@ -7,14 +7,16 @@ import pytest
 from pydantic import SecretStr
 
 from sendoff.errors import SettingsError
-from sendoff.service.postbacks import KINDS, Addresses, PostBack, PostBackAddresses
+from sendoff.service.postbacks import PostBack, PostBackSigner
+from sendoff.service.wire import PostBackAddresses
 from sendoff.settings import Settings
+from sendoff.states import PostBackKind
 
 URL = "https://events.example.com"
 OLD, NEW = "o" * 32, "n" * 32
 KEY = "0123456789abcdef" * 2
 NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
-ADDRESSES = Addresses(URL, [NEW])
+ADDRESSES = PostBackSigner(URL, [NEW])
 
 
 def path_of(address: str) -> str:
@@ -27,7 +29,7 @@ def test_an_address_is_the_hmac_of_its_own_path() -> None:
     assert ADDRESSES.sign("open", KEY) == f"{URL}/v1/open/{KEY}/{signature}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PostBackKind)
 def test_what_was_signed_is_read_again(kind: str) -> None:
     assert ADDRESSES.read(path_of(ADDRESSES.sign(kind, KEY))) == (kind, KEY)
 
@@ -71,7 +73,11 @@ def test_the_last_character_has_one_spelling() -> None:
 
 
 def test_two_secrets_are_valid_while_one_replaces_the_other() -> None:
-    before, both, after = Addresses(URL, [OLD]), Addresses(URL, [NEW, OLD]), Addresses(URL, [NEW])
+    before, both, after = (
+        PostBackSigner(URL, [OLD]),
+        PostBackSigner(URL, [NEW, OLD]),
+        PostBackSigner(URL, [NEW]),
+    )
     old, new = path_of(before.sign("open", KEY)), path_of(both.sign("open", KEY))
     assert (both.read(old), both.read(new)) == (("open", KEY), ("open", KEY))
     assert after.read(new) == ("open", KEY)
@@ -79,11 +85,11 @@ def test_two_secrets_are_valid_while_one_replaces_the_other() -> None:
 
 
 def test_a_public_path_may_stay_in_front_or_be_taken_off_by_a_proxy() -> None:
-    addresses = Addresses(f"{URL}/hooks/", [NEW])
-    address = addresses.sign("open", KEY)
+    signer = PostBackSigner(f"{URL}/hooks/", [NEW])
+    address = signer.sign("open", KEY)
     assert address.startswith(f"{URL}/hooks/v1/open/")
-    assert addresses.read(path_of(address)) == ("open", KEY)
-    assert addresses.read(path_of(address).removeprefix("/hooks")) == ("open", KEY)
+    assert signer.read(path_of(address)) == ("open", KEY)
+    assert signer.read(path_of(address).removeprefix("/hooks")) == ("open", KEY)
 
 
 @pytest.mark.parametrize(("kind", "key"), [("bounce", KEY), ("open", "short"), ("open", KEY.upper())])
@@ -110,17 +116,17 @@ def test_only_a_known_kind_and_a_dispatch_key_are_signed(kind: str, key: str) ->
 )
 def test_unusable_settings_are_refused(url: str, secrets: list[str]) -> None:
     with pytest.raises(SettingsError) as refusal:
-        Addresses(url, secrets)
+        PostBackSigner(url, secrets)
     assert "hunter2" not in str(refusal.value)
 
 
 def test_missing_settings_are_named() -> None:
     settings = Settings(public_url=URL, post_back_secrets=(SecretStr(NEW),), _env_file=None)
-    assert Addresses.from_settings(settings) == Addresses(URL, [NEW])
+    assert PostBackSigner.from_settings(settings) == PostBackSigner(URL, [NEW])
     with pytest.raises(SettingsError, match="SENDOFF_PUBLIC_URL"):
-        Addresses.from_settings(settings.model_copy(update={"public_url": None}))
+        PostBackSigner.from_settings(settings.model_copy(update={"public_url": None}))
     with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS"):
-        Addresses.from_settings(settings.model_copy(update={"post_back_secrets": ()}))
+        PostBackSigner.from_settings(settings.model_copy(update={"post_back_secrets": ()}))
 
 
 def test_a_dispatch_gets_an_address_for_each_kind_that_is_wanted() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from sendoff.audience.build import build_audience
 from sendoff.audience.identifiers import Identifiers, integers, strings
-from sendoff.campaign import Campaign, Edition
+from sendoff.campaign import Campaign, Variation
 from sendoff.errors import CampaignError, SettingsError
-from sendoff.service.postbacks import PostBackAddresses
 from sendoff.service.wire import (
     UNCONFIRMED,
     FieldNames,
+    PostBackAddresses,
     PostBackBody,
     Targeting,
     Unreadable,
@@ -30,8 +30,8 @@ from sendoff.service.wire import (
     read_post_back,
     read_reply,
 )
-from sendoff.service.wire.names import assembled
-from sendoff.service.wire.requests import without_own_values
+from sendoff.service.wire.names import to_object
+from sendoff.service.wire.requests import mask_template_values
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/unknowns.md"
 PERIOD_END = datetime(2026, 11, 20, 6, tzinfo=UTC)
@@ -161,9 +161,9 @@ def test_one_address_may_serve_all_languages() -> None:
 def test_languages_that_the_service_cannot_choose_between_are_not_sent_together() -> None:
     email = {**EMAIL, "translations": {"fr": {"subject": "Bonjour", "html": "<p>Mots</p>"}}}
     made = campaign(language="en", channels={"email": email})
-    with pytest.raises(CampaignError, match="send each edition apart"):
+    with pytest.raises(CampaignError, match="send each variation apart"):
         written(made)
-    assert message_of(made.edition(Edition("fr"), PERIOD_END), "7")["email_subject"] == "Bonjour"
+    assert message_of(made.variation(Variation("fr"), PERIOD_END), "7")["email_subject"] == "Bonjour"
 
 
 @pytest.mark.rule("2.3/messages", "2.4/messages", "2.4/messages_push", side="client")
@@ -634,8 +634,8 @@ def executed_with(own: pa.RecordBatch, column: str, **template: Any) -> tuple[by
     """Give the request that executes a template for the people of a query with values of their own."""
     made = campaign(template={"id": 88, "channels": ["email"], **template})
     audience = build_audience([own], columns=template["columns"])
-    assert audience.parameters is not None
-    people = Targeting(column, audience.identifiers, audience.parameters.of(audience.identifiers))
+    assert audience.template_values is not None
+    people = Targeting(column, audience.identifiers, audience.template_values.of(audience.identifiers))
     body = execute_body(made, targeting=people, post_backs=ADDRESSES)
     return body, orjson.loads(body)
 
@@ -704,8 +704,8 @@ def test_a_template_gets_only_the_columns_that_it_names() -> None:
     own = build_audience(
         [pa.record_batch({"device_id": [1], "gate": ["B4"], "seat": ["1A"]})], columns=["gate", "seat"]
     )
-    assert own.parameters is not None
-    people = Targeting("device_id", own.identifiers, own.parameters.of(own.identifiers))
+    assert own.template_values is not None
+    people = Targeting("device_id", own.identifiers, own.template_values.of(own.identifiers))
     one = campaign(template={"id": 88, "channels": ["email"], "columns": ["seat"]})
     assert orjson.loads(execute_body(one, targeting=people, post_backs=ADDRESSES))["target_with_params"] == {
         "1": {"seat": "1A"}
@@ -728,12 +728,12 @@ def test_a_request_may_be_shown_with_types_in_the_place_of_values() -> None:
     )
     columns = ["name", "points", "due", "vip"]
     _, body = executed_with(own, "device_id", columns=columns, parameters={"shop": "ie"})
-    shown = without_own_values(body)
+    shown = mask_template_values(body)
     assert shown["target_with_params"] == {
         "1": {"name": "<text>", "points": "<number>", "due": "<number>", "vip": "<true or false>"}
     }
     assert {**shown, "target_with_params": 0} == {**body, "target_with_params": 0}
-    assert without_own_values({"target": [1]}) == {"target": [1]}
+    assert mask_template_values({"target": [1]}) == {"target": [1]}
 
 
 def test_a_template_cannot_be_executed_by_device_uuid() -> None:
@@ -818,7 +818,7 @@ def test_a_spelling_may_stand_in_different_places(overrides: dict[str, str]) -> 
 
 def test_two_members_of_one_name_are_refused() -> None:
     with pytest.raises(SettingsError, match="two members of the request are called 'title'"):
-        assembled([("title", 1), ("title", 2)])
+        to_object([("title", 1), ("title", 2)])
 
 
 def table_rows(page: str, columns: int) -> list[list[str]]:

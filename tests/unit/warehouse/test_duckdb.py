@@ -25,9 +25,9 @@ def shop(tmp_path: Path) -> Path:
 
 
 def fill(shop: Path, *statements: str) -> str:
-    with duckdb.connect(str(shop)) as connection:
+    with duckdb.connect(str(shop)) as db:
         for statement in statements:
-            connection.execute(statement)
+            db.execute(statement)
     return f"duckdb:///{shop}"
 
 

@@ -39,14 +39,14 @@ def devices(postgres_url: str) -> Iterator[str]:
 
 def run(url: str, *statements: str) -> None:
     engine = sa.create_engine(url, poolclass=NullPool)
-    with engine.begin() as connection:
+    with engine.begin() as db:
         for statement in statements:
-            connection.execute(sa.text(statement))
+            db.execute(sa.text(statement))
     engine.dispose()
 
 
 def audience(source: Source, sql: str, parts: int | None, **options: Any) -> Audience:
-    with read(source, sql, parts=parts, **options) as batches:
+    with read(source, sql, partitions=parts, **options) as batches:
         return build_audience(batches)
 
 
@@ -61,7 +61,7 @@ def test_parts_give_the_audience_of_one(devices: str, sql: str, parts: int) -> N
 
 def test_each_part_is_read_by_a_connection_of_its_own(devices: str) -> None:
     sql = f"SELECT pg_backend_pid() AS device_id, :part AS part FROM devices LIMIT :parts + 0 * {ROWS}"
-    with read(devices, sql, parts=3) as batches:
+    with read(devices, sql, partitions=3) as batches:
         found = {(row["device_id"], row["part"]) for batch in batches for row in batch.to_pylist()}
     assert len(found) == 3
     assert {part for _, part in found} == {0, 1, 2}
@@ -73,7 +73,7 @@ def test_all_parts_see_one_moment(devices: str) -> None:
     with engine.connect() as mover:
         mover.execute(sa.text("LOCK TABLE devices IN ACCESS EXCLUSIVE MODE"))
         mover.execute(sa.text("UPDATE devices SET device_id = device_id + 100001"))
-        with read(devices, NUMBERS, parts=2) as batches:
+        with read(devices, NUMBERS, partitions=2) as batches:
             mover.commit()
             found = build_audience(batches)
     engine.dispose()
@@ -130,12 +130,12 @@ def test_closing_early_ends_a_part_that_waits(devices: str) -> None:
         f"SELECT device_id FROM devices, LATERAL (SELECT pg_advisory_xact_lock_shared({LOCK} * :part)) l "
         "WHERE device_id % :parts = :part"
     )
-    with locked(devices), read(devices, sql, parts=2, batch_rows=10) as batches:
+    with locked(devices), read(devices, sql, partitions=2, batch_rows=10) as batches:
         assert next(batches).num_rows
 
 
 def test_closing_early_ends_parts_that_have_brought_too_much(devices: str) -> None:
-    with read(devices, NUMBERS, parts=4, batch_rows=10) as batches:
+    with read(devices, NUMBERS, partitions=4, batch_rows=10) as batches:
         assert next(batches).num_rows
 
 
@@ -144,7 +144,7 @@ def test_an_error_of_the_reader_ends_all_parts(devices: str) -> None:
         next(batches)
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk"), read(devices, NUMBERS, parts=2, batch_rows=10) as batches:
+    with pytest.raises(OSError, match="disk"), read(devices, NUMBERS, partitions=2, batch_rows=10) as batches:
         store(batches)
 
 
@@ -184,7 +184,9 @@ def test_without_a_shared_snapshot_all_is_read_as_one_part(devices: str, tmp_pat
     sql = "SELECT device_id, :parts AS language FROM devices WHERE device_id % :parts = :part"
     engine = sa.create_engine(devices, poolclass=NullPool)
     for source, count in ((file, 3), (engine, ROWS)):
-        with read(source, sql.replace(":parts AS language", "CAST(:parts AS TEXT) AS l"), parts=4) as batches:
+        with read(
+            source, sql.replace(":parts AS language", "CAST(:parts AS TEXT) AS l"), partitions=4
+        ) as batches:
             found = [row for batch in batches for row in batch.to_pylist()]
         assert (len(found), {row["l"] for row in found}) == (count, {"1"})
     engine.dispose()

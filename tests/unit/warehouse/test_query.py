@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.query import Parameter, Query, named_parameters, what_the_database_said
-from sendoff.warehouse.sql_lexer import parts_of, readings
+from sendoff.warehouse.query import Parameter, Query, database_message, named_parameters
+from sendoff.warehouse.sql_lexer import dialects, tokens
 
 SQL = "SELECT device_id FROM devices WHERE name = 'Ann'"
 MOMENT = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
@@ -49,7 +49,7 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
 )
 def test_a_message_is_shown_without_data(said: str, shown: str) -> None:
     query = Query(SQL, {}, 1, URL)
-    assert what_the_database_said(OSError(said), query) == f"the warehouse said: {shown}"
+    assert database_message(OSError(said), query) == f"the warehouse said: {shown}"
 
 
 def test_a_query_does_not_show_its_parameters_or_the_password() -> None:
@@ -157,13 +157,15 @@ def _refusal(sql: str, backend: str = "postgresql", **parameters: Parameter) -> 
     ],
 )
 def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> None:
-    told = _refusal(sql, period_end="x", part=1)
-    assert "names :perod_end, but its parameters are :part, :period_end (did you mean :period_end?);" in told
-    assert told.endswith(place)
+    describe = _refusal(sql, period_end="x", part=1)
+    assert (
+        "names :perod_end, but its parameters are :part, :period_end (did you mean :period_end?);" in describe
+    )
+    assert describe.endswith(place)
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "describe"),
     [
         (
             "-- so\nDELETE FROM t",
@@ -173,8 +175,8 @@ def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> N
         ("SELECT ';'\n; DROP TABLE t", "allowed: one query (line 2, column 1: ; DROP TABLE t)"),
     ],
 )
-def test_what_is_not_one_query_is_shown_with_its_place(sql: str, told: str) -> None:
-    assert told in _refusal(sql)
+def test_what_is_not_one_query_is_shown_with_its_place(sql: str, describe: str) -> None:
+    assert describe in _refusal(sql)
 
 
 @pytest.mark.parametrize("backend", ["mysql", "mariadb", "starrocks"])
@@ -197,9 +199,9 @@ def test_what_is_not_one_query_is_shown_with_its_place(sql: str, told: str) -> N
 def test_what_mysql_runs_in_comments_or_writes_to_files_is_refused(
     backend: str, sql: str, found: str
 ) -> None:
-    told = _refusal(sql, backend)
-    assert told.startswith(f"found {found}, which ")
-    assert "(line 1, column " in told
+    describe = _refusal(sql, backend)
+    assert describe.startswith(f"found {found}, which ")
+    assert "(line 1, column " in describe
 
 
 @pytest.mark.parametrize(
@@ -276,8 +278,8 @@ MANY = 50_000
 )
 @pytest.mark.parametrize("backend", ["postgresql", "sqlite"])
 def test_parts_of_a_long_query_are_the_whole_of_it(text: str, backend: str) -> None:
-    for reading in readings(backend):
-        assert "".join(part for _, part in parts_of(text, reading)) == text
+    for dialect in dialects(backend):
+        assert "".join(part for _, part in tokens(text, dialect)) == text
 
 
 def test_a_query_has_a_largest_size() -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from sendoff.audience.build import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Cursors, Source, read
-from sendoff.warehouse.query import Query, what_the_database_said
+from sendoff.warehouse.query import Query, database_message
 
 END = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 
@@ -32,13 +32,13 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sqlite(database: Path) -> str:
-    with sqlite3.connect(database) as connection:
-        connection.execute("CREATE TABLE devices (device_id, platform, seen)")
-        connection.executemany(
+    with sqlite3.connect(database) as db:
+        db.execute("CREATE TABLE devices (device_id, platform, seen)")
+        db.executemany(
             "INSERT INTO devices VALUES (?, ?, ?)",
             [(n, ("android", "ios", None)[n % 3], f"2026-03-0{n % 9 + 1} 00:00:00") for n in range(1, 1_001)],
         )
-    connection.close()
+    db.close()
     return f"sqlite:///{database}"
 
 
@@ -83,8 +83,8 @@ def _duckdb(file: Path) -> str:
         import duckdb
     except ImportError:
         pytest.skip("wants DuckDB: pip install '.[duckdb]'")
-    with duckdb.connect(str(file)) as connection:
-        connection.execute(
+    with duckdb.connect(str(file)) as db:
+        db.execute(
             "CREATE TABLE devices AS SELECT n AS device_id, [NULL, 'android', 'ios'][1 + (n + 1) % 3] AS platform, "
             "TIMESTAMPTZ '2026-03-01 00:00:00Z' + to_days((n % 9)::INTEGER) AS seen FROM range(1, 1001) t(n)"
         )
@@ -93,12 +93,12 @@ def _duckdb(file: Path) -> str:
 
 def _fill(url: str) -> None:
     engine = sa.create_engine(url, poolclass=NullPool)
-    with engine.begin() as connection:
-        connection.execute(
+    with engine.begin() as db:
+        db.execute(
             sa.text("CREATE TABLE IF NOT EXISTS devices (device_id bigint, platform text, seen timestamptz)")
         )
-        connection.execute(sa.text("TRUNCATE devices"))
-        connection.execute(
+        db.execute(sa.text("TRUNCATE devices"))
+        db.execute(
             sa.text(
                 "INSERT INTO devices SELECT n, (ARRAY[NULL, 'android', 'ios'])[1 + (n + 1) % 3], "
                 "timestamptz '2026-03-01 00:00:00Z' + n % 9 * interval '1 day' FROM generate_series(1, 1000) n"
@@ -376,7 +376,7 @@ def test_a_password_is_in_no_error(postgres_url: str, through: str, monkeypatch:
 
 def test_a_secret_among_the_options_of_an_address_is_in_no_error() -> None:
     url = sa.make_url("snowflake://ann@account/shop?token=planted&warehouse=small")
-    told = what_the_database_said(OSError("planted was refused by small"), Query("SELECT 1", {}, 1, url))
+    told = database_message(OSError("planted was refused by small"), Query("SELECT 1", {}, 1, url))
     assert told == "the warehouse said: … was refused by small"
 
 
@@ -414,10 +414,10 @@ def test_where_nothing_answers_it_may_be_tried_again(
 
 
 def fill(database: Path, values: Sequence[Any]) -> str:
-    with sqlite3.connect(database) as connection:
-        connection.execute("CREATE TABLE answer (device_id)")
-        connection.executemany("INSERT INTO answer VALUES (?)", [(value,) for value in values])
-    connection.close()
+    with sqlite3.connect(database) as db:
+        db.execute("CREATE TABLE answer (device_id)")
+        db.executemany("INSERT INTO answer VALUES (?)", [(value,) for value in values])
+    db.close()
     return f"sqlite:///{database}"
 
 
@@ -490,12 +490,12 @@ def test_texts_that_look_like_numbers_stay_texts(database: Path) -> None:
 
 def test_an_engine_in_memory_is_read_and_stays_writable() -> None:
     engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
-    with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE devices AS SELECT 5 AS device_id"))
+    with engine.begin() as db:
+        db.execute(sa.text("CREATE TABLE devices AS SELECT 5 AS device_id"))
     assert rows(engine, "SELECT device_id FROM devices") == [{"device_id": 5}]
     refusal(engine, "DELETE FROM devices")
-    with engine.begin() as connection:
-        connection.execute(sa.text("INSERT INTO devices VALUES (6)"))
+    with engine.begin() as db:
+        db.execute(sa.text("INSERT INTO devices VALUES (6)"))
     assert len(rows(engine, "SELECT device_id FROM devices")) == 2
     engine.dispose()
 

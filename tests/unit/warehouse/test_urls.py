@@ -9,8 +9,7 @@ import psutil
 import pytest
 import sqlalchemy as sa
 
-from sendoff.warehouse import read
-from sendoff.warehouse.urls import address_of
+from sendoff.warehouse import address_of, read
 
 LIMITS = ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
 

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from sendoff.audience.identifiers.collector import Collector, Gathering, Kind, gathering
+from sendoff.audience.identifiers.builders import Identifiers, IdentifierSetBuilder, Kind, RowCounter, builder
 from sendoff.audience.identifiers.integer_sets import (
-    IntegerGathering,
     IntegerIdentifiers,
+    IntegerSetBuilder,
     united,
     usable_numbers,
 )
@@ -25,28 +25,27 @@ from sendoff.audience.identifiers.string_sets import StringIdentifiers, usable_t
 from sendoff.audience.identifiers.string_sort import sorted_once
 
 __all__ = [
-    "Collector",
-    "Gathering",
+    "IdentifierSetBuilder",
     "Identifiers",
     "IntegerIdentifiers",
     "Kind",
+    "RowCounter",
     "StringIdentifiers",
+    "builder",
     "empty",
     "from_bytes",
-    "gathering",
     "integers",
     "strings",
     "union",
 ]
 
-Identifiers = IntegerIdentifiers | StringIdentifiers
 _PIECE = 1 << 16
 _Set = TypeVar("_Set", IntegerIdentifiers, StringIdentifiers)
 
 
 def empty(kind: Kind) -> Identifiers:
     """Return the set without members."""
-    return gathering(kind).identifiers()
+    return builder(kind).identifiers()
 
 
 def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
@@ -54,7 +53,7 @@ def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
     column = pa.array(np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64))  # type: ignore[arg-type]
     if usable_numbers(column.view(pa.uint64())) is not None:
         raise ValueError("an identifier is a whole number from 1 to 2**63 - 1")
-    unordered = IntegerGathering()
+    unordered = IntegerSetBuilder()
     for start in range(0, len(column), _PIECE):  # so that it shows early how far apart they lie
         unordered.add(column.slice(start, _PIECE).view(pa.uint64()))
     return unordered.identifiers()

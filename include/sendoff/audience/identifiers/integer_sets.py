@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +20,12 @@ from pyroaring import BitMap64
 from sendoff.audience.identifiers import sorted_array
 from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed, picked
 
-if TYPE_CHECKING:
-    from sendoff.audience.identifiers import Identifiers
-
 LARGEST = 2**63 - 1
 
-_AROUND = (
-    21  # bytes beside a container: its key and place, and those of the 2**32 numbers that it is alone among
-)
+_AROUND = 21  # bytes beside a container: its key and place, and those of the 2**32 numbers it is alone among
 _BLOCK = 1 << 20  # identifiers that are unpacked at once
 _SPARSE = 1_000  # one number in so many: where a range of them would be larger than the numbers
-_FIRST_LOOK = 1 << 16  # numbers after which a gathering looks whether they are scattered
+_FIRST_LOOK = 1 << 16  # numbers after which a builder looks whether they are scattered
 _WAITING = 8 << 20  # scattered numbers that wait before they are sorted
 
 
@@ -38,7 +33,7 @@ _WAITING = 8 << 20  # scattered numbers that wait before they are sorted
 class IntegerIdentifiers:
     """A set of whole numbers from 1 to 2**63 - 1."""
 
-    _held: BitMap64 | Numbers  # as _settled gives it
+    _members: BitMap64 | Numbers  # as _settled gives it
     kind: ClassVar[Literal["integer"]] = "integer"
 
     @classmethod
@@ -50,55 +45,55 @@ class IntegerIdentifiers:
         return cls(_settled(members))
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._members)
 
     def __contains__(self, identifier: object) -> bool:
         if not isinstance(identifier, int | np.integer) or not 0 < int(identifier) <= LARGEST:
             return False
         number = int(identifier)
-        if isinstance(self._held, BitMap64):
-            return number in self._held
-        return bool(len(sorted_array.shared(np.array([number], np.uint64), self._held)))
+        if isinstance(self._members, BitMap64):
+            return number in self._members
+        return bool(len(sorted_array.shared(np.array([number], np.uint64), self._members)))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._held) if isinstance(self._held, BitMap64) else map(int, self._held)
+        return iter(self._members) if isinstance(self._members, BitMap64) else map(int, self._members)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
-        if isinstance(self._held, BitMap64) or isinstance(other._held, BitMap64):
-            return type(self._held) is type(other._held) and bool(self._held == other._held)
-        return np.array_equal(self._held, other._held)
+        if isinstance(self._members, BitMap64) or isinstance(other._members, BitMap64):
+            return type(self._members) is type(other._members) and bool(self._members == other._members)
+        return np.array_equal(self._members, other._members)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"<{len(self):,} integer identifiers>"
 
-    def __or__(self, other: Identifiers) -> IntegerIdentifiers:
+    def __or__(self, other: object) -> IntegerIdentifiers:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
         return united([self, other])
 
-    def __and__(self, other: Identifiers) -> IntegerIdentifiers:
+    def __and__(self, other: object) -> IntegerIdentifiers:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
-        return IntegerIdentifiers.of(_shared(self._held, other._held))
+        return IntegerIdentifiers.of(_shared(self._members, other._members))
 
-    def __sub__(self, other: Identifiers) -> IntegerIdentifiers:
+    def __sub__(self, other: object) -> IntegerIdentifiers:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
-        return IntegerIdentifiers.of(_less(self._held, other._held))
+        return IntegerIdentifiers.of(_less(self._members, other._members))
 
     def chosen(self, rule: Rule, answers: int) -> list[IntegerIdentifiers]:
         """Return the members that a rule chooses, one set for each of its so many answers.
 
         The rule looks at each number alone, and may be asked about numbers that are no members.
         """
-        if not isinstance(self._held, BitMap64):
-            return [IntegerIdentifiers.of(members) for members in picked(self._held, rule)]
+        if not isinstance(self._members, BitMap64):
+            return [IntegerIdentifiers.of(members) for members in picked(self._members, rule)]
         sets = [BitMap64() for _ in range(answers)]
-        for part in _runs(self._held, _BLOCK):
+        for part in _runs(self._members, _BLOCK):
             for place, more in enumerate(chosen(part, rule)):
                 sets[place] |= more
         return [IntegerIdentifiers.of(bitmap) for bitmap in sets]
@@ -107,32 +102,28 @@ class IntegerIdentifiers:
         """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
         if size < 1:
             raise ValueError("a slice holds at least one identifier")
-        if isinstance(self._held, BitMap64):
-            yield from map(IntegerIdentifiers.of, _runs(self._held, size))
+        if isinstance(self._members, BitMap64):
+            yield from map(IntegerIdentifiers.of, _runs(self._members, size))
             return
         for start in range(0, len(self), size):
-            yield IntegerIdentifiers.of(self._held[start : start + size])
+            yield IntegerIdentifiers.of(self._members[start : start + size])
 
     def values(self) -> Numbers:
         """Return the members in sorted order, eight bytes each."""
-        return np.asarray(self._held.to_array()) if isinstance(self._held, BitMap64) else self._held
+        return np.asarray(self._members.to_array()) if isinstance(self._members, BitMap64) else self._members
 
     @property
     def stored_bytes(self) -> int:
         """At most how many bytes ``to_bytes`` gives, without making them."""
-        if not isinstance(self._held, BitMap64):
-            return 2 * len(self) + sorted_array.containers_of(self._held) * _AROUND + 8
-        held = self._held.get_statistics()
-        inside = (
-            held["n_bytes_array_containers"]
-            + held["n_bytes_run_containers"]
-            + held["n_bytes_bitset_containers"]
-        )
-        return inside + held["n_containers"] * _AROUND + 8
+        if not isinstance(self._members, BitMap64):
+            return 2 * len(self) + sorted_array.containers_of(self._members) * _AROUND + 8
+        stats = self._members.get_statistics()
+        lists = stats["n_bytes_array_containers"] + stats["n_bytes_run_containers"]
+        return lists + stats["n_bytes_bitset_containers"] + stats["n_containers"] * _AROUND + 8
 
     def to_bytes(self) -> bytes:
         """Return the set in the portable Roaring format for 64 bits."""
-        bitmap = _bitmap(self._held)
+        bitmap = _bitmap(self._members)
         bitmap.run_optimize()  # changes how the members are held, and no member
         return bytes(bitmap.serialize())
 
@@ -144,11 +135,11 @@ class IntegerIdentifiers:
         return digest.hexdigest()
 
 
-class IntegerGathering:
+class IntegerSetBuilder:
     """A set of whole numbers in the making, from arrays of usable unsigned 64-bit integers."""
 
     def __init__(self) -> None:
-        self._held: BitMap64 | Numbers = BitMap64()
+        self._members: BitMap64 | Numbers = BitMap64()
         self._waiting: list[Numbers] = []  # for those that are scattered to be sorted
         self._waits = 0
         self._looks_at = _FIRST_LOOK
@@ -160,20 +151,20 @@ class IntegerGathering:
     def add(self, column: pa.UInt64Array) -> None:
         """Take one array without nulls; sorted ones are faster."""
         numbers = column.to_numpy(zero_copy_only=True)
-        if not isinstance(self._held, BitMap64):
+        if not isinstance(self._members, BitMap64):
             self._waiting.append(numbers.copy())  # it would keep all other columns of its batch too
             self._waits += len(numbers)
             # Sorting again only after as much has come again keeps all sorting near the cost of the last.
-            if self._waits > max(_WAITING, len(self._held)):
+            if self._waits > max(_WAITING, len(self._members)):
                 self._in_order()
             return
         if self._is_given_away:
-            self._held, self._is_given_away = self._held.copy(), False
+            self._members, self._is_given_away = self._members.copy(), False
         if len(numbers):
-            self._held.update(packed(numbers))
-        if len(self._held) >= self._looks_at:
-            self._looks_at = 2 * len(self._held)
-            self._held = _settled(self._held)
+            self._members.update(packed(numbers))
+        if len(self._members) >= self._looks_at:
+            self._looks_at = 2 * len(self._members)
+            self._members = _settled(self._members)
 
     def identifiers(self) -> IntegerIdentifiers:
         """Return the set so far."""
@@ -184,27 +175,26 @@ class IntegerGathering:
         return IntegerIdentifiers.of(held)
 
     def _in_order(self) -> BitMap64 | Numbers:
-        if self._waiting and not isinstance(self._held, BitMap64):
-            self._held = _settled(sorted_array.joined([self._held, *self._waiting]))
+        if self._waiting and not isinstance(self._members, BitMap64):
+            self._members = _settled(sorted_array.joined([self._members, *self._waiting]))
             self._waiting, self._waits = [], 0
-            self._looks_at = 2 * len(self._held)
-        return self._held
+            self._looks_at = 2 * len(self._members)
+        return self._members
 
 
 def united(sets: Iterable[IntegerIdentifiers]) -> IntegerIdentifiers:
     """Return everybody who is in at least one of some sets."""
-    held = [each._held for each in sets]
-    bitmaps = [each for each in held if isinstance(each, BitMap64)]
-    members: BitMap64 | Numbers = sorted_array.joined(
-        [each for each in held if not isinstance(each, BitMap64)]
-    )
+    parts = [part._members for part in sets]
+    bitmaps = [part for part in parts if isinstance(part, BitMap64)]
+    arrays = [part for part in parts if not isinstance(part, BitMap64)]
+    members: BitMap64 | Numbers = sorted_array.joined(arrays)
     if any(bitmaps):
         members = BitMap64().union(*bitmaps, _bitmap(members))
     return IntegerIdentifiers.of(members)
 
 
 def usable_numbers(column: pa.UInt64Array) -> pa.BooleanArray | None:
-    """Tell which numbers can be identifiers; None for all."""
+    """Return which numbers can be identifiers; None for all."""
     signed = column.view(pa.int64())  # whatever is above 2**63 - 1 is negative then
     if not column.null_count and (not len(column) or pc.min(signed).as_py() > 0):
         return None
@@ -230,18 +220,15 @@ def _bitmap(members: BitMap64 | Numbers) -> BitMap64:
 def _shared(one: BitMap64 | Numbers, other: BitMap64 | Numbers) -> BitMap64 | Numbers:
     if isinstance(one, BitMap64):
         return one & other if isinstance(other, BitMap64) else sorted_array.shared_with(other, one)
-    return (
-        sorted_array.shared_with(one, other)
-        if isinstance(other, BitMap64)
-        else sorted_array.shared(one, other)
-    )
+    if isinstance(other, BitMap64):
+        return sorted_array.shared_with(one, other)
+    return sorted_array.shared(one, other)
 
 
 def _less(members: BitMap64 | Numbers, gone: BitMap64 | Numbers) -> BitMap64 | Numbers:
     if isinstance(members, BitMap64):
-        return members - _bitmap(
-            gone if isinstance(gone, BitMap64) else sorted_array.shared_with(gone, members)
-        )
+        near = gone if isinstance(gone, BitMap64) else sorted_array.shared_with(gone, members)
+        return members - _bitmap(near)
     if isinstance(gone, BitMap64):
         return sorted_array.less_bitmap(members, gone)
     return sorted_array.less(members, gone)

@@ -29,7 +29,7 @@ _LOWEST = np.arange(_CONTAINER, dtype=np.uint64)
 
 
 def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
-    """Give the members that a rule chooses, one bitmap for each of its answers; there is at least one member."""
+    """Return the members that a rule chooses, one bitmap for each of its answers; there is at least one member."""
     first, last = members.min(), members.max()
     if last - first >= len(members) * _DENSE:
         return [BitMap64(packed(each)) for each in picked(np.asarray(members.to_array()), rule)]
@@ -39,13 +39,13 @@ def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
 
 
 def picked(members: Numbers, rule: Rule) -> list[Numbers]:
-    """Give the members that a rule chooses, one array for each of its answers."""
+    """Return the members that a rule chooses, one array for each of its answers."""
     # Picked by their places, for by a mask numpy is several times slower where about half is picked.
     return [members[np.flatnonzero(answer)] for answer in rule(members)]
 
 
 def packed(numbers: Numbers) -> array[int]:
-    """Give numbers in the one type that pyroaring takes in one piece; any other it takes number by number."""
+    """Return numbers in the one type that pyroaring takes in one piece; any other it takes number by number."""
     whole = array("Q")
     whole.frombytes(numbers.view(np.uint8).data)
     return whole

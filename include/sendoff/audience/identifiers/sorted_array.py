@@ -5,21 +5,19 @@ An array that these functions take holds unsigned 64-bit numbers in ascending or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from pyroaring import BitMap64
 
 from sendoff.audience.identifiers.selection import Answer, Numbers, packed
 
-_FEWEST = (
-    64  # members of a container of 65,536, on average: with fewer, an array is smaller or as good as a bitmap
-)
+_FEWEST = 64  # members of a container of 65,536, on average: with fewer, an array is as good as a bitmap
 _BLOCK = 1 << 20  # numbers that are packed into a bitmap at once
 
 
 def is_scattered(containers: int, members: int) -> bool:
-    """Say whether so many members that fall into so many containers of Roaring are better held in an array."""
+    """Check whether so many members that fall into so many containers of Roaring are better held in an array."""
     return containers * _FEWEST > members
 
 
@@ -39,13 +37,13 @@ def joined(arrays: Sequence[Numbers]) -> Numbers:
 
 
 def shared(one: Numbers, other: Numbers) -> Numbers:
-    """Give what is in both."""
+    """Return what is in both."""
     smaller, larger = sorted((one, other), key=len)
     return smaller[_are_in(smaller, larger)]
 
 
 def less(members: Numbers, gone: Numbers) -> Numbers:
-    """Give members without those that are gone."""
+    """Return members without those that are gone."""
     if len(gone) > len(members):
         return members[~_are_in(members, gone)]
     stays = np.ones(len(members), np.bool_)
@@ -54,29 +52,28 @@ def less(members: Numbers, gone: Numbers) -> Numbers:
 
 
 def shared_with(members: Numbers, bitmap: BitMap64) -> Numbers:
-    """Give what is in a bitmap too."""
-    return np.concatenate(
-        [np.empty(0, np.uint64), *((each & bitmap).to_array() for each in _bitmaps(members))]
-    )
+    """Return what is in a bitmap too."""
+    return _by_block(members, lambda block: block & bitmap)
 
 
 def less_bitmap(members: Numbers, gone: BitMap64) -> Numbers:
-    """Give members without those of a bitmap."""
-    return np.concatenate([np.empty(0, np.uint64), *((each - gone).to_array() for each in _bitmaps(members))])
+    """Return members without those of a bitmap."""
+    return _by_block(members, lambda block: block - gone)
 
 
 def bitmap_of(members: Numbers) -> BitMap64:
-    """Give members as a bitmap, which takes many times their memory where they lie far apart."""
+    """Return members as a bitmap, which takes many times their memory where they lie far apart."""
     return BitMap64(packed(members))
 
 
-def _bitmaps(members: Numbers) -> Iterator[BitMap64]:
-    return (bitmap_of(members[start : start + _BLOCK]) for start in range(0, len(members), _BLOCK))
+def _by_block(members: Numbers, operation: Callable[[BitMap64], BitMap64]) -> Numbers:
+    blocks = (bitmap_of(members[start : start + _BLOCK]) for start in range(0, len(members), _BLOCK))
+    return np.concatenate([np.empty(0, np.uint64), *(operation(block).to_array() for block in blocks)])
 
 
 def _are_in(few: Numbers, many: Numbers) -> Answer:
     if not len(many):
         return np.zeros(len(few), np.bool_)
     places = np.searchsorted(many, few)
-    found: Answer = many[np.minimum(places, len(many) - 1)] == few
-    return found
+    answer: Answer = many[np.minimum(places, len(many) - 1)] == few
+    return answer

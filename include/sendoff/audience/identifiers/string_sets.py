@@ -6,15 +6,12 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.audience.identifiers.string_sort import lengths_and_text, sorted_once
-
-if TYPE_CHECKING:
-    from sendoff.audience.identifiers import Identifiers
 
 _AROUND = 1 << 10  # bytes of an Arrow IPC stream beside its texts, and more than there are
 _HASHED_AT_ONCE = 1 << 16  # part of the fingerprint: lengths and bytes alternate
@@ -50,24 +47,24 @@ class StringIdentifiers:
     def __repr__(self) -> str:
         return f"<{len(self):,} string identifiers>"
 
-    def __or__(self, other: Identifiers) -> StringIdentifiers:
+    def __or__(self, other: object) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
         return StringIdentifiers(sorted_once([self._array, other._array]))
 
-    def __and__(self, other: Identifiers) -> StringIdentifiers:
+    def __and__(self, other: object) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
         smaller, larger = sorted((self._array, other._array), key=len)
-        found = _are_in(larger, smaller)
-        return StringIdentifiers(smaller if found.true_count == len(smaller) else larger.filter(found))
+        is_in = _are_in(larger, smaller)
+        return StringIdentifiers(smaller if is_in.true_count == len(smaller) else larger.filter(is_in))
 
-    def __sub__(self, other: Identifiers) -> StringIdentifiers:
+    def __sub__(self, other: object) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
         gone = other if len(other) <= len(self) else self & other
-        found = _are_in(self._array, gone._array)
-        return StringIdentifiers(self._array.filter(pc.invert(found))) if found.true_count else self
+        is_gone = _are_in(self._array, gone._array)
+        return StringIdentifiers(self._array.filter(pc.invert(is_gone))) if is_gone.true_count else self
 
     def slices(self, size: int) -> Iterator[StringIdentifiers]:
         """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
@@ -110,7 +107,7 @@ class StringIdentifiers:
         return digest.hexdigest()
 
 
-class StringGathering:
+class StringSetBuilder:
     """A set of texts in the making, from arrays of usable large strings."""
 
     def __init__(self) -> None:
@@ -146,6 +143,6 @@ def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanA
 
 
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
-    """Tell which texts can be identifiers, that is all but blank ones; None for all."""
+    """Return which texts can be identifiers, that is all but blank ones; None for all."""
     usable = pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
     return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)

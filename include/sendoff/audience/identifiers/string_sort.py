@@ -26,7 +26,7 @@ def sorted_once(chunks: list[pa.LargeStringArray]) -> pa.LargeStringArray:
 
 
 def lengths_and_text(column: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Give the number of bytes of each text, and all their bytes in one piece."""
+    """Return the number of bytes of each text, and all their bytes in one piece."""
     ends, text = _ends_and_text(column)
     return np.diff(ends), text[ends[0] : ends[-1]]
 

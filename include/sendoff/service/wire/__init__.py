@@ -1,7 +1,7 @@
 """The wire: the only code that knows how the service spells things, and what of that is unconfirmed.
 
-``names`` is the table of what the service's document does not show; ``messages`` and ``timing`` write the parts of a
-request and ``bodies`` the whole; ``answers`` reads what the service says.
+``names`` is the table of what the service's document does not show; ``content`` and ``timing`` write the parts of a
+request and ``requests`` the whole; ``responses`` reads what the service says; ``redaction`` hides people and secrets.
 """
 
 from sendoff.service.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
@@ -9,10 +9,12 @@ from sendoff.service.wire.requests import (
     CREATE_PATH,
     EXECUTE_PATH,
     LIST_PATH,
+    PostBackAddresses,
     Targeting,
     create_body,
     execute_body,
     list_body,
+    request_body,
 )
 from sendoff.service.wire.responses import (
     PostBackBody,
@@ -29,6 +31,7 @@ __all__ = [
     "LIST_PATH",
     "UNCONFIRMED",
     "FieldNames",
+    "PostBackAddresses",
     "PostBackBody",
     "Reply",
     "Targeting",
@@ -40,4 +43,5 @@ __all__ = [
     "read_campaigns",
     "read_post_back",
     "read_reply",
+    "request_body",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Channels, Email, Message, Translation, Webhook
-from sendoff.service.wire.names import FieldNames, Members, assembled
+from sendoff.service.wire.names import FieldNames, Members, to_object
 
 _SHORT_ENTRIES = (
     Channel.WEB_PUSH,
@@ -28,12 +28,12 @@ def channel_flags(campaign: Campaign, names: FieldNames) -> Members:
 
 
 def content(campaign: Campaign, names: FieldNames) -> Members:
-    """Give what push-like channels share, and under ``messages`` what a channel says for itself (section 2.4)."""
+    """Yield what push-like channels share, and under ``messages`` the content of single channels (section 2.4)."""
     if PUSH_LIKE.intersection(campaign.channels.used()):
         yield from _message(campaign.message or Message(), campaign.language, names)
     yield (
         "messages",
-        assembled(chain(_own_words(campaign, names), _own_kinds(campaign.channels, names))) or None,
+        to_object(chain(_own_words(campaign, names), _own_kinds(campaign.channels, names))) or None,
     )
 
 
@@ -45,7 +45,7 @@ def _own_words(campaign: Campaign, names: FieldNames) -> Members:
         Channel.INBOX: "6",
     }
     for channel, key in keys.items():
-        own, words = campaign.channels.own_words(channel), campaign.words(channel)
+        own, words = campaign.channels.own_words(channel), campaign.message_for(channel)
         if channel in _SHORT_ENTRIES:
             words = Message(
                 title=words.title, text=words.text, url=words.url, translations=words.translations
@@ -53,14 +53,14 @@ def _own_words(campaign: Campaign, names: FieldNames) -> Members:
         inbox = campaign.channels.inbox if channel is Channel.INBOX else None
         style = inbox.style if inbox else None
         if own or style:
-            yield key, assembled(chain(_message(words, campaign.language, names), [("inbox_type", style)]))
+            yield key, to_object(chain(_message(words, campaign.language, names), [("inbox_type", style)]))
 
 
 def _own_kinds(channels: Channels, names: FieldNames) -> Members:
     if channels.email:
-        yield "7", assembled(_email(channels.email))
+        yield "7", to_object(_email(channels.email))
     if channels.webhook:
-        yield "8", {"webhook": assembled(_webhook(channels.webhook, names))}
+        yield "8", {"webhook": to_object(_webhook(channels.webhook, names))}
     if channels.sms:
         yield "9", {"sms": {"from": channels.sms.sender, "text": channels.sms.text}}
 
@@ -80,7 +80,7 @@ def _message(message: Message, language: str | None, names: FieldNames) -> Membe
 
 
 def _translations(message: Message, language: str) -> Members:
-    """Give the words by language (section 2.5), the campaign's own among them as the fallback."""
+    """Yield the texts by language (section 2.5), with the campaign's own as the fallback."""
     texts: dict[str, Message | Translation] = {language: message, **message.translations}
     yield "languages_multi", 1
     yield "languages_list", list(texts)

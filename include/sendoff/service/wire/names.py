@@ -19,7 +19,7 @@ Members = Iterator[tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """Hold one spelling that the document leaves out.
+    """One spelling that the document leaves out.
 
     ``name`` is what is sent by default, ``section`` where the document is silent. ``confidence`` is *quoted* where a
     public page of the same interface states it, *inferred* where it follows from something stated, else *guess*.
@@ -126,7 +126,7 @@ UNCONFIRMED: Mapping[str, Unconfirmed] = {
 }
 
 
-_SHOWN = frozenset(
+_DOCUMENTED = frozenset(
     """android_push apptoken broadcast conditions email email_address_id email_html email_subject email_template
     email_text email_type email_unsubscribe encryption end_date end_time inbox inbox_type ios_push ios_push_sandbox
     languages_default languages_list languages_multi location_limit_nth_hit location_limit_per_location
@@ -143,10 +143,10 @@ _VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("send_days_monday",): (),
 }
 _EXECUTION = ("execute_id", "target", "target_with_params", "target_by", "params")
-_OF_A_CAMPAIGN = tuple(key for key in UNCONFIRMED if key not in {*_EXECUTION, *chain(*_VALUES)})
+_CAMPAIGN = tuple(key for key in UNCONFIRMED if key not in {*_EXECUTION, *chain(*_VALUES)})
 # Entries that stand in one place of a request, and the spellings of that place that the document shows.
-_PLACES: Mapping[tuple[str, ...], Iterable[str]] = {
-    _OF_A_CAMPAIGN: _SHOWN,
+_NAMESPACES: Mapping[tuple[str, ...], Iterable[str]] = {
+    _CAMPAIGN: _DOCUMENTED,
     _EXECUTION: ("apptoken", "webhook_delivery", "webhook_open"),
     **_VALUES,
 }
@@ -154,7 +154,7 @@ _PLACES: Mapping[tuple[str, ...], Iterable[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """Give the spelling of each entry of the table, with a connection's corrections in place.
+    """The spelling of each entry of the table, with a connection's corrections in place.
 
     Raises SettingsError for a key that is not in the table, an empty spelling, words where a number belongs, or a
     spelling that something else in the same place of a request has.
@@ -172,10 +172,10 @@ class FieldNames:
             )
         for key, spelling in self.overrides.items():
             _check_spelling(key, spelling)
-        for keys, shown in _PLACES.items():
-            self._check_apart(keys, shown)
+        for keys, shown in _NAMESPACES.items():
+            self._check_distinct(keys, shown)
 
-    def _check_apart(self, keys: Iterable[str], shown: Iterable[str]) -> None:
+    def _check_distinct(self, keys: Iterable[str], shown: Iterable[str]) -> None:
         taken = {spelling: spelling for spelling in shown}
         for key in keys:
             other = taken.setdefault(self[key], key)
@@ -189,7 +189,7 @@ class FieldNames:
         return self.overrides.get(key) or UNCONFIRMED[key].name
 
     def number(self, key: str) -> int:
-        """Give an entry whose spelling is a number as that number."""
+        """Return the spelling of an entry as a number."""
         return int(self[key])
 
 
@@ -200,12 +200,12 @@ def _check_spelling(key: str, spelling: object) -> None:
         raise SettingsError(f"field_names: {key} needs a number, as text")
 
 
-def assembled(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members, leaving out those that are None; two of one name are a SettingsError."""
-    found: dict[str, Any] = {}
+def to_object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of some members, without those that are None. Raise SettingsError for two of one name."""
+    result: dict[str, Any] = {}
     for name, value in members:
-        if name in found:
+        if name in result:
             raise SettingsError(f"field_names: two members of the request are called {name!r}")
         if value is not None:
-            found[name] = value
-    return found
+            result[name] = value
+    return result

@@ -12,24 +12,23 @@ _PEOPLE = ("device_ids", "device_tokens", "device_uuids", "external_ids", "targe
 _HIDDEN = "<not shown>"
 
 
-def shown_request(
+def redacted_request(
     request: Mapping[str, Any], *, people: int, names: FieldNames | None = None
 ) -> dict[str, Any]:
-    """Give a request (of :func:`sendoff.launch.sample.sample_request`) with the number of its people instead
-    of the people.
+    """Return a request with the number of its recipients in their place.
 
-    Of a webhook message (section 2.7) the address beyond its host, and the values of parameters and headers, are left
-    out: any of them may be a secret.
+    A webhook message (section 2.7) keeps the host of its address; the rest of it, and the values of parameters and
+    headers, may be secret and are left out.
     """
     names = names or FieldNames()
     anybody = f"<{people:,} {'person' if people == 1 else 'people'}>"
     hidden: dict[str, Any] = {names[each]: anybody for each in _PEOPLE}
     own = names["target_with_params"]
     hidden[own] = {anybody: next(iter(request.get(own, {}).values()), None)}
-    shown = {name: hidden.get(name, value) for name, value in request.items()}
-    if messages := shown.get("messages"):
-        shown["messages"] = {key: _message(message) for key, message in messages.items()}
-    return shown
+    result = {name: hidden.get(name, value) for name, value in request.items()}
+    if messages := result.get("messages"):
+        result["messages"] = {key: _message(message) for key, message in messages.items()}
+    return result
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:

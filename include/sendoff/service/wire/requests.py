@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from sendoff.audience import read_parameters
+from sendoff.audience import read_template_values
 from sendoff.campaign import Broadcast, ByConditions, Campaign, Condition, Conditions, SavedSegments, Template
 from sendoff.errors import CampaignError
 from sendoff.service.wire.content import channel_flags, content
-from sendoff.service.wire.names import FieldNames, Members, assembled
+from sendoff.service.wire.names import FieldNames, Members, to_object
 from sendoff.service.wire.timing import schedule, timing
 
 if TYPE_CHECKING:
     from sendoff.audience.identifiers import Identifiers
-    from sendoff.service.postbacks import PostBackAddresses
 
 CREATE_PATH = "/api/external/create/campaign"
 EXECUTE_PATH = "/api/external/execute/campaign"
@@ -40,15 +39,23 @@ _TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or fal
 
 
 @dataclass(frozen=True, slots=True)
+class PostBackAddresses:
+    """Where the service sends the post-backs of one request; None for a kind that is not wanted."""
+
+    delivery: str | None = field(default=None, repr=False)
+    open: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Targeting:
     """The people of one dispatch, and which kind of identifier names them (a column of the audience query).
 
-    ``parameters``: each person's own values, as ``Segment`` has them.
+    ``template_values``: each person's own values, as ``Segment`` has them.
     """
 
     identified_by: str
     identifiers: Identifiers = field(repr=False)
-    parameters: bytes | None = field(default=None, repr=False)
+    template_values: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.identifiers):
@@ -66,7 +73,7 @@ def create_body(
     app_token: str | None = None,
     names: FieldNames | None = None,
 ) -> bytes:
-    """Write the request that creates a campaign (section 4.2), which must be resolved and in one edition.
+    """Write the request that creates a campaign (section 4.2), which must be resolved and in one variation.
 
     ``targeting`` names people; None where the campaign leaves choosing them to the service. Raises CampaignError for
     a campaign that cannot be sent so, SettingsError where ``field_names`` gives two members one name.
@@ -74,8 +81,8 @@ def create_body(
     names = names or FieldNames()
     if campaign.template:
         raise CampaignError("a campaign with a template is executed, not created")
-    if not campaign.is_one_edition:
-        raise CampaignError("one request cannot say what differs between people: send each edition apart")
+    if not campaign.has_one_variation:
+        raise CampaignError("one request cannot say what differs between people: send each variation apart")
     return _encoded(
         _opening(app_token, title),
         channel_flags(campaign, names),
@@ -110,14 +117,43 @@ def execute_body(
     )
 
 
+def request_body(
+    campaign: Campaign,
+    *,
+    title: str,
+    targeting: Targeting | None,
+    post_backs: PostBackAddresses,
+    app_token: str | None = None,
+    names: FieldNames | None = None,
+) -> bytes:
+    """Write the request that sends a campaign: it creates the campaign, or executes its template.
+
+    Raises what :func:`create_body` and :func:`execute_body` raise.
+    """
+    if campaign.template is None:
+        return create_body(
+            campaign,
+            title=title,
+            targeting=targeting,
+            post_backs=post_backs,
+            app_token=app_token,
+            names=names,
+        )
+    if targeting is None:
+        raise CampaignError("a template is executed for people of a query")
+    return execute_body(
+        campaign, targeting=targeting, post_backs=post_backs, app_token=app_token, names=names
+    )
+
+
 def list_body(limit: int, offset: int, app_token: str | None = None) -> bytes:
     """Write the request for a page of the list of campaigns, newest first; the service's document does not show it."""
     page = {"limit": limit, "offset": offset, "select": ["id", "title"], "order": ["id DESC"]}
     return orjson.dumps(page if app_token is None else {"apptoken": app_token, **page})
 
 
-def without_own_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:
-    """Give a request with the type of each person's own values in their place, such as ``<text>``."""
+def mask_template_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:
+    """Return a request with the type of each recipient's template values in their place, such as ``<text>``."""
     own = (names or FieldNames())["target_with_params"]
     people = {
         person: {name: _TYPES[type(value)] for name, value in variables.items()}
@@ -127,7 +163,7 @@ def without_own_values(request: Mapping[str, Any], names: FieldNames | None = No
 
 
 def _encoded(*parts: Members) -> bytes:
-    return orjson.dumps(assembled(chain(*parts)), option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(to_object(chain(*parts)), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _opening(app_token: str | None, title: str | None = None) -> Members:
@@ -155,18 +191,18 @@ def _execution(template: Template, targeting: Targeting, names: FieldNames) -> M
 
 
 def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[str, Any]]:
-    if targeting.parameters is None:
+    if targeting.template_values is None:
         raise CampaignError(
             f"the template needs each person's own {', '.join(template.columns)}, and these people came without"
         )
     instead = {name: value for name, value in template.parameters.items() if name in template.columns}
-    rows = read_parameters(targeting.parameters, template.columns)
+    rows = read_template_values(targeting.template_values, template.columns)
     people = map(str, targeting.identifiers.values())
     return {person: {**instead, **own} for person, own in zip(people, rows, strict=True)}
 
 
 def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) -> Members:
-    """Give the one segmentation that every campaign needs, also one to everybody (section 2.3)."""
+    """Yield the one segmentation that every campaign needs, also one to everybody (section 2.3)."""
     chosen = campaign.targeting
     if (targeting is None) == (chosen.kind == "query"):
         raise CampaignError(

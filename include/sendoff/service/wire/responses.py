@@ -18,7 +18,7 @@ class Unreadable(ValueError):  # noqa: N818 - it is an answer's quality, and is 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Hold the envelope of an API reply (section 4.2 leaves it out; public pages show it).
+    """The envelope of an API reply (section 4.2 leaves it out; public pages show it).
 
     ``code`` repeats the HTTP status. ``message`` and ``errors`` are the service's words and may quote identifiers.
     """
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PostBackBody:
-    """Hold the members of a post-back (section 6); what the body lacks is None."""
+    """The members of a post-back (section 6); None for what the body lacks."""
 
     time: datetime
     device_id: int | None = field(default=None, repr=False)

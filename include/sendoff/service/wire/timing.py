@@ -23,7 +23,7 @@ _TRIGGERS = {"location": 1, "event": 2, "api": 3}
 
 
 def schedule(campaign: Campaign, names: FieldNames) -> Members:
-    """Give the schedule in one of the document's shapes (section 2.11); it must be resolved."""
+    """Yield the schedule in one of the document's shapes (section 2.11); the campaign must be resolved."""
     send = campaign.send
     if isinstance(send, Now):
         yield "send_type", 0
@@ -77,14 +77,14 @@ def _locations(trigger: LocationTrigger, names: FieldNames) -> Members:
 
 
 def timing(campaign: Campaign, names: FieldNames) -> Members:
-    """Give how long a push is retried and an inbox message stays (section 2.12)."""
+    """Yield how long a push is retried and an inbox message stays (section 2.12)."""
     inbox = campaign.channels.inbox
-    for prefix, keeping in (("push_expiry", campaign.push_expiry), ("inbox_expiry", inbox and inbox.keep)):
-        if keeping and keeping.length:
-            yield names[prefix], keeping.length
-            yield names[f"{prefix}_unit"], keeping.unit
-        if keeping and keeping.until:
-            yield names[f"{prefix}_time"], keeping.until.timestamp()
+    for prefix, expiry in (("push_expiry", campaign.push_expiry), ("inbox_expiry", inbox and inbox.keep)):
+        if expiry and expiry.length:
+            yield names[prefix], expiry.length
+            yield names[f"{prefix}_unit"], expiry.unit
+        if expiry and expiry.until:
+            yield names[f"{prefix}_time"], expiry.until.timestamp()
 
 
 def _dated(day: date | None) -> date:

@@ -29,8 +29,9 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.service.client import Client
+from sendoff.service.credentials import ClientSecret, Credentials, JwtBearer
 from sendoff.service.private_key import SigningKey
-from sendoff.service.tokens import ClientSecret, Credentials, JwtBearer, TokenSource, token_source_for
+from sendoff.service.tokens import TokenSource, token_source_for
 
 Keys = dict[str, SigningKey]
 SECRET = "open_sesame"
@@ -272,7 +273,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (404, b"", SettingsError, "there is no token endpoint at the base URL (HTTP 404); correct it"),
         (405, b"", SettingsError, "(HTTP 405); correct it"),
         (408, b"", ServiceUnavailableError, "the service failed (HTTP 408)"),
-        (429, b"", RateLimitedError, "the service asks for patience (429)"),
+        (429, b"", RateLimitedError, "the service limits the rate of requests (429)"),
         (500, b"", ServiceUnavailableError, "the service failed (HTTP 500)"),
         (503, b"<html>", ServiceUnavailableError, "the service failed (HTTP 503)"),
         (200, b"", SettingsError, "the answer holds none"),
@@ -637,4 +638,4 @@ def test_no_token_is_in_a_log(
     assert "client ID client-1 has a new access token for 3600 seconds" in caplog.text
     assert "could not be renewed early" in caplog.text
     assert "very-secret-token" not in caplog.text
-    assert "very-secret-token" not in repr(source._held)
+    assert "very-secret-token" not in repr(source._token)

@@ -20,17 +20,18 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from sendoff.dispatch.worker import _OLDEST_CLAIM, LEASE
+from sendoff.dispatch.worker import _MAX_CLAIM_AGE, LEASE
 from sendoff.errors import SettingsError
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.service.client import REQUEST_DEADLINE, Client
-from sendoff.service.tokens import TOKEN_DEADLINE, ClientSecret, TokenSource
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.tokens import TOKEN_DEADLINE, TokenSource
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BODY = b'{"title": "A campaign", "device_ids": [1, 2, 3]}'
 YES = {"success": True, "code": 200, "model": {"id": 701}}
 CREDENTIALS = ClientSecret("client-1", "a-client-secret")
-PATIENCE = NotProcessed("the service asks for patience (429)", asks_patience=True)
+PATIENCE = NotProcessed("the service limits the rate of requests (429)", is_rate_limited=True)
 SILENCE = 0.3  # seconds that an impatient client waits
 PATIENT = (60.0, 60.0)
 
@@ -226,7 +227,7 @@ def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, cl
 
 def test_a_second_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401))
-    assert told == NotProcessed("the service refuses the token, also a new one (401)", permanent=True)
+    assert told == NotProcessed("the service refuses the token, also a new one (401)", is_permanent=True)
     assert len(script.requests) == 4
 
 
@@ -245,7 +246,7 @@ def test_without_a_token_nothing_is_sent(script: Any, client: Client) -> None:
     script.tell(script.answer(401), script.answer(429, b"", Retry_After="9"), script.close_at_once)
     assert isinstance(client.create_campaign(BODY), NotProcessed)
     assert client.create_campaign(BODY) == NotProcessed(
-        "no token: the service asks for patience (429)", retry_after=9.0, asks_patience=True
+        "no token: the service limits the rate of requests (429)", retry_after=9.0, is_rate_limited=True
     )
     assert isinstance(client.create_campaign(BODY), NotProcessed)
     assert all("/api/oauth/token" in each.line for each in script.requests)
@@ -555,7 +556,7 @@ def test_the_next_request_after_a_deadline_is_as_good_as_any(
 def test_whatever_the_service_does_a_claim_outlives_its_request() -> None:
     """Of the oldest claim, with a token that has ended, and a 401 that wants another one."""
     longest = timedelta(seconds=2 * (TOKEN_DEADLINE + REQUEST_DEADLINE))
-    assert _OLDEST_CLAIM + longest < LEASE
+    assert _MAX_CLAIM_AGE + longest < LEASE
 
 
 # Secrets and people

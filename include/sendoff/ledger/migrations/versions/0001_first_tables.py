@@ -1,5 +1,7 @@
 """Make the first tables."""
 
+from datetime import UTC, datetime, timedelta
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -8,61 +10,32 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+_DAYS = 7  # for which partitions are made; `sendoff maintain` makes the next ones
+_DOUBTFUL = sa.text("(state = 'in_doubt' OR state = 'written_off' OR state = 'planned')")
+_IN_FLIGHT = sa.text("state = 'in_flight'")
+
 
 def upgrade() -> None:
     op.create_table(
-        "launches",
-        sa.Column("launch_key", sa.String(length=32), nullable=False),
-        sa.Column("connection", sa.Text(), nullable=False),
-        sa.Column("campaign", sa.Text(), nullable=False),
-        sa.Column("period_start", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("period_end", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("resend", sa.Integer(), nullable=False),
-        sa.Column("definition", sa.Text(), nullable=False, comment="the campaign as it was frozen, JSON"),
-        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        "decisions",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("launch_key", sa.String(length=32), comment="null: every launch"),
         sa.Column(
-            "settled_at",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="when quiet or complete; later post-backs count as late",
+            "kind",
+            sa.String(length=32),
+            nullable=False,
+            comment="gates, approved, rejected, held, released, stopped, ...",
         ),
-        sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_launches")),
+        sa.Column("who", sa.Text(), nullable=False, comment="a person, or what decided by itself"),
+        sa.Column("why", sa.Text()),
+        sa.Column("detail", sa.JSON(), comment="what it was decided on; counts, never identifiers"),
+        sa.Column("decided_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_decisions")),
+        comment="appended, never changed",
     )
-    op.create_index(
-        op.f("ix_launches_campaign_period_end"), "launches", ["campaign", "period_end"], unique=False
-    )
+    op.create_index(op.f("ix_decisions_launch_key_id"), "decisions", ["launch_key", "id"])
     op.create_table(
-        "post_backs",
-        sa.Column("receiver", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("kind", sa.String(length=8), nullable=False, comment="delivery or open"),
-        sa.Column("dispatch_key", sa.String(length=32), nullable=False),
-        sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("occurred_at", sa.DateTime(timezone=True), nullable=True, comment="the body's time"),
-        sa.Column("device_id", sa.BigInteger(), nullable=True),
-        sa.Column("profile_id", sa.BigInteger(), nullable=True),
-        sa.Column("user_id", sa.Text(), nullable=True),
-        sa.Column("send_id", sa.BigInteger(), nullable=True),
-        sa.Column("campaign_id", sa.BigInteger(), nullable=True),
-        sa.Column(
-            "readable", sa.Boolean(), nullable=False, comment="false: in quarantine, the body says why"
-        ),
-        sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("receiver", "number", name=op.f("pk_post_backs")),
-    )
-    op.create_table(
-        "receivers",
-        sa.Column("receiver", sa.Integer(), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column(
-            "folded", sa.BigInteger(), nullable=False, comment="post-backs up to this number are folded"
-        ),
-        sa.PrimaryKeyConstraint("receiver", name=op.f("pk_receivers")),
-        comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
-    )
-    op.create_table(
-        "returns",
+        "dispatch_totals",
         sa.Column("dispatch_key", sa.String(length=32), nullable=False),
         sa.Column("deliveries", sa.BigInteger(), nullable=False),
         sa.Column("opens", sa.BigInteger(), nullable=False),
@@ -78,41 +51,206 @@ def upgrade() -> None:
         ),
         sa.Column("delivered", sa.LargeBinary(), nullable=False, comment="identifiers with a delivery"),
         sa.Column("engaged", sa.LargeBinary(), nullable=False, comment="identifiers with an open or click"),
-        sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_returns")),
-        comment="what came back of one dispatch: its post-backs, folded",
+        sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_dispatch_totals")),
+        comment="the aggregated post-backs of one dispatch",
+    )
+    op.create_table(
+        "feed_states",
+        sa.Column("connection", sa.Text(), nullable=False, comment="empty: the receiver, of all connections"),
+        sa.Column("kind", sa.String(length=8), nullable=False, comment="delivery, open or receiver"),
+        sa.Column("platform", sa.Text(), nullable=False, comment="empty: everybody"),
+        sa.Column("state", sa.String(length=16), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False, comment="counts, never identifiers"),
+        sa.Column("since", sa.DateTime(timezone=True), nullable=False),
+        sa.CheckConstraint(
+            "state IN ('as expected', 'degraded', 'silent')", name=op.f("ck_feed_states_state")
+        ),
+        sa.PrimaryKeyConstraint("connection", "kind", "platform", name=op.f("pk_feed_states")),
+        comment="the last certain state of each feed of post-backs; each change raises one alarm",
+    )
+    op.create_table(
+        "launches",
+        sa.Column("launch_key", sa.String(length=32), nullable=False),
+        sa.Column("connection", sa.Text(), nullable=False),
+        sa.Column("campaign", sa.Text(), nullable=False),
+        sa.Column("period_start", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("period_end", sa.DateTime(timezone=True), nullable=False),
+        sa.Column(
+            "partition", sa.Text(), comment="the part of the period's data that it is for, where that is cut"
+        ),
+        sa.Column("resend", sa.Integer(), nullable=False),
+        sa.Column("definition", sa.Text(), nullable=False, comment="the campaign as it was frozen, JSON"),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column(
+            "settled_at",
+            sa.DateTime(timezone=True),
+            comment="when quiet or complete; later post-backs count as late",
+        ),
+        sa.Column(
+            "state",
+            sa.String(length=16),
+            server_default="released",
+            nullable=False,
+            comment="held until somebody agrees; only what is released is sent",
+        ),
+        sa.Column(
+            "wave",
+            sa.Integer(),
+            server_default="1",
+            nullable=False,
+            comment="the newest wave that may be sent",
+        ),
+        sa.Column(
+            "due_at", sa.DateTime(timezone=True), comment="when it was to be made; lateness counts from here"
+        ),
+        sa.Column(
+            "sends_at",
+            sa.DateTime(timezone=True),
+            comment="by when the service has sent; null: again and again",
+        ),
+        sa.Column(
+            "revision",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="counts the changes that a report may show: aggregated post-backs, resolved doubts",
+        ),
+        sa.CheckConstraint(
+            "state IN ('held', 'released', 'paused', 'rejected', 'stopped')", name=op.f("ck_launches_state")
+        ),
+        sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_launches")),
+    )
+    op.create_index(op.f("ix_launches_campaign_period_end"), "launches", ["campaign", "period_end"])
+    op.create_index(op.f("ix_launches_sends_at"), "launches", ["sends_at"])
+    op.create_table(
+        "parked_post_backs",
+        sa.Column("receiver", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column(
+            "first",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="number of the first of them",
+        ),
+        sa.Column("last", sa.BigInteger(), nullable=False),
+        sa.Column("dispatch_key", sa.String(length=32), nullable=False),
+        sa.Column("post_backs", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "newest_at", sa.DateTime(timezone=True), nullable=False, comment="when the newest was received"
+        ),
+        sa.PrimaryKeyConstraint("receiver", "first", name=op.f("pk_parked_post_backs")),
+        comment="ranges of post-backs that cannot be counted before their dispatch, or its reply, is known",
+    )
+    op.create_table(
+        "pauses",
+        sa.Column("scope", sa.Text(), nullable=False, comment="all, or connection:<name>"),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("paused_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("scope", name=op.f("pk_pauses")),
+        comment="while a row is there, no request of its scope is sent",
+    )
+    op.create_table(
+        "post_backs",
+        sa.Column("receiver", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("kind", sa.String(length=8), nullable=False, comment="delivery or open"),
+        sa.Column("dispatch_key", sa.String(length=32), nullable=False),
+        sa.Column(
+            "received_at",
+            sa.DateTime(timezone=True),
+            nullable=False,
+            comment="by which they are kept apart, and forgotten",
+        ),
+        sa.Column("occurred_at", sa.DateTime(timezone=True), comment="the body's time"),
+        sa.Column("device_id", sa.BigInteger()),
+        sa.Column("profile_id", sa.BigInteger()),
+        sa.Column("user_id", sa.Text()),
+        sa.Column("send_id", sa.BigInteger()),
+        sa.Column("campaign_id", sa.BigInteger()),
+        sa.Column(
+            "readable", sa.Boolean(), nullable=False, comment="false: in quarantine, the body says why"
+        ),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("receiver", "number", "received_at", name=op.f("pk_post_backs")),
+        postgresql_partition_by="RANGE (received_at)",
+    )
+    op.create_table(
+        "rate_limits",
+        sa.Column("connection", sa.Text(), nullable=False),
+        sa.Column("next_at", sa.DateTime(timezone=True), nullable=False, comment="no request is made before"),
+        sa.PrimaryKeyConstraint("connection", name=op.f("pk_rate_limits")),
+        comment="when the workers of a connection, all together, may make their next request",
+    )
+    op.create_table(
+        "receivers",
+        sa.Column("receiver", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column(
+            "aggregated_to",
+            sa.BigInteger(),
+            nullable=False,
+            comment="number of the last aggregated post-back",
+        ),
+        sa.PrimaryKeyConstraint("receiver", name=op.f("pk_receivers")),
+        comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
+    )
+    op.create_table(
+        "suppression_lists",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("identified_by", sa.Text(), nullable=False),
+        sa.Column("kind", sa.String(length=7), nullable=False, comment="integer or string"),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("uploaded_by", sa.Text(), nullable=False),
+        sa.Column("uploaded_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_suppression_lists")),
+        comment="people to leave out, uploaded for campaigns to name",
     )
     op.create_table(
         "audience_groups",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("name", sa.Text(), nullable=False, comment="a column of the query, such as platform"),
         sa.Column("value", sa.Text(), nullable=False),
-        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("chunk", sa.Integer(), server_default="0", autoincrement=False, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="of this chunk"),
         sa.Column("identifiers", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_audience_groups_launch_key")
         ),
-        sa.PrimaryKeyConstraint("launch_key", "name", "value", name=op.f("pk_audience_groups")),
+        sa.PrimaryKeyConstraint("launch_key", "name", "value", "chunk", name=op.f("pk_audience_groups")),
     )
     op.create_table(
         "audiences",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("identified_by", sa.Text(), nullable=False),
         sa.Column("kind", sa.String(length=7), nullable=False, comment="integer or string"),
+        sa.Column(
+            "is_chosen_by_service",
+            sa.Boolean(),
+            server_default=sa.false(),
+            nullable=False,
+            comment="then there is no query, and nobody knows how many they are",
+        ),
         sa.Column("rows", sa.BigInteger(), nullable=False, comment="rows that the query gave"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("dropped", sa.JSON(), nullable=False, comment="reason -> rows"),
         sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("identifiers", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_audiences_launch_key")
         ),
         sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_audiences")),
+        comment="its people are those of its segments and of its holdout",
     )
     op.create_table(
         "dispatches",
         sa.Column("dispatch_key", sa.String(length=32), nullable=False),
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("segment", sa.Integer(), nullable=False),
+        sa.Column("wave", sa.Integer(), server_default="1", nullable=False, comment="of its segment"),
+        sa.Column(
+            "time_zone", sa.Text(), server_default="", nullable=False, comment="of its segment; empty: none"
+        ),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column(
             "attempt",
@@ -120,16 +258,11 @@ def upgrade() -> None:
             nullable=False,
             comment="number of the newest attempt; 0 before the first",
         ),
-        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("worker", sa.Text()),
         sa.Column(
-            "lease_until",
-            sa.DateTime(timezone=True),
-            nullable=True,
-            comment="a worker silent beyond this counts as dead",
+            "lease_until", sa.DateTime(timezone=True), comment="a worker silent beyond this counts as dead"
         ),
-        sa.Column(
-            "campaign_id", sa.BigInteger(), nullable=True, comment="the service's campaign.id, once known"
-        ),
+        sa.Column("campaign_id", sa.BigInteger(), comment="the service's campaign.id, once known"),
         sa.CheckConstraint(
             "state IN ('planned', 'in_flight', 'accepted', 'refused', 'in_doubt', 'written_off')",
             name=op.f("ck_dispatches_state"),
@@ -139,24 +272,37 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_dispatches")),
     )
+    # First, since SQLite takes the index that was made last where several cost the same.
     op.create_index(
-        "ix_dispatches_in_doubt",
+        op.f("ix_dispatches_launch_key_state_time_zone_wave_segment"),
         "dispatches",
-        ["dispatch_key"],
-        unique=False,
-        sqlite_where=sa.text("state = 'in_doubt'"),
-        postgresql_where=sa.text("state = 'in_doubt'"),
+        ["launch_key", "state", "time_zone", "wave", "segment"],
     )
     op.create_index(
-        op.f("ix_dispatches_launch_key_state_segment"),
+        "ix_dispatches_doubtful",
         "dispatches",
-        ["launch_key", "state", "segment"],
-        unique=False,
+        ["state", "dispatch_key"],
+        sqlite_where=_DOUBTFUL,
+        postgresql_where=_DOUBTFUL,
+    )
+    op.create_index(
+        "ix_dispatches_in_flight",
+        "dispatches",
+        ["lease_until"],
+        sqlite_where=_IN_FLIGHT,
+        postgresql_where=_IN_FLIGHT,
     )
     op.create_table(
         "reports",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("as_of", sa.DateTime(timezone=True), nullable=False),
+        sa.Column(
+            "revision",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="of the launch, that it shows",
+        ),
         sa.Column("figures", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_reports_launch_key")),
         sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_reports")),
@@ -165,17 +311,49 @@ def upgrade() -> None:
         "segments",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column(
-            "edition",
-            sa.Text(),
-            nullable=True,
-            comment="the language of its request, where languages are sent apart",
-        ),
+        sa.Column("language", sa.Text(), comment="of its request, where languages are sent apart"),
+        sa.Column("variant", sa.Text(), comment="of its request, where there are variants"),
+        sa.Column("time_zone", sa.Text(), comment="of its people, where zones are sent apart"),
+        sa.Column("wave", sa.Integer(), server_default="1", nullable=False, comment="1 is sent first"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("identifiers", sa.LargeBinary(), nullable=False),
+        sa.Column("identifiers", sa.LargeBinary(), comment="null: the service chooses the people"),
+        sa.Column(
+            "template_values",
+            sa.LargeBinary(),
+            comment="each person's own values for the variables of a template",
+        ),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_segments_launch_key")),
         sa.PrimaryKeyConstraint("launch_key", "number", name=op.f("pk_segments")),
+    )
+    op.create_table(
+        "suppressed",
+        sa.Column("launch_key", sa.String(length=32), nullable=False),
+        sa.Column(
+            "reason", sa.Text(), nullable=False, comment="an exclusion, cap, priority, size_limit or holdout"
+        ),
+        sa.Column("chunk", sa.Integer(), server_default="0", autoincrement=False, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="of this chunk"),
+        sa.Column("identifiers", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["launch_key"], ["launches.launch_key"], name=op.f("fk_suppressed_launch_key")
+        ),
+        sa.PrimaryKeyConstraint("launch_key", "reason", "chunk", name=op.f("pk_suppressed")),
+        comment="people whom the query named and the launch leaves out; only the holdout is part of the audience",
+    )
+    op.create_table(
+        "suppression_list_chunks",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("chunk", sa.Integer(), server_default="0", autoincrement=False, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="of this chunk"),
+        sa.Column("identifiers", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["name"],
+            ["suppression_lists.name"],
+            name=op.f("fk_suppression_list_chunks_name"),
+            ondelete="CASCADE",
+        ),
+        sa.PrimaryKeyConstraint("name", "chunk", name=op.f("pk_suppression_list_chunks")),
     )
     op.create_table(
         "timeline",
@@ -190,14 +368,15 @@ def upgrade() -> None:
         "verdicts",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("verdict", sa.String(length=16), nullable=False),
-        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("chunk", sa.Integer(), server_default="0", autoincrement=False, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False, comment="of this chunk"),
         sa.Column("identifiers", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint(
             "verdict IN ('engaged', 'delivered', 'missing', 'unknowable', 'in_doubt', 'not_sent')",
             name=op.f("ck_verdicts_verdict"),
         ),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_verdicts_launch_key")),
-        sa.PrimaryKeyConstraint("launch_key", "verdict", name=op.f("pk_verdicts")),
+        sa.PrimaryKeyConstraint("launch_key", "verdict", "chunk", name=op.f("pk_verdicts")),
     )
     op.create_table(
         "attempts",
@@ -227,8 +406,8 @@ def upgrade() -> None:
             nullable=False,
             comment="accepted, refused, not_processed, in_doubt, evidence",
         ),
-        sa.Column("status", sa.Integer(), nullable=True, comment="HTTP status, where one was read"),
-        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("status", sa.Integer(), comment="HTTP status, where one was read"),
+        sa.Column("reason", sa.Text()),
         sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
             ["dispatch_key"], ["dispatches.dispatch_key"], name=op.f("fk_outcomes_dispatch_key")
@@ -236,27 +415,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_outcomes")),
         comment="appended, never changed",
     )
+    op.create_index(op.f("ix_outcomes_dispatch_key"), "outcomes", ["dispatch_key"])
+    if op.get_bind().dialect.name == "postgresql":
+        _make_partitions()
+
+
+def _make_partitions() -> None:
+    today = datetime.now(UTC).date()
+    for day in (today + timedelta(days=number) for number in range(_DAYS)):
+        op.execute(
+            f"CREATE TABLE post_backs_{day:%Y_%m_%d} PARTITION OF post_backs "
+            f"FOR VALUES FROM ('{day}T00:00:00Z') TO ('{day + timedelta(days=1)}T00:00:00Z')"
+        )
+    op.execute("CREATE TABLE post_backs_rest PARTITION OF post_backs DEFAULT")
 
 
 def downgrade() -> None:
-    op.drop_table("outcomes")
-    op.drop_table("attempts")
-    op.drop_table("verdicts")
-    op.drop_table("timeline")
-    op.drop_table("segments")
-    op.drop_table("reports")
-    op.drop_index(op.f("ix_dispatches_launch_key_state_segment"), table_name="dispatches")
-    op.drop_index(
-        "ix_dispatches_in_doubt",
-        table_name="dispatches",
-        sqlite_where=sa.text("state = 'in_doubt'"),
-        postgresql_where=sa.text("state = 'in_doubt'"),
-    )
-    op.drop_table("dispatches")
-    op.drop_table("audiences")
-    op.drop_table("audience_groups")
-    op.drop_table("returns")
-    op.drop_table("receivers")
-    op.drop_table("post_backs")
-    op.drop_index(op.f("ix_launches_campaign_period_end"), table_name="launches")
-    op.drop_table("launches")
+    raise NotImplementedError("there is no revision before the first")

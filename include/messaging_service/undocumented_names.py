@@ -1,0 +1,143 @@
+"""Each name and value that the document uses without spelling it, and the spelling that this service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class UndocumentedName:
+    """A name the document leaves out: the spelling chosen here, its meaning, the section, and the reason.
+
+    ``is_value`` marks what is no name of a member, but the value of one.
+    """
+
+    default: str
+    meaning: str
+    section: str
+    reason: str
+    is_value: bool = False
+
+
+_PATTERN = "a guess by the pattern of the names that are shown"
+_PUBLIC = "quoted from public pages of the same interface"
+_WORDS = "a guess from the words of the document"
+_MEMBERS = "the members of request_body_data"
+_ORDER = "a guess from the order of the public web interface"
+
+UNDOCUMENTED_NAMES: Mapping[str, UndocumentedName] = {
+    "webhook_body_form": UndocumentedName(
+        "post", "request_body_type of a form", "2.7", _MEMBERS, is_value=True
+    ),
+    "webhook_body_json": UndocumentedName(
+        "json", "request_body_type of JSON", "2.7", _MEMBERS, is_value=True
+    ),
+    "segment_ids": UndocumentedName("segment_ids", "previously created segments", "2.9", _WORDS),
+    "device_ids": UndocumentedName("device_ids", "platform device ids to send to", "2.9", _WORDS),
+    "device_tokens": UndocumentedName("device_tokens", "device tokens to send to", "2.9", _WORDS),
+    "device_uuids": UndocumentedName("device_uuids", "device UUIDs to send to", "2.9", _WORDS),
+    "external_ids": UndocumentedName("external_ids", "external device ids to send to", "2.9", _WORDS),
+    "web_push_opera": UndocumentedName("web_push_opera", "selects Opera", "2.3", _PATTERN),
+    "web_push_safari": UndocumentedName("web_push_safari", "selects Safari", "2.3", _PATTERN),
+    "web_push_edge": UndocumentedName("web_push_edge", "selects Edge", "2.3", _PATTERN),
+    "ios_push_production": UndocumentedName("ios_push_production", "targets iOS production", "2.3", _PUBLIC),
+    "campaign_trigger": UndocumentedName(
+        "trigger", "what starts a campaign: 0 schedule, 1 location, 2 event, 3 API", "2.3", _PUBLIC
+    ),
+    "event": UndocumentedName("event", "the event that starts a campaign with trigger 2", "2.3", _WORDS),
+    "push_icon": UndocumentedName("push_icon", "icon image URL", "2.4", _PUBLIC),
+    "message_ios_push": UndocumentedName("1", "key of iOS push in messages", "2.4", _PUBLIC, is_value=True),
+    "message_android_push": UndocumentedName(
+        "2", "key of Android push in messages", "2.4", _PUBLIC, is_value=True
+    ),
+    "url_browser": UndocumentedName(
+        "url_browser", "opens the URL in web view (0) or browser (1)", "2.5", _PUBLIC
+    ),
+    "page": UndocumentedName("page", "custom HTML page", "2.5", _PUBLIC),
+    "location_trigger": UndocumentedName(
+        "location_trigger", "1 triggers on entering the location", "2.10", _WORDS
+    ),
+    "location_trigger_exit": UndocumentedName(
+        "2", "location_trigger: leaving it", "2.10", _ORDER, is_value=True
+    ),
+    "location_trigger_dwell": UndocumentedName(
+        "3", "location_trigger: staying there", "2.10", _ORDER, is_value=True
+    ),
+    "dwell_time": UndocumentedName("dwell_time", "1 to 30 minutes", "2.10", _WORDS),
+    "location_limit_per_location_period": UndocumentedName(
+        "location_limit_per_location_period", "period of the per-location limit", "2.10", _PATTERN
+    ),
+    "location_limit_nth_hit_period": UndocumentedName(
+        "location_limit_nth_hit_period", "period of the nth-hit limit", "2.10", _PATTERN
+    ),
+    "timezone": UndocumentedName("timezone", "time zone of the schedule", "2.11", _WORDS),
+    "send_days_monday": UndocumentedName(
+        "1", "number of Monday in send_days", "2.11", "ISO 8601", is_value=True
+    ),
+    "push_expiry": UndocumentedName("push_expiry", "length of time to retry", "2.12", _WORDS),
+    "push_expiry_unit": UndocumentedName("push_expiry_unit", "unit of that period", "2.12", _WORDS),
+    "push_expiry_time": UndocumentedName("push_expiry_time", "retry deadline", "2.12", _WORDS),
+    "inbox_expiry": UndocumentedName("inbox_expiry", "length of time to stay in the inbox", "2.12", _WORDS),
+    "inbox_expiry_unit": UndocumentedName("inbox_expiry_unit", "unit of that period", "2.12", _WORDS),
+    "inbox_expiry_time": UndocumentedName("inbox_expiry_time", "removal time", "2.12", _WORDS),
+    "execute_id": UndocumentedName("id", "the template to execute", "4.3", _PUBLIC),
+    "target": UndocumentedName("target", "identifiers to send to", "4.3", _PUBLIC),
+    "target_by": UndocumentedName("target_by", "kind of those identifiers", "4.3", _PUBLIC),
+    "target_by_device_id": UndocumentedName("id", "target_by: device ids", "4.3", _PUBLIC, is_value=True),
+    "target_by_device_token": UndocumentedName(
+        "token", "target_by: device tokens", "4.3", _PUBLIC, is_value=True
+    ),
+    "target_by_external_id": UndocumentedName(
+        "external_id", "target_by: external ids", "4.3", _PUBLIC, is_value=True
+    ),
+    "target_by_email": UndocumentedName("email", "target_by: email addresses", "4.3", _PUBLIC, is_value=True),
+    "target_by_user_id": UndocumentedName("user_id", "target_by: user ids", "4.3", _PUBLIC, is_value=True),
+    "target_with_params": UndocumentedName(
+        "target_with_params", "identifiers with variables", "4.3", _PUBLIC
+    ),
+    "params": UndocumentedName("params", "variables of all targets", "4.3", _PUBLIC),
+    "execute_time": UndocumentedName("time", "when to execute", "4.3", _PUBLIC),
+    "target_existing_only": UndocumentedName(
+        "target_existing_only", "0 creates missing profiles", "4.3", _PUBLIC
+    ),
+}
+
+
+class UnknownNameError(ValueError):
+    """A setting renames what the document shows or what does not exist, or gives a spelling that is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The spelling of each name that is not shown: the default, or what a setting put in its place."""
+
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.overrides) - set(UNDOCUMENTED_NAMES))
+        if unknown:
+            raise UnknownNameError(
+                f"no such name: {', '.join(unknown)}; there are: {', '.join(UNDOCUMENTED_NAMES)}"
+            )
+        for key, spelling in self.overrides.items():
+            if UNDOCUMENTED_NAMES[key].default.isdigit() and not (spelling.isascii() and spelling.isdigit()):
+                raise UnknownNameError(f"{key} is a number")
+
+    def __getitem__(self, key: str) -> str:
+        return self.overrides.get(key) or UNDOCUMENTED_NAMES[key].default
+
+    def number(self, key: str) -> int:
+        """Return a value that is a number."""
+        return int(self[key])
+
+
+def parse_overrides(pairs: Iterable[str]) -> Names:
+    """Read ``key=spelling`` pairs, as the command line gives them; an UnknownNameError lists the keys."""
+    overrides = {}
+    for pair in pairs:
+        key, separator, spelling = pair.partition("=")
+        if not separator or not spelling:
+            raise UnknownNameError(f"{pair!r} is not of the form name=spelling")
+        overrides[key] = spelling
+    return Names(overrides)

@@ -1,0 +1,105 @@
+"""The errors of pydantic as sentences: what was found, and what is allowed in its place by the JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from sendoff.campaign.field_types import describe, did_you_mean
+from sendoff.campaign.model import Campaign
+from sendoff.campaign.yaml_document import Place
+
+_QUOTED = re.compile(r"'([^']+)'")
+_MAPPING = ("model_type", "model_attributes_type", "dict_type")
+_ALLOWED = {
+    **dict.fromkeys(_MAPPING, "a mapping"),
+    "tuple_type": "a list",
+    "too_short": "one or more",
+    "string_type": "a text",
+    "string_too_short": "a text that is not empty",
+    "int_type": "a whole number",
+    **dict.fromkeys(("float_parsing", "float_type", "int_parsing"), "a number, such as 5"),
+    "bool_type": "true or false",
+    "date_type": "a date as YYYY-MM-DD",
+}
+
+
+def campaign_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``campaign.yaml``, by which editors complete and check it."""
+    schema = Campaign.model_json_schema()
+    for node in schema["$defs"].values():
+        if "const" in node.get("properties", {}).get("kind", ()):  # has a default in Python, none in the file
+            del node["properties"]["kind"]["default"]
+            node["required"] = ["kind", *node.get("required", ())]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def sentence(error: ErrorDetails) -> str:
+    """Return what was found and what is allowed; never the words of a message."""
+    kind, loc = error["type"], error["loc"]
+    context = error.get("ctx", {})
+    if kind == "campaign":
+        return error["msg"]
+    if kind == "missing":
+        return f"found no {loc[-1]}; allowed: {loc[-1]} is required"
+    if kind == "extra_forbidden":
+        allowed = sorted(_fields_at(loc[:-1]))
+        hint = did_you_mean(str(loc[-1]), allowed)
+        return f"found the unknown field {str(loc[-1])!r}{hint}; allowed: {', '.join(allowed)}"
+    if kind == "union_tag_not_found":
+        kinds = [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
+        return f"found no kind; allowed: kind is one of {', '.join(kinds)}"
+    value = context.get("tag", error["input"])
+    choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
+    found = describe(value) + did_you_mean(value, choices)
+    if kind == "union_tag_invalid":
+        return f"found kind {found}; allowed: {context['expected_tags']}"
+    words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    example = ""
+    if kind in _MAPPING and isinstance(value, list):  # channels are often listed at first
+        names = (name for name in value if isinstance(name, str) and name in _fields_at(loc))
+        example = next((f", for example `{name}:` on a line of its own" for name in names), "")
+    return f"found {found}; allowed: {_ALLOWED.get(kind, words)}{example}"
+
+
+def _fields_at(loc: Place) -> set[str]:
+    """Return the fields that a mapping may have, by the schema."""
+    return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
+
+
+_schema = cache(campaign_schema)
+
+
+def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:
+    schema = _schema()
+    nodes = _variants(schema, schema["$defs"])
+    for step in loc:
+        inner = [inner for node in nodes for inner in _inside(node, step)]
+        nodes = [variant for node in inner for variant in _variants(node, schema["$defs"])]
+    return nodes
+
+
+def _variants(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "$ref" in node:
+        node = definitions[node["$ref"].rsplit("/", 1)[1]]
+    choices = node.get("anyOf") or node.get("oneOf")
+    return (
+        [variant for choice in choices for variant in _variants(choice, definitions)] if choices else [node]
+    )
+
+
+def _inside(node: Mapping[str, Any], step: str | int) -> Iterator[Mapping[str, Any]]:
+    """Go one step down; a step that names one of several kinds keeps the node of that kind."""
+    properties = node.get("properties", {})
+    if isinstance(step, int):
+        yield from [node["items"]] if "items" in node else []
+    elif step in properties:
+        yield properties[step]
+    elif isinstance(node.get("additionalProperties"), dict):
+        yield node["additionalProperties"]
+    elif "kind" not in properties or properties["kind"].get("const") == step:
+        yield node

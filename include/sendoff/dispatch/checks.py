@@ -1,0 +1,46 @@
+"""Whether a launch was sent completely, and without a refusal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sendoff.dispatch.policy import released_at
+from sendoff.errors import NotYetError, RefusedError, RetryableError
+from sendoff.ledger import Ledger
+from sendoff.states import DispatchState, LaunchState
+
+
+def check_all_sent(ledger: Ledger, launch_key: str) -> None:
+    """Raise NotYetError while a dispatch is in flight, RetryableError while one is planned.
+
+    NotYetError carries the time at which the next lease ends: by then, the worker has recorded an outcome or counts as
+    dead. In a launch that is rejected or stopped, planned dispatches do not count.
+    """
+    now = datetime.now(UTC)
+    ledger.doubts.expire_leases(launch_key, now)
+    states = ledger.dispatch_queries.states(launch_key)
+    if in_flight := states.get(DispatchState.IN_FLIGHT):
+        left = ledger.doubts.next_expiry(launch_key) or timedelta(0)
+        raise NotYetError(
+            f"launch {launch_key}: dispatches in flight: {in_flight}; whether their workers are alive shows when their "
+            "leases end",
+            now + left + timedelta(seconds=1),
+        )
+    planned = (
+        0
+        if LaunchState(ledger.launches.get(launch_key).state).is_final
+        else states.get(DispatchState.PLANNED, 0)
+    )
+    if planned:
+        raise RetryableError(f"launch {launch_key}: dispatches not made yet: {planned}")
+
+
+def check_refusals(ledger: Ledger, launch_key: str) -> None:
+    """Raise RefusedError, with the service's messages, if the service refused a dispatch of a launch.
+
+    Only refusals since a person released the launch count.
+    """
+    since = released_at(ledger, launch_key)
+    if refused := ledger.dispatch_queries.refused(launch_key, since):
+        reasons = "; ".join(ledger.dispatch_queries.reasons(launch_key, DispatchState.REFUSED, since)[:3])
+        raise RefusedError(f"launch {launch_key}: the service refused {refused} dispatches: {reasons}")

@@ -1,0 +1,287 @@
+"""Building a preview: of a campaign that is planned now, or of a launch that the ledger holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sendoff.audience import GROUP_COLUMNS, Audience, Segment
+from sendoff.campaign import Campaign, CampaignFolder, Once, Variation, advice
+from sendoff.launch.gates import GateResult
+from sendoff.launch.plan import LaunchOptions, Plan, plan_launch
+from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, Zone
+from sendoff.launch.reachability import unreachable
+from sendoff.launch.rendering import renderings
+from sendoff.launch.sample import sample_request
+from sendoff.launch.send_times import send_times_of
+from sendoff.launch.suppression import Warehouses
+from sendoff.ledger import Launch, Ledger
+from sendoff.period import Period, launch_key
+from sendoff.service import redacted_request
+from sendoff.service.wire import FieldNames
+from sendoff.states import DispatchState
+
+
+def preview_campaign(
+    folder: CampaignFolder,
+    *,
+    period: Period,
+    warehouses: Warehouses,
+    ledger: Ledger | None = None,
+    options: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
+    rate: float | None = None,
+    names: FieldNames | None = None,
+    now: datetime | None = None,
+) -> Preview:
+    """Run a campaign's query and return what a launch for the period would send; nothing is stored or sent.
+
+    ``rate``: the most requests a second that the connection allows. Without ``ledger``, what needs one is not known,
+    and the warnings say so. Raises QueryError, and AudienceError, also if nobody is left.
+    """
+    moment = now or datetime.now(UTC)
+    plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
+    existing = None
+    if ledger and (
+        launch := ledger.launches.find(launch_key(folder.campaign.connection, folder.name, period))
+    ):
+        existing = _existing_launch(ledger, launch)
+    return _preview(_planned(folder.name, period, plan), ledger, rate, names, existing)
+
+
+def preview_launch(
+    ledger: Ledger, launch_key: str, *, rate: float | None = None, names: FieldNames | None = None
+) -> Preview:
+    """Return what a frozen launch sends, without asking the warehouse again.
+
+    Raises NotFoundError for a launch that the ledger does not hold.
+    """
+    launch = ledger.launches.get(launch_key)
+    existing = _existing_launch(ledger, launch)
+    return _preview(
+        _frozen(ledger, launch), ledger, rate, names, existing if existing.requests_made else None
+    )
+
+
+def _existing_launch(ledger: Ledger, launch: Launch) -> ExistingLaunch:
+    key = launch.launch_key
+    states = ledger.dispatch_queries.states(key)
+    requests = sum(states.values())
+    return ExistingLaunch(
+        launch_key=key,
+        state=launch.state,
+        created_at=launch.created_at,
+        people=None
+        if launch.is_chosen_by_service
+        else sum(segment.people for segment in ledger.dispatch_queries.segment_sizes(key)),
+        requests=requests,
+        requests_made=requests - states.get(DispatchState.PLANNED, 0),
+        accepted=states.get(DispatchState.ACCEPTED, 0),
+        last_at=ledger.dispatch_queries.newest_outcome(key),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Subject:
+    """What a plan and a frozen launch have in common. ``campaign`` is resolved for the period."""
+
+    name: str
+    period: Period
+    campaign: Campaign
+    audience: Audience | None  # None: the service chooses the people
+    suppressed: Mapping[str, int]
+    parts: Sequence[tuple[Variation, int, int]]  # variation, wave and size of each segment
+    first: Segment | None
+    previous: Launch | None
+    gates: Sequence[GateResult]
+    not_compared: Sequence[str] = ()
+    frozen: Launch | None = None
+
+    @property
+    def people(self) -> int | None:
+        return sum(size for _, _, size in self.parts) if self.audience else None
+
+
+def _planned(name: str, period: Period, plan: Plan) -> _Subject:
+    return _Subject(
+        name=name,
+        period=period,
+        campaign=plan.campaign,
+        audience=plan.audience,
+        suppressed={reason: len(members) for reason, members in plan.suppressed.items() if len(members)},
+        parts=[(segment.variation, segment.wave, len(segment)) for segment in plan.segments],
+        first=plan.segments[0] if plan.segments else None,
+        previous=plan.previous,
+        gates=plan.gates,
+        not_compared=plan.not_compared,
+    )
+
+
+def _frozen(ledger: Ledger, launch: Launch) -> _Subject:
+    key = launch.launch_key
+    parts = ledger.dispatch_queries.segment_sizes(key)
+    audience = None
+    if not launch.is_chosen_by_service:
+        groups = {name: group for name in GROUP_COLUMNS if (group := ledger.launches.groups(key, name))}
+        people = ledger.launches.audience(key)
+        audience = Audience(launch.identified_by, people, launch.rows, launch.dropped, groups)
+    return _Subject(
+        name=launch.campaign,
+        period=launch.period,
+        campaign=Campaign.frozen(launch.definition),
+        audience=audience,
+        suppressed=ledger.launches.suppressed_sizes(key),
+        parts=parts,
+        first=ledger.dispatch_queries.segment(key, 1) if parts else None,
+        previous=ledger.launches.previous(launch.connection, launch.campaign, launch.period),
+        gates=_recorded_gates(ledger, key),
+        frozen=launch,
+    )
+
+
+def _recorded_gates(ledger: Ledger, launch_key: str) -> list[GateResult]:
+    """Return the results of the gates when the launch was frozen."""
+    decisions = ledger.audit_log.of_launch(launch_key)
+    details = [decision.detail for decision in decisions if decision.kind == "gates"]
+    return [GateResult(**gate) for gate in details[-1]["gates"]] if details and details[-1] else []
+
+
+def _preview(
+    subject: _Subject,
+    ledger: Ledger | None,
+    rate: float | None,
+    names: FieldNames | None,
+    existing_launch: ExistingLaunch | None,
+) -> Preview:
+    campaign, audience, frozen = subject.campaign, subject.audience, subject.frozen
+    parts, period_end = subject.parts, subject.period.end
+    change, not_compared = _change(ledger, subject)
+    whole_request = _request(subject, names)
+    return Preview(
+        campaign=subject.name,
+        period=subject.period.key,
+        launch_key=frozen.launch_key if frozen else None,
+        state=frozen.state if frozen else None,
+        existing_launch=existing_launch,
+        targeting=campaign.targeting.kind,
+        identified_by=audience.identified_by if audience else None,
+        rows=audience.rows if audience else 0,
+        dropped=dict(audience.dropped) if audience else {},
+        audience=len(audience.identifiers) if audience else None,
+        suppressed=dict(subject.suppressed),
+        people=subject.people,
+        change=change,
+        groups=_group_sizes(audience),
+        variants=_summed((variation.variant, size) for variation, _, size in parts),
+        languages=_summed((variation.language, size) for variation, _, size in parts),
+        time_zones=_zones(subject),
+        waves=_waves(subject),
+        wave_wait_seconds=rollout.wait.timedelta().total_seconds()
+        if (rollout := campaign.gates.rollout)
+        else None,
+        send_times=send_times_of(campaign, [variation for variation, _, _ in parts], period_end),
+        requests=len(parts),
+        segment_size=campaign.segment_size,
+        rate=rate,
+        seconds=len(parts) / rate if rate else None,
+        renderings=renderings(
+            campaign, _summed((variation, size) for variation, _, size in parts), period_end=period_end
+        ),
+        filled_in=campaign.filled_in(),
+        request=whole_request
+        and redacted_request(whole_request, people=len(subject.first or ()), names=names),
+        gates=tuple(subject.gates),
+        approval=_approval(campaign, subject.people),
+        warnings=[*_warnings(subject, not_compared)],
+        whole_request=whole_request,
+    )
+
+
+def _request(subject: _Subject, names: FieldNames | None) -> dict[str, Any] | None:
+    if subject.first is None:
+        return None
+    identified_by = subject.audience.identified_by if subject.audience else "device_id"
+    return sample_request(
+        subject.campaign,
+        subject.first,
+        identified_by=identified_by,
+        period_end=subject.period.end,
+        names=names,
+    )
+
+
+def _approval(campaign: Campaign, people: int | None) -> ApprovalNeed:
+    approval = campaign.approval
+    return ApprovalNeed(
+        approval.is_needed(people), approval.role, approval.within.timedelta().total_seconds()
+    )
+
+
+def _change(ledger: Ledger | None, subject: _Subject) -> tuple[AudienceChange | None, list[str]]:
+    """Compare the audience with the last launch's, or return a sentence on why that is not possible."""
+    last, audience = subject.previous, subject.audience
+    if ledger is None and audience:
+        return None, ["No ledger was given, so it was not compared with the campaign's last launch."]
+    if ledger is None or last is None or audience is None or last.is_chosen_by_service:
+        return None, []
+    people = audience.identifiers
+    if (last.identified_by, last.kind) != (audience.identified_by, people.kind):
+        text = (
+            f"The last launch named its people by {last.identified_by}, this one by {audience.identified_by}"
+        )
+        return None, [f"{text}: they cannot be compared."]
+    before = ledger.launches.audience(last.launch_key)
+    kept = len(people & before)
+    gone, new = len(before) - kept, len(people) - kept
+    return AudienceChange(last.launch_key, last.period.key, len(before), new, kept, gone), []
+
+
+def _group_sizes(audience: Audience | None) -> dict[str, dict[str, int]]:
+    return {
+        name: {value: len(members) for value, members in sorted(values.items())}
+        for name, values in (audience.groups if audience else {}).items()
+    }
+
+
+def _zones(subject: _Subject) -> list[Zone]:
+    """Return the time zones in the order in which they are sent to."""
+    sizes = _summed((variation.time_zone, size) for variation, _, size in subject.parts)
+    zones = []
+    for name in sorted(sizes):
+        send = subject.campaign.variation(Variation(time_zone=name), subject.period.end).send
+        sends_at = send.sends_at().astimezone(ZoneInfo(name)) if isinstance(send, Once) else None
+        zones.append(Zone(name, sizes[name], sends_at))
+    return sorted(zones, key=lambda zone: zone.sends_at or subject.period.end)
+
+
+def _waves(subject: _Subject) -> list[int]:
+    waves = _summed((wave, size) for _, wave, size in subject.parts)
+    return [waves[wave] for wave in sorted(waves)] if len(waves) > 1 else []
+
+
+def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
+    audience = subject.audience
+    yield from subject.not_compared
+    if audience and audience.ignored_columns:
+        yield f"The query gives columns that are not used: {', '.join(audience.ignored_columns)}."
+    if audience and audience.ambiguous:
+        yield (
+            f"The query gives {audience.ambiguous:,} people in several rows whose values for the template differ: the "
+            "smallest counts."
+        )
+    yield from not_compared
+    platforms = audience.groups.get("platform", {}) if audience else {}
+    yield from unreachable(subject.campaign, platforms)
+    columns = {*audience.groups, *audience.ignored_columns} if audience else None
+    yield from advice(subject.campaign, columns=columns)
+
+
+def _summed(sizes: Iterable[tuple[Any, int]]) -> dict[Any, int]:
+    """Add up sizes by what they belong to, in the order in which it comes; sizes of None are passed over."""
+    sums: dict[Any, int] = {}
+    for name, size in sizes:
+        if name is not None:
+            sums[name] = sums.get(name, 0) + size
+    return sums

@@ -1,0 +1,236 @@
+"""Many rows at once: read as Arrow batches, from PostgreSQL by ADBC, and written by COPY or one prepared INSERT.
+
+SQLite is never read by its ADBC driver here. That driver brings an SQLite of its own, and where two of them have one
+file open in one process, either's closing of it drops the other's locks.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from functools import lru_cache
+from typing import Any
+
+import adbc_driver_manager
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.dialects import postgresql, sqlite
+
+from sendoff.ledger.problems import Place, problem_of
+from sendoff.ledger.schema import Moment
+
+Row = tuple[Any, ...]
+"""A value for each column of a table, in their order."""
+
+BATCH_ROWS = 1 << 16
+"""About so many rows are in one batch."""
+
+_MOMENT = pa.timestamp("us", "UTC")
+_TYPES: tuple[tuple[type, pa.DataType], ...] = (
+    (sa.Boolean, pa.bool_()),
+    (sa.SmallInteger, pa.int16()),
+    (sa.Integer, pa.int64()),  # BigInteger as well
+    (sa.String, pa.string()),  # Text as well
+    (Moment, _MOMENT),
+)
+_BYTES_A_VALUE = 12  # of a COPY, which frames each value
+_AHEAD = 2  # batches that are read while one is used
+
+
+def values(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the numbers of a column, or its moments in microseconds, as they lie in memory; for null, anything.
+
+    Arrow's own conversion imports pandas wherever that is installed: a quarter of a second, and tens of MiB.
+    """
+    of = np.dtype(f"i{column.type.bit_width // 8}")
+    _, data = column.buffers()
+    if data is None or not len(column):
+        return np.zeros(len(column), of)
+    return np.frombuffer(data, of, len(column), column.offset * of.itemsize)
+
+
+def marks(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Return the truths of a column without nulls."""
+    return values(column.cast(pa.uint8())).view(np.bool_)
+
+
+def column_of(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Return numbers as a column, without importing pandas either."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def schema(query: sa.Select[Any]) -> pa.Schema:
+    """Return the Arrow types of a query's columns."""
+    return pa.schema([(column.name, _type(column.type)) for column in query.selected_columns])
+
+
+def _type(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
+    return next(arrow for of, arrow in _TYPES if isinstance(type_, of))
+
+
+def by_rows(connection: sa.Connection, query: sa.Select[Any], is_large: bool) -> Generator[pa.RecordBatch]:
+    """Yield the rows of a query, each of which is a Python object for a moment."""
+    types = schema(query)
+    if connection.dialect.name == "sqlite":
+        # As the file holds them: no datetime is made of each text.
+        text = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+        result = connection.exec_driver_sql(text)
+    else:
+        result = connection.execution_options(stream_results=is_large, max_row_buffer=BATCH_ROWS).execute(
+            query
+        )
+    with result:
+        for rows in result.partitions(BATCH_ROWS):
+            columns = zip(*rows, strict=True)
+            arrays = [_array(values, field.type) for values, field in zip(columns, types, strict=True)]
+            yield pa.record_batch(arrays, schema=types)
+
+
+def _array(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
+    if type_ == _MOMENT and isinstance(values[0], str):
+        return pc.assume_timezone(pa.array(values, pa.string()).cast(pa.timestamp("us")), "UTC")
+    if type_ == pa.bool_() and type(values[0]) is int:
+        return pa.array(values, pa.int8()).cast(pa.bool_())
+    return pa.array(values, type_)
+
+
+def driver() -> Any | None:
+    """Return the ADBC driver of PostgreSQL, or None where it is not installed."""
+    try:
+        return importlib.import_module("adbc_driver_postgresql")
+    except ImportError:
+        return None
+
+
+@contextmanager
+def by_adbc(
+    driver: Any, address: str, place: Place, query: sa.Select[Any]
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Run a query on PostgreSQL in a connection of its own and give its batches, of which few are read ahead.
+
+    ``address`` is one of libpq, with the names of ``place``. Raises LedgerUnavailableError or UnusableLedgerError.
+    """
+    with ExitStack() as stack:
+        with _translated(place):
+            reader = stack.enter_context(_reader(driver, address, query))
+        yield stack.enter_context(closing(ahead(_read(reader, schema(query), place))))
+
+
+@contextmanager
+def _reader(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[pa.RecordBatchReader]:
+    dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
+    # With bound parameters, the driver does not use COPY and does not stream.
+    text = str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+    size = str(BATCH_ROWS * len(query.selected_columns) * _BYTES_A_VALUE)
+    with (
+        # Not by the driver's DB-API, which imports pandas wherever that is installed.
+        driver.connect(address) as database,
+        adbc_driver_manager.AdbcConnection(database) as connection,
+        adbc_driver_manager.AdbcStatement(connection) as statement,
+    ):
+        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
+        statement.set_sql_query(text)
+        handle, _ = statement.execute_query()
+        with pa.RecordBatchReader._import_from_c(handle.address) as reader:
+            yield reader
+
+
+def ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    """Yield batches while a thread reads the next: the driver, and the server behind it, need not wait for their use.
+
+    What the thread raises is raised here, in its turn. Closing this waits until the thread has ended.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sendoff-read") as reading:
+        coming = deque(reading.submit(next, batches, None) for _ in range(_AHEAD))
+        try:
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(reading.submit(next, batches, None))
+                yield batch
+        finally:
+            for future in coming:  # what was not begun is not read any more
+                future.cancel()
+
+
+def _read(reader: pa.RecordBatchReader, types: pa.Schema, place: Place) -> Iterator[pa.RecordBatch]:
+    while True:
+        with _translated(place):
+            batch = next(reader, None)
+        if batch is None:
+            return
+        yield batch.cast(types)
+
+
+@contextmanager
+def _translated(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+        problem = problem_of(error, place)
+    else:
+        return
+    # Raised here and not above, so that the driver's own text does not travel along as the context.
+    raise problem
+
+
+@lru_cache(maxsize=8)
+def insert_by_position(table: sa.Table, dialect: sa.Dialect) -> str:
+    """Return an INSERT of values by position that ignores rows whose primary key is there already."""
+    return str(sqlite.insert(table).on_conflict_do_nothing().compile(dialect=dialect))
+
+
+def as_driver_rows(table: sa.Table, rows: Sequence[Row], dialect: sa.Dialect) -> list[Row]:
+    """Return rows as the driver takes them."""
+    columns = zip(*rows, strict=True)
+    return list(
+        zip(
+            *(
+                map(as_bound, values) if as_bound else values
+                for as_bound, values in zip(_bindings(table, dialect), columns, strict=True)
+            ),
+            strict=True,
+        )
+    )
+
+
+@lru_cache(maxsize=8)
+def _bindings(table: sa.Table, dialect: sa.Dialect) -> list[Callable[[Any], Any] | None]:
+    return [column.type.dialect_impl(dialect).bind_processor(dialect) for column in table.columns]
+
+
+@lru_cache(maxsize=8)
+def _type_names(table: sa.Table, dialect: sa.Dialect) -> list[str]:
+    """Return what PostgreSQL calls the types of the columns: COPY in binary form casts nothing."""
+    return [column.type.compile(dialect).partition("(")[0].lower() for column in table.columns]
+
+
+def copy_rows(db: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
+    """Copy rows to a table of PostgreSQL, all or none."""
+    driver: Any = db.connection.driver_connection
+    errors: Any = db.dialect.loaded_dbapi
+    statement = f"COPY {table.name} ({', '.join(table.columns.keys())}) FROM STDIN (FORMAT binary)"
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(_type_names(table, db.dialect))
+            for row in as_driver_rows(table, rows, db.dialect):
+                copy.write_row(row)
+    except errors.Error as error:  # as SQLAlchemy does for what it executes itself
+        if db.dialect.is_disconnect(error, driver, None) or is_read_only(error):
+            db.invalidate(error)
+        raise exc.DBAPIError.instance(
+            statement, None, error, errors.Error, hide_parameters=True, dialect=db.dialect
+        ) from None
+
+
+_READ_ONLY = "25006"  # read_only_sql_transaction: on a standby, or while a provider lets nobody write
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Check whether the server refused a write because it takes none at the moment."""
+    return getattr(error, "sqlstate", None) == _READ_ONLY

@@ -1,0 +1,100 @@
+"""Outcomes and evidence: how they are stored, and which dispatches they prove accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.ledger.schema import DOUBTFUL, dispatch_totals, dispatches, outcomes
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.states import DispatchState, OutcomeKind
+
+_EVIDENCE = "a post-back came from it"
+
+HAS_EVIDENCE = sa.exists().where(
+    dispatch_totals.c.dispatch_key == sa.literal_column("dispatches.dispatch_key"),
+    dispatch_totals.c.is_evidence,
+)
+"""Whether the post-backs of a dispatch show that a request of it was accepted.
+
+With a literal, since of a column in RETURNING SQLAlchemy gives SQLite no table: it would be compared with itself.
+"""
+
+
+def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
+    """Return the row that keeps an outcome."""
+    status = outcome.status if isinstance(outcome, Accepted | Refused) else None
+    reason: str | None = None
+    if isinstance(outcome, Refused):
+        reason = outcome.message
+    elif isinstance(outcome, NotProcessed | InDoubt):
+        reason = outcome.reason
+    return {
+        "dispatch_key": key,
+        "attempt": attempt,
+        "kind": outcome.kind,
+        "status": status,
+        "reason": reason,
+        "recorded_at": now,
+    }
+
+
+def evidence_row(key: str, attempt: int, reason: str, now: datetime) -> dict[str, Any]:
+    """Return the row that keeps evidence of an acceptance."""
+    return {
+        "dispatch_key": key,
+        "attempt": attempt,
+        "kind": OutcomeKind.EVIDENCE,
+        "reason": reason,
+        "recorded_at": now,
+    }
+
+
+def accept_by_earlier_outcome(db: sa.Connection, dispatch_keys: Collection[str], now: datetime) -> None:
+    """Move to ``accepted`` those of some dispatches of which any attempt is known to have been accepted.
+
+    To be called when they have been moved by the same transaction, and by statements of their own: those see what
+    another worker recorded, or another process aggregated, while we waited for it.
+    """
+    for key in dispatch_keys:
+        db.execute(_ACCEPT, {"of": key})
+    accept_by_evidence(db, dispatch_keys, now)
+
+
+def accept_by_evidence(
+    db: sa.Connection, dispatch_keys: Collection[str], now: datetime
+) -> Sequence[sa.Row[tuple[str, int, str]]]:
+    """Move to ``accepted`` those of some dispatches that something came back from, unless they are in flight.
+
+    Return key, attempt and launch of those that were moved. Evidence stands over a person who wrote a dispatch off, or
+    planned it again. The campaign's number is not taken over from a post-back: its body may name any, and only the
+    service's own reply tells a forgery.
+    """
+    moved = db.execute(_ACCEPT_EVIDENT, {"of": list(dispatch_keys)}).all()
+    if moved:
+        rows = [evidence_row(row.dispatch_key, row.attempt, _EVIDENCE, now) for row in moved]
+        db.execute(sa.insert(outcomes), rows)
+    return moved
+
+
+_ACCEPT = (
+    sa.update(dispatches)
+    .where(
+        dispatches.c.dispatch_key == sa.bindparam("of"),
+        dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.IN_DOUBT)),
+        sa.exists().where(
+            outcomes.c.dispatch_key == sa.bindparam("of"),
+            outcomes.c.kind.in_((OutcomeKind.ACCEPTED, OutcomeKind.EVIDENCE)),
+        ),
+    )
+    .values(state=DispatchState.ACCEPTED)
+)
+_ACCEPT_EVIDENT = (
+    sa.update(dispatches)
+    .where(DOUBTFUL, dispatches.c.dispatch_key.in_(sa.bindparam("of", expanding=True)), HAS_EVIDENCE)
+    .values(state=DispatchState.ACCEPTED)
+    .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
+)

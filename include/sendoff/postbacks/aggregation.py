@@ -1,0 +1,145 @@
+"""Aggregation: add new post-backs to the totals of their dispatches, each exactly once.
+
+A run of post-backs is read in batches, counted by a :class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored
+in one transaction together with the mark of how far it went. Which receiver took a post-back, in which order and how
+often changes no set.
+
+A post-back is parked, and added later, while there is nothing to hold it against: its dispatch is not in this ledger,
+as after a backup was restored; or the service is being asked at this moment, and its reply will tell the campaign's
+number, without which a forgery cannot be told. A reply is waited for no longer than its worker's lease. If there is
+none, or if an earlier attempt may have made a campaign of another number, post-backs are taken for sound: they are the
+only evidence, and who forges one must have come by a signed address.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+
+from sendoff import metrics
+from sendoff.ledger import Ledger, Parked
+from sendoff.postbacks.batch_totals import MATCHED_BY, BatchTotals
+from sendoff.postbacks.recipient_index import RecipientIndex
+
+_log = logging.getLogger(__name__)
+
+_RUN = 8_000_000
+"""Post-backs added in one transaction. They are read in batches; what stays of them until then is a bitmap."""
+
+_TOGETHER = 5_000  # parked post-backs that are added in one transaction, unless they lie apart
+_SPAN = 50_000  # post-backs among which those are looked for
+
+_TEXT_ROWS = (
+    1 << 19
+)  # post-backs that are looked up in texts at once, since that takes a step for each dispatch
+
+
+def aggregate(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int:
+    """Add every new post-back to the totals of its dispatch, and resolve doubts by them. Return how many were added.
+
+    May be stopped at any moment and run by several processes at once: each run is stored in one transaction together
+    with the mark of how far it went.
+    """
+    moment = now or datetime.now(UTC)
+    runs, added = _Runs(ledger), 0
+    for receiver, start, newest in ledger.post_backs.pending():
+        after = start
+        while after < newest:
+            up_to = min(after + run, newest)
+            count = runs.add(receiver, after, up_to)
+            added += count or 0
+            # Another process may have been faster: what it has not added is still to be done.
+            after = up_to if count is not None else ledger.post_backs.aggregated_to(receiver)
+    for parked in _gathered(ledger.aggregates.parked()):
+        added += runs.add_parked(parked)
+    metrics.aggregated(added)
+    # Also where nothing was new: a dispatch may go into doubt after its evidence came.
+    if resolved := ledger.aggregates.resolve_doubts(moment):
+        _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
+    return added
+
+
+class _Runs:
+    """Reads runs of post-backs and what they are held against, and stores their totals; nothing else here does."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._index = RecipientIndex(ledger.aggregates.sent_to)
+
+    def add(self, receiver: int, after: int, up_to: int) -> int | None:
+        """Add a receiver's post-backs. Return how many; None if another process added some of them first."""
+        named_by = self._named_by()
+        with self._ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
+            totals = self._total(batches, named_by)
+        parked = self._ledger.post_backs.find_parked(
+            receiver, after=after, up_to=up_to, dispatch_keys=totals.waiting()
+        )
+        if orphans := sum(each.post_backs for each in parked if each.dispatch_key not in totals.contexts):
+            _log.warning("%d post-backs are set aside: the ledger does not hold their dispatches", orphans)
+        run = totals.as_run(receiver, after, up_to, parked)
+        return totals.post_backs if self._ledger.aggregates.store_run(run) else None
+
+    def add_parked(self, parked: Sequence[Parked]) -> int:
+        """Add parked post-backs whose dispatch is there by now. Return how many."""
+        named_by = self._named_by()
+        with self._ledger.post_backs.read_parked(parked, named_by=named_by) as batches:
+            totals = self._total(batches, named_by)
+        waiting = set(totals.waiting())
+        ready = [each for each in parked if each.dispatch_key not in waiting]
+        if not ready:
+            return 0
+        run = totals.as_run(ready[0].receiver, ready[0].first - 1, max(each.last for each in ready))
+        return totals.post_backs if self._ledger.aggregates.store_parked(ready, run) else 0
+
+    def _total(self, batches: Iterable[pa.RecordBatch], named_by: Collection[str]) -> BatchTotals:
+        if self._index.is_full():  # too much to be kept from run to run
+            self._index = RecipientIndex(self._ledger.aggregates.sent_to)
+        totals = BatchTotals(self._index, named_by)
+        for batch in _blocks(batches):
+            codes = totals.codes(batch)
+            if new := totals.new(codes):
+                totals.load(new, self._ledger.aggregates.contexts(new))
+            totals.add(codes, batch)
+        return totals
+
+    def _named_by(self) -> set[str]:
+        """Return the members of a post-back by which the people of any launch can be known."""
+        return {MATCHED_BY[name] for name in self._ledger.aggregates.identified_by() if name in MATCHED_BY}
+
+
+def _gathered(parked: Iterable[Parked]) -> Iterator[list[Parked]]:
+    """Yield together what lies close together of one receiver, and each dispatch once."""
+    ordered = sorted(parked, key=attrgetter("receiver", "first"))
+    for _, of_receiver in groupby(ordered, key=attrgetter("receiver")):
+        together: list[Parked] = []
+        keys: set[str] = set()
+        post_backs = last = 0
+        for each in of_receiver:
+            is_enough = post_backs >= _TOGETHER or (together and each.last - together[0].first >= _SPAN)
+            # What overlaps is of one run: read apart, its post-backs would be gone through again and again.
+            if (is_enough and each.first > last) or each.dispatch_key in keys:
+                yield together
+                together, keys, post_backs, last = [], set(), 0, 0
+            together.append(each)
+            keys.add(each.dispatch_key)
+            post_backs, last = post_backs + each.post_backs, max(last, each.last)
+        yield together
+
+
+def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if "user_id" not in batch.schema.names:
+            yield batch
+            continue
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= _TEXT_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)

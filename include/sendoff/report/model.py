@@ -1,0 +1,266 @@
+"""The report model: a document of sections with sentences, tables and bars, built once for every renderer.
+
+:mod:`sendoff.report.terminal`, :mod:`sendoff.report.markdown` and :mod:`sendoff.report.html` render it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sendoff.figures import LaunchStats, share
+from sendoff.states import PostBackKind, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to be read as it stands, such as a name from a file or a warehouse."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Text that leads to another page."""
+
+    text: str
+    url: str
+
+
+Inline = str | Code | Link
+Words = Inline | tuple[Inline, ...]
+"""What a sentence, an item, or a cell of a table says."""
+
+
+# Controls of a terminal, and those that turn the direction of writing and so hide what a text says.
+_UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """Return a text without what a terminal would obey."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def inlines(words: Words) -> tuple[Inline, ...]:
+    """Return the parts of some words."""
+    return words if isinstance(words, tuple) else (words,)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A paragraph. An alarm stands out."""
+
+    words: Words
+    is_alarm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of sentences."""
+
+    items: Sequence[Words]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Code or a message, to be read as it stands."""
+
+    text: str
+    language: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names, each with what holds of it."""
+
+    rows: Sequence[tuple[str, Words]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells. ``numbers`` names the columns that hold numbers."""
+
+    columns: Sequence[Words]
+    rows: Sequence[Sequence[Words]]
+    numbers: frozenset[int] = frozenset()
+    total: Sequence[Words] = ()
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a sum: its sign, what it counts, and what colours its bar."""
+
+    sign: str  # empty, +, - or =; "of" for a part of the line above
+    count: int
+    words: str
+    colour: str = ""
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the lines above add up to it."""
+        return self.sign == "="
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Lines that add up. Each bar begins where the last one ended; ``whole`` is what shares are of."""
+
+    lines: Sequence[Line]
+    whole: int | None = None
+    caption: str = ""  # on a page
+
+    @property
+    def missing(self) -> int:
+        """What the sums and the lines above them differ by, together. Anything but 0 is a defect."""
+        total = wrong = 0
+        for line in self.lines:
+            if line.is_sum:
+                wrong += abs(total - line.count)
+                total = line.count
+            elif line.sign != "of":
+                total += -line.count if line.sign == "-" else line.count
+        return wrong
+
+    def share(self, line: Line) -> str:
+        """Return the share of a line as text; empty if there is nothing that it is a share of."""
+        return "" if self.whole is None else share(line.count, self.whole)
+
+    def bars(self) -> list[tuple[float, float]]:
+        """Return for each line where its bar begins and how wide it is, in percent."""
+        spans, total = [], 0
+        for line in self.lines:
+            if line.sign == "of":
+                spans.append((total, 0))
+                continue
+            start = 0 if line.is_sum else total - line.count if line.sign == "-" else total
+            total = line.count if line.is_sum else start if line.sign == "-" else start + line.count
+            spans.append((max(0, start), line.count))
+        widest = max(1, *(start + count for start, count in spans))
+        return [(100 * start / widest, 100 * count / widest) for start, count in spans]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The verdicts of each group of recipients, as numbers and as bars below those of ``everybody``."""
+
+    what: str
+    rows: Mapping[str, Mapping[str, int]]
+    everybody: tuple[str, Mapping[str, int]]
+    shows_shares: bool = True
+
+    @classmethod
+    def of(cls, figures: LaunchStats, what: str, rows: Mapping[str, Mapping[str, int]]) -> Groups:
+        """Return the verdicts of groups of a launch, such as its platforms."""
+        is_chosen = figures.is_chosen_by_service
+        everybody = ("heard of" if is_chosen else "audience", figures.verdicts)
+        return cls(what, rows, everybody, shows_shares=not is_chosen)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts that somebody of any group has."""
+        return [verdict for verdict in Verdict if any(row.get(verdict) for row in self.rows.values())]
+
+    @property
+    def legend(self) -> list[Verdict]:
+        """The verdicts that some bar has."""
+        return [verdict for verdict in Verdict if self.everybody[1].get(verdict) or verdict in self.verdicts]
+
+    def bars(self, most: int) -> list[tuple[str, Mapping[str, int]]]:
+        """Return the bars from top to bottom: everybody, then the groups by size, the smallest of many as one."""
+        groups = sorted(self.rows.items(), key=lambda item: (-sum(item[1].values()), item[0]))
+        if rest := groups[most:] if len(groups) > most + 1 else []:
+            together = {verdict.value: sum(row.get(verdict, 0) for _, row in rest) for verdict in Verdict}
+            groups = [*groups[:most], (f"{len(rest)} others", together)]
+        return [self.everybody, *groups]
+
+    @property
+    def table(self) -> Table:
+        """The numbers, with their sums."""
+        rows = {name: [row.get(verdict, 0) for verdict in self.verdicts] for name, row in self.rows.items()}
+        sums = [sum(column) for column in zip(*rows.values(), strict=True)]
+        columns = ["", *(verdict.label for verdict in self.verdicts), "total"]
+        cells = [(name, *(f"{count:,}" for count in (*row, sum(row)))) for name, row in rows.items()]
+        return Table(
+            columns,
+            cells,
+            frozenset(range(1, len(columns))),
+            ("sum", *(f"{count:,}" for count in (*sums, sum(sums)))),
+            f"Identifiers by {self.what} and verdict",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Deliveries and opens, by the time of their reception."""
+
+    span: str  # of one point
+    points: Sequence[tuple[datetime, int, int]]
+
+    @property
+    def counts(self) -> Iterator[tuple[str, str, list[int]]]:
+        """Yield the name, the kind, and the counts of deliveries, then of opens."""
+        yield "deliveries", PostBackKind.DELIVERY, [deliveries for _, deliveries, _ in self.points]
+        yield "opens and clicks", PostBackKind.OPEN, [opens for _, _, opens in self.points]
+
+    @property
+    def table(self) -> Table:
+        """The numbers."""
+        rows = [(f"{at:%Y-%m-%d %H:%M}", f"{came:,}", f"{opened:,}") for at, came, opened in self.points]
+        caption = f"Post-backs per {self.span}, in UTC"
+        return Table(("from", "deliveries", "opens and clicks"), rows, frozenset((1, 2)), (), caption)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A difference between two sides: its name, its estimate in words, and where it and its interval lie."""
+
+    name: str
+    words: str
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Intervals of differences on one scale, beside the line of no difference. A page shows them."""
+
+    rows: Sequence[Range]
+
+    def place(self, value: float) -> float:
+        """Return where a value lies between the ends of the scale, in percent."""
+        ends = [0.0, *(end for row in self.rows for end in (row.low, row.high))]
+        return 100 * (value - min(ends)) / ((max(ends) - min(ends)) or 1.0)
+
+
+Block = Sentence | Bullets | Listing | Facts | Table | Sum | Groups | Timeline | Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading. ``name`` is the same in every report; what is for pages only is on no terminal."""
+
+    name: str
+    heading: Words
+    blocks: Sequence[Block]
+    is_for_pages: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A title, what must be known first, and sections."""
+
+    title: Words
+    lead: Sequence[Block]
+    sections: Sequence[Section]
+    subtitle: Words = ""
+    caption: str = ""
+    notes: Sequence[str] = ()  # at the end of a page
+
+
+def sentences(words: Iterable[Words]) -> list[Block]:
+    """Return a paragraph for each of some words."""
+    return [Sentence(each) for each in words]

@@ -1,0 +1,244 @@
+"""The preview of a launch as a document: for the terminal, and for whoever must agree to a launch.
+
+It names nobody. What comes from the file or the warehouse is code, so that no renderer takes it for anything else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from sendoff.figures import counted, share
+from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
+from sendoff.report.model import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Line,
+    Listing,
+    Section,
+    Sentence,
+    Sum,
+    Table,
+)
+
+_MOST_VALUES = 8
+_MOST_ZONES = 4
+_CHOSEN = {
+    "broadcast": "The service sends it to its whole user base",
+    "saved_segments": "The service chooses the people, by segments that it keeps",
+    "conditions": "The service chooses the people, by the campaign's conditions",
+}
+
+
+def describe_preview(preview: Preview) -> Document:
+    """Return a preview without anybody's identifier."""
+    return Document(
+        title=Code(preview.campaign),
+        subtitle=Code(preview.period),
+        lead=list(_summary(preview)),
+        sections=[
+            Section(f"part-{number}", heading, list(blocks))
+            for number, (heading, blocks) in enumerate(_sections(preview), start=1)
+        ],
+    )
+
+
+def _summary(preview: Preview) -> Iterator[Block]:
+    if preview.launch_key:
+        yield Sentence(f"Launch {preview.launch_key}, {preview.state}, as it was frozen.")
+    else:
+        yield Sentence("A preview: nothing was sent or stored.")
+    if preview.existing_launch:
+        yield from _existing_launch(preview, preview.existing_launch)
+    elif not preview.would_send:
+        closed = [gate.name for gate in preview.gates if not gate.is_open]
+        why = f"closed gates: {', '.join(closed)}" if closed else f"the launch is {preview.state}"
+        yield Sentence(f"WOULD NOT BE SENT ({why}).", is_alarm=True)
+    elif preview.people is not None:
+        agreed = ", once somebody agreed" if preview.approval.is_needed else ""
+        yield Sentence(f"It would be sent to {_people_of(preview.people)}{agreed}.")
+
+
+def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block]:
+    people = f" to {_people_of(launch.people)}" if launch.people is not None else ""
+    if launch.last_at and launch.accepted == launch.requests:
+        yield Sentence(f"ALREADY SENT{people} at {_utc(launch.last_at)}.", is_alarm=True)
+    else:
+        sent = f"{launch.requests_made:,} of {launch.requests:,} requests were made"
+        accepted = f"and {launch.accepted:,} were accepted"
+        yield Sentence(f"ALREADY LAUNCHED at {_utc(launch.created_at)}: {sent}, {accepted}.", is_alarm=True)
+    if preview.launch_key is None:
+        rest = "sends nothing more" if launch.is_finished else "continues it"
+        yield Sentence(
+            f"The ledger holds launch {launch.launch_key} ({launch.state}) for this period. "
+            f"A run for the period {rest}. To send the period again, give the run a resend number and a reason. "
+            "The figures below are what the query returns now."
+        )
+
+
+def _sections(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
+    if preview.warnings:
+        yield "Notes", [Bullets(preview.warnings)]
+    by = f", by {preview.identified_by}" if preview.identified_by else ""
+    yield f"People{by}", _people(preview)
+    yield from _parts(preview)
+    yield "When", _when(preview)
+    yield "Requests", _cost(preview)
+    if preview.gates:
+        rows = [
+            ("open" if each.is_open else "CLOSED", each.name, each.actual, each.allowed)
+            for each in preview.gates
+        ]
+        yield "Gates", [Table(("", "gate", "found", "allowed"), rows)]
+    yield "Approval", [Sentence(_approval(preview))]
+    if preview.renderings:
+        blocks = [block for each in preview.renderings for block in _rendering(each)]
+        yield "What people see", [*blocks, *_filled_in(preview.filled_in)]
+    if preview.request is not None:
+        shown = json.dumps(preview.request, indent=2, ensure_ascii=False)
+        yield "The first request", [Listing(shown, "json")]
+
+
+def _people(preview: Preview) -> Iterator[Block]:
+    if preview.audience is None or preview.people is None:
+        yield Sentence(f"{_CHOSEN[preview.targeting]}: how many they are is not known here.")
+        return
+    later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
+    lines = [Line("", preview.rows, "rows of the query")]
+    lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
+    lines.append(Line("=", preview.audience, "audience"))
+    if later or preview.people != preview.audience:
+        lines += [Line("-", count, "held out" if reason == "holdout" else reason) for reason, count in later]
+        lines.append(Line("=", preview.people, "people who are sent to"))
+    yield Sum(lines)
+    if change := preview.change:
+        yield Sentence(
+            f"Since the last launch ({change.period}) with {change.audience:,}: "
+            f"{change.kept:,} kept, {change.new:,} new, {change.gone:,} gone."
+        )
+    else:
+        yield Sentence("Compared with no earlier launch.")
+
+
+def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
+    """Give the sizes of the parts: what the launch makes of its people, then what the query says of the audience."""
+    for name, sizes in (("variant", preview.variants), ("language of the message", preview.languages)):
+        if sizes:
+            yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], preview.people)]
+    if preview.time_zones:
+        yield "By time zone", [_zones(preview.time_zones)]
+    if preview.waves:
+        waves = [(str(number), f"{size:,}") for number, size in enumerate(preview.waves, start=1)]
+        yield "By wave", [Table(("wave", "people"), waves, frozenset((1,)))]
+    for column, sizes in preview.groups.items():
+        if sizes and not (column == "time_zone" and preview.time_zones):
+            yield f"The audience by {column}", [_sizes(sizes, column, preview.audience)]
+
+
+def _zones(zones: Sequence[Zone]) -> Table:
+    """Give the time zones together that are sent to at the same time on the same clocks."""
+    alike: dict[str, list[Zone]] = {}
+    for zone in zones:
+        at = (
+            f"{zone.sends_at:%a %Y-%m-%d %H:%M (UTC%z)}" if zone.sends_at else "as soon as its window is open"
+        )
+        alike.setdefault(at, []).append(zone)
+    rows = []
+    for at, together in alike.items():
+        names = [zone.time_zone for zone in together[:_MOST_ZONES]]
+        if more := len(together) - len(names):
+            names.append(f"{more} more")
+        rows.append((at, f"{sum(zone.people for zone in together):,}", Code(", ".join(names))))
+    return Table(("sent at", "people", "time zones"), rows, frozenset((1,)))
+
+
+def _sizes(sizes: Mapping[str, int], name: str, everybody: int | None) -> Table:
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
+    if others := largest[_MOST_VALUES:]:
+        largest = [*largest[:_MOST_VALUES], (f"{len(others)} others", sum(size for _, size in others))]
+    rows = [(Code(value), f"{size:,}", share(size, everybody or 0)) for value, size in largest]
+    return Table((name, "people", "share"), rows, frozenset((1, 2)))
+
+
+def _when(preview: Preview) -> Iterator[Block]:
+    send_times = preview.send_times
+    yield Sentence(f"{send_times.words[0].upper()}{send_times.words[1:]}.")
+    if send_times.first_at and send_times.last_at and send_times.first_at != send_times.last_at:
+        yield Sentence(f"From {_utc(send_times.first_at)} to {_utc(send_times.last_at)}.")
+    elif send_times.first_at:
+        yield Sentence(f"That is {_utc(send_times.first_at)}.")
+
+
+def _cost(preview: Preview) -> Iterator[Block]:
+    requests = counted(preview.requests, "request")
+    if preview.people is not None:
+        requests += f" of up to {preview.segment_size:,} people each"
+    if preview.seconds is None:
+        took = "how long they take is not known, because no rate limit was given"
+    else:
+        took = f"at {preview.rate:g} a second they take {_duration(preview.seconds)} or more"
+    yield Sentence(f"{requests}; {took}.")
+    if preview.waves and preview.wave_wait_seconds is not None:
+        yield Sentence(f"Between two waves, {_duration(preview.wave_wait_seconds)} of waiting.")
+
+
+def _approval(preview: Preview) -> str:
+    needed = preview.approval
+    if not needed.is_needed:
+        return "Nobody must agree."
+    who = f"Somebody with the role {needed.role}" if needed.role else "Somebody whom Airflow lets"
+    return f"{who} must agree within {_duration(needed.within_seconds)}; silence rejects."
+
+
+def _rendering(rendering: Rendering) -> Iterator[Block]:
+    marks = [f"variant {rendering.variant}" if rendering.variant else None, rendering.language]
+    said = ", ".join(mark for mark in marks if mark) or "Everybody"
+    if rendering.people is not None:
+        said += f" ({_people_of(rendering.people)})"
+    elif rendering.language:
+        said += " (the service chooses who reads it)"
+    if rendering.template is not None:
+        yield Sentence(f"{said}: the words are those of the service's campaign {rendering.template}.")
+        return
+    yield Sentence(f"{said}:")
+    channels: dict[str, list[str]] = {}
+    for channel, parts in rendering.channels.items():
+        channels.setdefault("\n".join(_shown(parts)), []).append(channel)
+    yield Listing("\n".join(f"{', '.join(names)}\n{shown}" for shown, names in channels.items()))
+
+
+def _filled_in(names: Sequence[str]) -> Iterator[Block]:
+    if names:
+        tags = ", ".join(f"{{{{{name}}}}}" for name in names)
+        yield Sentence(
+            f"The service fills in {tags} from what it knows of each person. According to its public documentation, it "
+            "sends no message to a person for whom it has no value."
+        )
+
+
+def _shown(parts: Mapping[str, str]) -> Iterator[str]:
+    for name, words in parts.items():
+        first, *others = words.splitlines() or [""]
+        yield f"  {name:<8}{first}"
+        yield from (f"          {line}" for line in others)
+
+
+def _people_of(count: int) -> str:
+    return counted(count, "person", "people")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def _utc(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,315 @@
+"""Shares and means of several sides, their differences, and how sure one can be of them.
+
+The intervals are statsmodels' and scipy's, of the extra ``statistics``:
+
+.. code-block:: text
+
+    a share .................... Wilson's score interval
+    two shares, difference ..... Newcombe's hybrid score interval
+    a mean ..................... Student's t
+    two means, difference ...... Welch's t, for sides of different variance
+    several differences ........ Bonferroni: all of a comparison hold together with 95 %
+
+What cannot be known is None and has a sentence; it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any, Literal
+
+LEVEL = 0.95
+FEWEST = 20
+"""People on each side below which a difference is too few to tell; of means, people with a value too."""
+
+FEW_VALUES = 300
+"""People with a value on each side below which the interval of a mean holds less often than it says."""
+
+_MISSING = (
+    "Intervals need the statistics library, which is not installed here: "
+    "pip install 'airflow-provider-sendoff[statistics]'."
+)
+_LARGE = 999.95  # means from here on are shown without decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a value lies, as far as chance allows to say."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison.
+
+    ``people``: whom the share or the mean is of. ``count``: those of them who engaged or converted, or have a value.
+    ``estimate``: their share of one, or the mean of everybody's value. None: it cannot be known, and ``note`` says why.
+    """
+
+    name: str
+    people: int
+    count: int | None = None
+    estimate: float | None = None
+    interval: Interval | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One side less another: the estimate, its interval, and both in a sentence; None: too few to tell."""
+
+    side: str
+    against: str
+    estimate: float | None
+    interval: Interval | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The sides of a launch by one measure, their differences, and what must be known to read them.
+
+    ``measure``: whether estimates are shares of one or means. ``level``: how often the interval of one difference
+    holds; it is above 0.95 where several are to hold together.
+    """
+
+    what: str
+    measure: Literal["share", "mean"]
+    sides: tuple[Side, ...]
+    differences: tuple[Difference, ...] = ()
+    remarks: tuple[str, ...] = ()
+    level: float = LEVEL
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the comparison as JSON values."""
+        values = asdict(self)
+        return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Numbers as a comparison of means needs them: how many, their mean, the sum of squares about it."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def and_(self, other: Values) -> Values:
+        """Give both together, without the loss that large sums of squares have."""
+        count = self.count + other.count
+        if not count:
+            return self
+        apart = other.mean - self.mean
+        return Values(
+            count,
+            self.mean + apart * other.count / count,
+            self.squares + other.squares + apart**2 * self.count * other.count / count,
+        )
+
+    @property
+    def error(self) -> float:
+        """The square of the mean's standard error; two values or more."""
+        return self.squares / (self.count - 1) / self.count
+
+
+def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, control: str = "") -> Comparison:
+    """Compare shares: of each side its name, how many of its people are counted, and its people.
+
+    Every side is held against ``control``, and against the first of the others where there is one or no control.
+    """
+    pairs = _pairs([name for name, _, _ in counts], control)
+    level = _level(len(pairs))
+    try:
+        from statsmodels.stats.proportion import (  # type: ignore[import-untyped]
+            confint_proportions_2indep,
+            proportion_confint,
+        )
+    except ImportError:
+        return _without_intervals(what, counts)
+
+    sides = {
+        name: _share(
+            name, count, people, Interval(*map(float, proportion_confint(count, people, 1 - LEVEL, "wilson")))
+        )
+        if people
+        else Side(name, 0, note="nobody")
+        for name, count, people in counts
+    }
+    of = {name: (count, people) for name, count, people in counts}
+    differences = []
+    for name, against in pairs:
+        (count, people), (other, others) = of[name], of[against]
+        few = _too_few(sides[name], sides[against])
+        estimate = count / people - other / others if people and others else 0.0
+        interval = None
+        if not few:
+            ends = confint_proportions_2indep(
+                count, people, other, others, method="newcomb", compare="diff", alpha=1 - level
+            )
+            interval = Interval(*map(float, ends))
+        differences.append(_difference("share", name, against, estimate, interval, few))
+    remarks = _methods("Wilson's score", "Newcombe's hybrid score", pairs)
+    return Comparison(what, "share", tuple(sides.values()), tuple(differences), remarks, level)
+
+
+def _share(name: str, count: int, people: int, interval: Interval | None) -> Side:
+    return Side(name, people, count, count / people, interval)
+
+
+def _without_intervals(what: str, counts: Sequence[tuple[str, int, int]]) -> Comparison:
+    sides = (
+        _share(name, count, people, None) if people else Side(name, 0, note="nobody")
+        for name, count, people in counts
+    )
+    return Comparison(what, "share", tuple(sides), remarks=(_MISSING,))
+
+
+def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, control: str = "") -> Comparison:
+    """Compare means: of each side its name, the values that its people have, and its people; others have 0.
+
+    Every side is held against ``control``, and against the first of the others where there is one or no control.
+    """
+    everybody = {name: held.and_(Values(people - held.count)) for name, held, people in values}
+    pairs = _pairs([name for name, _, _ in values], control)
+    level = _level(len(pairs))
+    try:
+        from scipy import stats  # type: ignore[import-untyped]
+    except ImportError:
+        sides = tuple(_mean(name, held.count, everybody[name], None) for name, held, _ in values)
+        return Comparison(what, "mean", sides, remarks=(_MISSING,))
+
+    def around(estimate: float, error: float, freedom: float, sure: float) -> Interval:
+        reach = float(stats.t.ppf((1 + sure) / 2, freedom)) * sqrt(error)
+        return Interval(estimate - reach, estimate + reach)
+
+    sides_of = {}
+    for name, held, people in values:
+        whole = everybody[name]
+        tells = held.count >= FEWEST and people > 1 and whole.squares
+        own = around(whole.mean, whole.error, people - 1, LEVEL) if tells else None
+        sides_of[name] = _mean(name, held.count, whole, own)
+    differences = []
+    for name, against in pairs:
+        one, other = everybody[name], everybody[against]
+        few = _too_few(sides_of[name], sides_of[against]) or _too_few_values(
+            sides_of[name], sides_of[against]
+        )
+        interval = None
+        if not few:
+            errors = one.error + other.error
+            freedom = errors**2 / (one.error**2 / (one.count - 1) + other.error**2 / (other.count - 1))
+            interval = around(one.mean - other.mean, errors, freedom, level)
+        differences.append(_difference("mean", name, against, one.mean - other.mean, interval, few))
+    remarks = (*_few_values(differences, sides_of), *_methods("Student's t", "Welch's t", pairs))
+    return Comparison(what, "mean", tuple(sides_of.values()), tuple(differences), remarks, level)
+
+
+def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side]) -> Iterator[str]:
+    held = {name for each in differences if each.interval for name in (each.side, each.against)}
+    few = [f"{side.count:,} of {name}" for name, side in sides.items() if name in held and _has_few(side)]
+    if few:
+        yield (
+            f"Few have a value: {', '.join(few)}. Where some values are many times the others, an interval from fewer "
+            f"than {FEW_VALUES} on a side is too narrow, most of all beside a far larger side: take it for a hint."
+        )
+
+
+def _has_few(side: Side) -> bool:
+    return (side.count or 0) < FEW_VALUES
+
+
+def _mean(name: str, count: int, whole: Values, interval: Interval | None) -> Side:
+    if not whole.count:
+        return Side(name, 0, note="nobody")
+    return Side(name, whole.count, count, whole.mean, interval)
+
+
+def _pairs(names: Sequence[str], control: str) -> list[tuple[str, str]]:
+    """Give what is held against what: each against the control, and each further one against the first."""
+    others = [name for name in names if name != control]
+    against_control = [(name, control) for name in others] if control in names else []
+    return against_control + [(name, others[0]) for name in others[1:]]
+
+
+def _level(differences: int) -> float:
+    return 1 - (1 - LEVEL) / max(1, differences)
+
+
+def _methods(of_side: str, of_difference: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Say how the intervals are made, and how those of several differences are corrected."""
+    level = percent(LEVEL)
+    if not pairs:
+        return (f"Interval: {of_side}, {level}.",)
+    if len(pairs) == 1:
+        return (f"Intervals: {of_side} for each side, {of_difference} for the difference, {level} each.",)
+    corrected = (
+        f"{len(pairs)} differences are looked at, so each of their intervals is one of "
+        f"{percent(_level(len(pairs)), 2)} (Bonferroni's correction): all of them hold together with {level}."
+    )
+    return f"Intervals: {of_side} for each side, {level}; {of_difference} for each difference.", corrected
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share of one in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def _too_few(*sides: Side) -> str:
+    for side in sides:
+        if side.people < FEWEST:
+            people = "1 person" if side.people == 1 else f"{side.people:,} people"
+            return f"{side.name} has {people}, and a difference takes {FEWEST} or more on each side"
+    return ""
+
+
+def _too_few_values(*sides: Side) -> str:
+    for side in sides:
+        if (side.count or 0) < FEWEST:
+            return (
+                f"{side.count:,} of {side.name} have a value, and a difference of means takes {FEWEST} or more on "
+                "each side"
+            )
+    if not any(side.interval for side in sides):
+        return "everybody has the same value, so nothing says how much it varies by chance"
+    return ""
+
+
+def _difference(
+    measure: Literal["share", "mean"],
+    side: str,
+    against: str,
+    estimate: float,
+    interval: Interval | None,
+    few: str,
+) -> Difference:
+    pair = f"{side} against {against}"
+    if interval is None:
+        return Difference(side, against, None, None, f"{pair}: too few to tell: {few}.")
+    ends = (interval.low, interval.high)
+    low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
+    if interval.low > 0 or interval.high < 0:
+        least, most, by = (
+            spoken(each, measure).lstrip("+") for each in (*sorted(map(abs, ends)), abs(estimate))
+        )
+        said = f"{'more' if estimate > 0 else 'less'}, by {by} (between {least} and {most})"
+    else:
+        said = f"no difference is shown: {seen} was seen, and anything between {low} and {high} fits that"
+    return Difference(side, against, estimate, interval, f"{pair}: {said}.")
+
+
+def amount(estimate: float, measure: Literal["share", "mean"]) -> str:
+    """Give a share in percent, or a mean, as text."""
+    if measure == "share":
+        return percent(max(0.0, estimate), 2)
+    return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
+
+
+def spoken(difference: float, measure: Literal["share", "mean"]) -> str:
+    """Give a difference as text: of shares in percentage points."""
+    if measure == "share":
+        return f"{100 * difference:+.2f} points"
+    return f"{difference:+#,.4g}" if abs(difference) < _LARGE else f"{difference:+,.0f}"

@@ -1,0 +1,33 @@
+"""The timeline of a launch: its minutes, put together where they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point may span
+_MOST_POINTS = 180
+
+
+def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:
+    """Return the minutes that a point spans, and the points, with zeros where nothing came."""
+    if not timeline:
+        return 1, []
+    numbers = [int(minute.timestamp()) // 60 for minute, _, _ in timeline]
+    length = max(numbers) - min(numbers)
+    step = next((step for step in _STEPS if length / step <= _MOST_POINTS), _STEPS[-1])
+    sums: dict[int, tuple[int, int]] = dict.fromkeys(
+        range(min(numbers) // step, max(numbers) // step + 1), (0, 0)
+    )
+    for number, (_, deliveries, opens) in zip(numbers, timeline, strict=True):
+        before = sums[number // step]
+        sums[number // step] = before[0] + deliveries, before[1] + opens
+    return step, [(datetime.fromtimestamp(at * step * 60, UTC), *counts) for at, counts in sums.items()]
+
+
+def span(step: int) -> str:
+    """Return so many minutes as people say them: ``minute``, ``5 minutes``, ``hour``, ``day``."""
+    for minutes, name in ((10_080, "week"), (1_440, "day"), (60, "hour")):
+        if step % minutes == 0:
+            return name if step == minutes else f"{step // minutes} {name}s"
+    return "minute" if step == 1 else f"{step} minutes"

@@ -1,0 +1,34 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkstemp
+from typing import IO
+
+from sendoff.errors import SettingsError
+
+
+@contextmanager
+def whole_file(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
+    """Open a file that takes its name when it is complete. Until then nobody but us may read it.
+
+    Raises SettingsError if it cannot be written.
+    """
+    try:
+        number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(number, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(mode)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}") from None

@@ -1,0 +1,80 @@
+"""Airflow's connections: looking one up, and what its fields say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from sqlalchemy import URL
+
+from sendoff.errors import SettingsError
+
+DIALECTS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
+"""SQLAlchemy's dialects of the connection types that Sendoff opens by itself."""
+
+POSTGRES_OPTIONS = (
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "options",
+    "application_name",
+)
+"""Extras of a ``postgres`` connection that are passed on to the database driver."""
+
+
+def find_connection(conn_id: str) -> Connection | None:
+    """Return a connection, or None if Airflow knows none of that name."""
+    try:
+        connection: Connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    return connection
+
+
+def extras(connection: Connection) -> dict[str, Any]:
+    """Return the extras of a connection. Raise SettingsError if they are not a JSON object."""
+    try:
+        values = json.loads(connection.extra or "{}")
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise SettingsError(f"connection {connection.conn_id}: the extra fields are not a JSON object")
+    connection.extra_dejson  # noqa: B018  # has Airflow hide the secret ones in logs
+    return values
+
+
+def database_url(connection: Connection) -> str:
+    """Return the SQLAlchemy URL of a connection whose type is one of DIALECTS, password included."""
+    dialect = DIALECTS[connection.conn_type or ""]
+    if dialect == "sqlite":
+        return _sqlite_url(connection)
+    if not connection.host:
+        raise SettingsError(f"connection {connection.conn_id}: the host is empty")
+    options = extras(connection)
+    return URL.create(
+        dialect,
+        username=connection.login,
+        password=connection.password,
+        host=connection.host,
+        port=connection.port,
+        database=connection.schema,
+        query={name: str(options[name]) for name in POSTGRES_OPTIONS if options.get(name) is not None},
+    ).render_as_string(hide_password=False)
+
+
+def _sqlite_url(connection: Connection) -> str:
+    # sqlite:////data/w.db comes apart with the path in the schema; a form, or JSON, has it in the host.
+    path = connection.host or connection.schema
+    if not path:
+        raise SettingsError(
+            f"connection {connection.conn_id}: the path of the database (host field) is empty"
+        )
+    return f"sqlite:///{path}"

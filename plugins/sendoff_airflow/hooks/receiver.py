@@ -1,0 +1,56 @@
+"""The connection of the receiver of post-backs."""
+
+from __future__ import annotations
+
+from airflow.sdk import BaseHook
+
+from sendoff.errors import SendoffError, SettingsError
+from sendoff.service import PostBackSigner
+from sendoff.settings import load_settings
+from sendoff_airflow import RECEIVER
+from sendoff_airflow.hooks.connections import find_connection
+
+
+class ReceiverHook(BaseHook):
+    """Know the public address of the receiver and the secrets that sign post-back addresses.
+
+    They are the host and the password of the connection ``sendoff_receiver``, or SENDOFF_PUBLIC_URL and
+    SENDOFF_POST_BACK_SECRETS where there is no such connection. The receiver itself runs outside of Airflow and
+    reads the settings.
+    """
+
+    conn_name_attr = "receiver_conn_id"
+    default_conn_name = RECEIVER
+    conn_type = "sendoff_receiver"
+    hook_name = "Sendoff post-back receiver"
+
+    def __init__(self, receiver_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.receiver_conn_id = receiver_conn_id
+
+    def get_conn(self) -> PostBackSigner:
+        """Return what signs the addresses of post-backs. Raise SettingsError."""
+        connection = find_connection(self.receiver_conn_id)
+        if connection is None:
+            try:
+                return PostBackSigner.from_settings(load_settings())
+            except SettingsError as error:
+                raise SettingsError(f"there is no connection {self.receiver_conn_id}, and {error}") from None
+        secrets = [part.strip() for part in (connection.password or "").split(",") if part.strip()]
+        if not connection.host or not secrets:
+            missing = "public URL (host field)" if not connection.host else "secret (password field)"
+            raise SettingsError(f"connection {self.receiver_conn_id}: the {missing} is empty")
+        return PostBackSigner(connection.host.rstrip("/"), secrets)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Check whether addresses can be signed; nothing is called."""
+        try:
+            signer = self.get_conn()
+        except SendoffError as error:
+            return False, str(error)
+        return True, f"Post-backs will be asked for at {signer.public_url}; nothing was called."
+
+
+def post_back_signer(conn_id: str = RECEIVER) -> PostBackSigner:
+    """Return what signs the post-back addresses of this deployment."""
+    return ReceiverHook(conn_id).get_conn()

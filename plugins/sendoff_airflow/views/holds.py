@@ -1,0 +1,69 @@
+"""What keeps launches from being sent: a decision about one launch, and pauses of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, scope_of
+from sendoff.states import LaunchState
+from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.permissions import Viewer
+
+
+def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
+    """Return what may be decided about a launch in its state. ``role``: the role that must agree to it, if any."""
+    return {
+        LaunchState.HELD: ("reject",) if role else ("release", "reject"),
+        LaunchState.RELEASED: ("pause", "stop"),
+        LaunchState.PAUSED: ("resume", "stop"),
+    }.get(launch.state, ())
+
+
+def why_held(decisions: Sequence[Any]) -> Any:
+    """Return the decision by which a launch is held; None if it waits for approval since it was frozen."""
+    return next((decision for decision in reversed(decisions) if decision.kind == "held"), None)
+
+
+def visible_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:
+    """Return the newest run that works on a launch; None if there is none that the viewer may see."""
+    run = airflow_db.run_of(launch.launch_key, launch.campaign)
+    return run if run is not None and viewer.may_see(run.dag_id) else None
+
+
+@dataclass(frozen=True, slots=True)
+class VisiblePauses:
+    """The global pauses: those that a viewer may read in full, and the number of the others."""
+
+    known: Sequence[GlobalPause]
+    others: int
+
+
+def visible_pauses(ledger: Ledger, viewer: Viewer, seen: Collection[str]) -> VisiblePauses:
+    """Return the global pauses. Who set one, why, and for which connection is only for those who see its campaigns.
+
+    Whoever may pause everything may read all of them, even if nothing was launched for a connection yet.
+    """
+    pauses = ledger.pauses.all()
+    known = [
+        pause
+        for pause in pauses
+        if not ledger.launches.campaigns(connection_of(pause)).keys().isdisjoint(seen)
+    ]
+    if len(known) < len(pauses) and seen and viewer.may_pause_all(ledger.launches.campaigns()):
+        known = pauses
+    return VisiblePauses(known, len(pauses) - len(known))
+
+
+def connection_of(pause: GlobalPause) -> str | None:
+    """Return the connection that a global pause is for; None if it is for all of them."""
+    return None if pause.scope == ALL else pause.scope.removeprefix(scope_of(""))
+
+
+def pausable(ledger: Ledger, viewer: Viewer) -> Sequence[str]:
+    """Return the connections that a viewer may pause; an empty text stands for all of them together."""
+    connections = ledger.launches.connections()
+    if viewer.may_pause_all(ledger.launches.campaigns()):
+        return ["", *connections]
+    return [name for name in connections if viewer.may_pause_all(ledger.launches.campaigns(name))]

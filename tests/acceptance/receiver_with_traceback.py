@@ -1,0 +1,64 @@
+"""Run ``sendoff receiver`` with every log that it could write, and with as much patience as a test has.
+
+The command line is that of ``sendoff receiver``. In the environment, CLIENT_SECONDS and LEDGER_SECONDS are its patience
+with slow clients and with its ledger, where a test waits for the end of that. With BROKEN_CLOCK, no request can be
+stored: the exception shows what a traceback tells. QUEUE_LIMIT is how many post-backs may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from granian.log import LogLevels
+from starlette.applications import Starlette
+
+from sendoff import cli, logs
+from sendoff.postbacks import receiver, server
+from sendoff.postbacks.group_commit import Limits, utc_now
+
+
+def broken_clock() -> datetime:
+    raise RuntimeError("the clock stopped")
+
+
+make_app = receiver.create_app
+
+
+def create_app(*args: Any, **options: Any) -> Starlette:
+    """Have asyncio, where it is to tell all, tell of each call what it tells of the slow ones on a busy machine."""
+    asyncio.get_event_loop_policy().get_event_loop().slow_callback_duration = 0
+    return make_app(*args, **options)
+
+
+def everything(configuration: dict[str, Any]) -> dict[str, Any]:
+    """A configuration of the log under which no logger keeps anything back."""
+    loggers = {name: {} for name in ("alembic", "asyncio", "psycopg", "sqlalchemy")} | configuration[
+        "loggers"
+    ]
+    return configuration | {
+        "loggers": {name: logger | {"level": "DEBUG"} for name, logger in loggers.items()},
+        "root": {"handlers": ["console"], "level": 1},
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=1)
+    quiet = logs.of_receiver()
+    logs.of_receiver = lambda: everything(quiet)
+    with_clients = float(os.environ.get("CLIENT_SECONDS", "120"))
+    server._HEADER_MILLISECONDS = int(with_clients * 1_000)
+    server.Server = partial(server.Server, log_level=LogLevels.debug)  # type: ignore[misc,assignment]
+    limits = Limits(
+        body_timeout=with_clients,
+        answer_timeout=float(os.environ.get("LEDGER_SECONDS", "120")),
+        queue_limit=int(os.environ.get("QUEUE_LIMIT", "10000")),
+        log_every=0.5,
+    )
+    clock = broken_clock if "BROKEN_CLOCK" in os.environ else utc_now
+    receiver.create_app = partial(create_app, limits=limits, clock=clock)
+    cli.main()

@@ -1,0 +1,24 @@
+"""How many examples property tests take: a quarter in `make test`, all in `make proof`, more in a search.
+
+The environment variable HYPOTHESIS_PROFILE chooses: ``test`` (the default), ``proof`` or ``search``. Neither the speed
+of the machine nor chance decides a test; only ``search`` takes other examples in every run.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "test")
+
+settings.register_profile(
+    "proof", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("test", settings.get_profile("proof"), max_examples=25)
+settings.register_profile("search", settings.get_profile("proof"), derandomize=False, max_examples=1_000)
+
+
+def examples(count: int) -> int:
+    """Return the number of examples of a test that takes ``count`` in `make proof`."""
+    return max(count // 4, 5) if PROFILE == "test" else count

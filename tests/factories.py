@@ -1,0 +1,139 @@
+"""Campaigns, audiences, launches, requests and post-backs, as tests of every folder need them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import Identifiers, integers, union
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign
+from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger.launches import Launch
+from sendoff.outcome import Accepted, Outcome
+from sendoff.period import Period, launch_key
+from sendoff.service.postbacks import PostBack
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+KEY = launch_key("service", "spring", PERIOD)
+LEASE = timedelta(minutes=5)
+
+
+def make_campaign(**fields: Any) -> Campaign:
+    """Make a campaign: a push message to Android, but for what ``fields`` say."""
+    message = {"title": "Hello", "text": "It is spring"}
+    return Campaign.model_validate(
+        {"title": "Spring", "message": message, "channels": {"android_push": {}}, **fields}
+    )
+
+
+PUSH = make_campaign()
+EMAIL = Campaign.model_validate(
+    {
+        "title": "Spring",
+        "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}},
+    }
+)
+
+
+def make_audience(people: Identifiers, **fields: Any) -> Audience:
+    """Make an audience of these people: each came in one row, and belongs to no group."""
+    column = "device_id" if people.kind == "integer" else "user_id"
+    usual: dict[str, Any] = {
+        "identified_by": column,
+        "identifiers": people,
+        "rows": len(people),
+        "dropped": {},
+        "groups": {},
+    }
+    return Audience(**{**usual, **fields})
+
+
+def make_launch(
+    ledger: Ledger,
+    people: Identifiers | range | list[int] | None = None,
+    *,
+    size: int | None = None,
+    segments: Iterable[Segment] | None = None,
+    audience: Audience | None = None,
+    campaign: Campaign = EMAIL,
+    name: str = "spring",
+    connection: str = "service",
+    period: Period = PERIOD,
+    resend: int = 0,
+    **fields: Any,
+) -> Launch:
+    """Freeze a launch of a campaign, and return it.
+
+    Its people are in segments of ``size``, or all in one, unless ``segments`` says how they are divided. Without people
+    and segments the service chooses whom it sends to. ``fields``: more fields of NewLaunch.
+    """
+    if isinstance(people, range | list):
+        people = integers(people)
+    if segments is None:
+        segments = [Segment(None)] if people is None else map(Segment, people.slices(size or len(people)))
+    if people is None and audience is None:
+        segments = list(segments)
+        if named := [part.identifiers for part in segments if part.identifiers is not None]:
+            people = union(named[0].kind, named)
+    if audience is None and people is not None:
+        audience = make_audience(people)
+    usual: dict[str, Any] = {
+        "launch_key": launch_key(connection, name, period, resend),
+        "created_at": NOW,
+        "sends_at": NOW,
+    }
+    return ledger.launches.freeze(
+        NewLaunch(
+            connection=connection,
+            campaign=name,
+            period=period,
+            resend=resend,
+            definition=campaign.model_dump_json(),
+            audience=audience,
+            segments=segments,
+            **{**usual, **fields},
+        )
+    )
+
+
+def make_accepted(
+    ledger: Ledger, people: Identifiers | range | list[int], *, at: datetime = NOW, **fields: Any
+) -> str:
+    """Freeze a launch in one request that is accepted, and return the key of its dispatch."""
+    launch = make_launch(ledger, people, created_at=at, sends_at=at, **fields)
+    (key,) = send(ledger, launch.launch_key, Accepted(200, 17), at=at)
+    return key
+
+
+def send(
+    ledger: Ledger, key: str, *outcomes: Outcome | None, at: datetime = NOW, worker: str = "w"
+) -> list[str]:
+    """Claim a request for each outcome, record it, and return the keys; None leaves a request in flight."""
+    keys = []
+    for outcome in outcomes:
+        claim = ledger.dispatches.claim(key, worker=worker, now=at, lease=LEASE)
+        assert claim is not None
+        if outcome is not None:
+            ledger.dispatches.record(claim, outcome, at)
+        keys.append(claim.dispatch_key)
+    return keys
+
+
+def post_back(
+    key: str, kind: str, who: int | str, *, campaign: int | None = 17, at: datetime = NOW
+) -> PostBack:
+    """Make a post-back of a dispatch, as the receiver hands it to the ledger."""
+    person = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
+    body = {"time": int(at.timestamp()), "campaign": {"id": campaign}, **person}
+    return PostBack.received(kind, key, at, json.dumps(body).encode())
+
+
+def store(ledger: Ledger, *post_backs: PostBack, at: datetime = NOW) -> None:
+    """Store post-backs as a new receiver does."""
+    receiver = ledger.post_backs.register_receiver("r", at)
+    ledger.post_backs.store(receiver, list(enumerate(post_backs, start=1)))

@@ -1,0 +1,307 @@
+"""What follows from a campaign: words for each channel, languages, variants, and times."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sendoff.campaign import Campaign, Channel, Variation
+from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
+from sendoff.campaign.schedule import Once, Recurring, TimeToLive, Triggered, Until
+from sendoff.errors import CampaignError, LateError
+from sendoff.period import Period
+
+from .campaigns import (
+    DAILY,
+    EMAIL,
+    EVENING,
+    EXECUTED,
+    HALF,
+    PUSHED,
+    SMS,
+    TONIGHT,
+    WINDOW,
+    broken,
+    campaign,
+    until,
+)
+
+# What a channel says
+
+
+def test_a_channel_says_what_is_shared_unless_it_has_words_of_its_own() -> None:
+    whole = campaign(
+        message={
+            "title": "T",
+            "text": "Shared",
+            "url": "https://a.example",
+            "picture": "https://a.example/p.png",
+        },
+        channels={
+            "android_push": {},
+            "ios_push": {"text": "Own"},
+            "web_push": {"browsers": ["chrome"], "title": "W"},
+        },
+    )
+    assert whole.message_for(Channel.ANDROID_PUSH).text == "Shared"
+    ios = whole.message_for(Channel.IOS_PUSH)
+    assert (ios.title, ios.text, ios.url, ios.picture) == (
+        "T",
+        "Own",
+        "https://a.example",
+        "https://a.example/p.png",
+    )
+    assert whole.message_for(Channel.WEB_PUSH).title == "W"
+    assert whole.channels.own_words(Channel.ANDROID_PUSH) == {}
+
+
+def test_a_campaign_can_be_made_in_python() -> None:
+    made = Campaign(
+        title="A",
+        message=Message(title="T", text="W"),
+        channels=Channels(android_push=AndroidPush(), web_push=WebPush(browsers=("chrome",))),
+    )
+    assert made.channels_used() == (Channel.ANDROID_PUSH, Channel.WEB_PUSH)
+
+
+# Languages
+
+PERIOD_END = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def two_languages(**more: Any) -> Campaign:
+    translations = {"fr": {"subject": "Bonjour", "text": "Mots"}, "de": {"subject": "Hallo", "text": "Worte"}}
+    return campaign(language="en", channels={"email": {**EMAIL, "translations": translations}, **more})
+
+
+def test_an_email_in_several_languages_has_a_variation_for_each_its_own_language_first() -> None:
+    assert two_languages().separate_languages() == ("en", "de", "fr")
+
+
+def test_a_variation_has_one_language_and_nothing_left_to_choose() -> None:
+    french = two_languages().variation(Variation("fr"), PERIOD_END)
+    assert french.channels.email == Email(from_address=7, subject="Bonjour", text="Mots")
+    assert french.separate_languages() == ()
+    assert two_languages().variation(Variation("en"), PERIOD_END).channels.email == Email(**EMAIL)
+
+
+def test_a_variation_in_a_language_without_words_is_refused() -> None:
+    with pytest.raises(CampaignError, match="no words in 'es'"):
+        two_languages().variation(Variation("es"), PERIOD_END)
+
+
+def test_the_service_chooses_between_the_languages_of_a_push() -> None:
+    push = campaign(
+        language="en",
+        message={"title": "T", "text": "W", "translations": {"fr": {"title": "T", "text": "M"}}},
+        channels={"ios_push": {}},
+    )
+    assert push.languages() == ("en", "fr")
+    assert push.separate_languages() == ()
+
+
+# Variants
+
+
+def test_a_variant_replaces_what_it_says_and_leaves_the_rest_also_after_the_ledger_kept_it() -> None:
+    variants = {"a": HALF, "b": {**HALF, "message": {"text": "Other", "picture": "https://a.example/p.png"}}}
+    made = campaign(
+        message={"title": "T", "text": "W", "url": "https://a.example"},
+        channels={"ios_push": {}, "android_push": {"title": "Own"}},
+        variants=variants,
+    )
+    kept = Campaign.frozen(made.model_dump_json())
+    for whole in (made, kept):
+        other = whole.variation(Variation(variant="b"), PERIOD_END)
+        assert other.message_for(Channel.IOS_PUSH) == Message(
+            title="T", text="Other", url="https://a.example", picture="https://a.example/p.png"
+        )
+        assert other.message_for(Channel.ANDROID_PUSH).title == "Own"
+        assert other.variants == {}
+        assert whole.variation(Variation(variant="a"), PERIOD_END).message == made.message
+
+
+def test_a_variant_replaces_a_channel_as_a_whole_and_a_template() -> None:
+    channels = {"email": EMAIL, "sms": SMS}
+    other = {**HALF, "channels": {"email": {**EMAIL, "subject": "Other"}}}
+    made = campaign(channels=channels, variants={"a": HALF, "b": other}).variation(
+        Variation(variant="b"), PERIOD_END
+    )
+    assert made.channels == Channels.model_validate({"email": {**EMAIL, "subject": "Other"}, "sms": SMS})
+    template = {**HALF, "template": {"id": 5, "channels": ["email"]}}
+    executed = campaign(**EXECUTED, variants={"a": HALF, "b": template})
+    ids = [executed.variation(Variation(variant=name), PERIOD_END).template for name in ("a", "b")]
+    assert [each and each.id for each in ids] == [4, 5]
+
+
+def test_a_variant_that_the_campaign_lacks_is_refused() -> None:
+    with pytest.raises(CampaignError, match="no variant 'c'"):
+        campaign(**PUSHED).variation(Variation(variant="c"), PERIOD_END)
+
+
+def test_the_dates_of_a_variants_inbox_follow_from_the_period_too() -> None:
+    resolved = campaign(
+        message={"title": "T", "text": "W"},
+        channels={"inbox": {}},
+        variants={"a": HALF, "b": {**HALF, "channels": {"inbox": {"keep": until(None)}}}},
+    ).resolved(PERIOD_END)
+    [(path, keep)] = resolved.expiries()
+    assert path == ("variants", "b", "channels", "inbox", "keep")
+    assert keep.ends_at() == datetime(2026, 3, 2, 10, tzinfo=UTC)
+
+
+# Time
+
+
+def once(**fields: Any) -> Campaign:
+    send = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin", **fields}
+    return campaign(channels={"email": EMAIL}, send=send)
+
+
+@pytest.mark.parametrize(
+    ("zone", "period_end", "day"),
+    [
+        ("Europe/Dublin", "2026-11-20T06:00+00:00", date(2026, 11, 20)),
+        # the day is that of the zone, not that of the period's own offset
+        ("Pacific/Auckland", "2026-11-20T02:00+00:00", date(2026, 11, 20)),
+        ("America/Los_Angeles", "2026-11-20T02:00+00:00", date(2026, 11, 19)),
+        ("Europe/Dublin", "2026-06-20T00:30+05:00", date(2026, 6, 19)),
+        # each person's own zone: the day in UTC
+        ("user", "2026-11-20T23:30-05:00", date(2026, 11, 21)),
+    ],
+)
+def test_a_once_off_is_on_the_day_that_the_period_ends(zone: str, period_end: str, day: date) -> None:
+    resolved = once(time_zone=zone, time="23:00").resolved(datetime.fromisoformat(period_end))
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == day
+
+
+def test_a_once_off_with_a_date_keeps_it() -> None:
+    resolved = once(date="2027-03-01").resolved(EVENING)
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == date(2027, 3, 1)
+
+
+def test_a_once_off_that_is_over_when_its_period_ends_is_refused() -> None:
+    with pytest.raises(
+        CampaignError, match=r"send: 18:30 on 2026-11-20 in Europe/Dublin is over when the period ends"
+    ):
+        once().resolved(datetime(2026, 11, 20, 18, 31, tzinfo=UTC))
+    with pytest.raises(CampaignError, match="2026-11-19"):
+        once(date="2026-11-19").resolved(EVENING)
+
+
+def test_a_time_that_the_clocks_skip_becomes_the_one_an_hour_later() -> None:
+    resolved = once(time="01:30", date="2027-03-28").resolved(EVENING)
+    assert isinstance(resolved.send, Once)
+    assert (resolved.send.time, resolved.send.date) == ("02:30", date(2027, 3, 28))
+
+
+def test_a_time_that_comes_twice_is_the_first() -> None:
+    until = Until(time="01:30", time_zone="Europe/Dublin", date=date(2026, 10, 25))
+    assert datetime.fromtimestamp(until.timestamp(), UTC) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+
+
+def test_a_period_without_a_time_zone_is_refused() -> None:
+    with pytest.raises(CampaignError, match="aware"):
+        once().resolved(datetime(2026, 11, 20))  # noqa: DTZ001
+
+
+def test_resolving_twice_changes_nothing() -> None:
+    resolved = once().resolved(EVENING)
+    assert resolved.resolved(EVENING) == resolved
+
+
+@pytest.mark.rule("2.11/start_date", side="client")
+@pytest.mark.parametrize("kind", [{"time": "08:00"}, {"kind": "triggered", "trigger": {"kind": "api"}}])
+def test_recurring_and_triggered_campaigns_start_on_a_day_of_their_own(kind: dict[str, Any]) -> None:
+    send = {"kind": "recurring", "time_zone": "UTC", "end": "2026-12-24", **kind}
+    assert "send." in broken(channels={"email": EMAIL}, send=send)
+    running = campaign(channels={"email": EMAIL}, send={**send, "start": "2026-11-20"})
+    assert isinstance(running.send, Recurring | Triggered)
+    assert running.send.start == date(2026, 11, 20)
+    assert running.resolved(EVENING) == running
+
+
+def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:
+    until = {"until": {"time": "23:00", "time_zone": "Europe/Dublin"}}
+    resolved = campaign(
+        message={"title": "T", "text": "W"},
+        channels={"ios_push": {}, "inbox": {"keep": {"length": 3, "unit": "days", **until}}},
+        push_expiry=until,
+    ).resolved(EVENING)
+    assert resolved.push_expiry == TimeToLive(
+        until=Until(time="23:00", time_zone="Europe/Dublin", date=date(2026, 11, 20))
+    )
+    assert resolved.channels.inbox is not None
+    assert resolved.channels.inbox.keep is not None
+    assert resolved.channels.inbox.keep.until == resolved.push_expiry.until
+
+
+def test_a_moment_without_a_date_has_no_timestamp() -> None:
+    with pytest.raises(ValueError, match="resolve the campaign first"):
+        Until(time="23:00", time_zone="UTC").timestamp()
+
+
+# What is over
+
+
+@pytest.mark.parametrize(
+    ("fields", "found", "ends"),
+    [
+        ({"send": {**DAILY, "end": "2026-12-24"}}, "send.end", "2026-12-25T00:00+00:00"),
+        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "Asia/Tokyo"}}, "send.end", "2026-12-24T15:00+00:00"),
+        # each person's own zone: the last in which that day ends
+        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "user"}}, "send.end", "2026-12-25T12:00+00:00"),
+        ({"push_expiry": until("2026-12-24")}, "push_expiry.until", "2026-12-24T10:00+00:00"),
+        (
+            {"channels": {"inbox": {"keep": until("2026-12-24")}}},
+            "channels.inbox.keep.until",
+            "2026-12-24T10:00+00:00",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
+    fields: dict[str, Any], found: str, ends: str
+) -> None:
+    end, minute = datetime.fromisoformat(ends), timedelta(minutes=1)
+    made = campaign(**{**PUSHED, **fields})
+    made.check_not_over(EVENING, end)
+    with pytest.raises(CampaignError) as error:
+        made.check_not_over(EVENING, end + minute)
+    assert str(error.value) == (
+        f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC; "
+        f"allowed: one after {end + minute:%Y-%m-%d %H:%M} UTC, for it is over by now"
+    )
+
+
+def test_what_has_no_end_is_never_over() -> None:
+    for send in ({"kind": "now"}, DAILY):
+        lasting = {"length": 3, "unit": "days"}
+        campaign(**PUSHED, send=send, push_expiry=lasting).check_not_over(
+            EVENING, datetime(2099, 1, 1, tzinfo=UTC)
+        )
+
+
+def test_an_end_that_follows_from_the_period_makes_the_launch_too_late() -> None:
+    made = campaign(**PUSHED, push_expiry={"until": {"time": "23:30", "time_zone": "UTC"}})
+    made.check_not_over(EVENING, EVENING)
+    with pytest.raises(LateError, match=r"push_expiry\.until: found an end at"):
+        made.check_not_over(EVENING, EVENING + timedelta(days=1))
+
+
+def test_what_the_service_repeats_has_one_life_whichever_its_end() -> None:
+    first = datetime(2026, 11, 20, tzinfo=UTC)
+    for end in ("2026-12-24", "2027-12-24", "never"):
+        assert campaign(**PUSHED, send={**DAILY, "end": end}).fixed_period == Period(first, first)
+    assert campaign(**PUSHED, send=TONIGHT).fixed_period is None
+    assert campaign(**PUSHED).fixed_period is None
+
+
+def test_zones_are_sent_apart_for_what_is_said_or_for_when() -> None:
+    windowed = campaign(**PUSHED, gates={"window": WINDOW}, send=TONIGHT)
+    assert windowed.default_zone == "Asia/Tokyo"
+    assert windowed.variation(Variation(time_zone="Asia/Tokyo"), PERIOD_END).send == windowed.send
+    assert campaign(**PUSHED, send=TONIGHT).default_zone is None

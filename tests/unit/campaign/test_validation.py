@@ -1,0 +1,382 @@
+"""Rules of a campaign across its fields: what does not fit together is refused, at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sendoff.campaign import Campaign
+
+from .campaigns import (
+    BROADCAST,
+    DAILY,
+    EMAIL,
+    ENDLESS,
+    EXECUTED,
+    HALF,
+    PUSH,
+    PUSHED,
+    QUERY_ZONE,
+    SMS,
+    TONIGHT,
+    TWO_LANGUAGES,
+    WINDOW,
+    broken,
+    campaign,
+    problems,
+    until,
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        # nothing is sent
+        ({}, "channels: found no channel; allowed: one or more of android_push, ios_push"),
+        # a channel without content
+        ({"channels": {"ios_push": {}}}, "channels.ios_push: found no text; allowed: message.text, or"),
+        ({"channels": {"inbox": {"text": "T"}}}, "channels.inbox: found no title; allowed: message.title, or"),
+        ({"channels": {"email": {"from_address": 1, "subject": "S"}}}, "found neither html nor text"),
+        # content without a channel
+        ({"message": {"text": "T"}, "channels": {"email": EMAIL}}, "message: found a message that no channel shows"),
+        (
+            {"channels": {"email": EMAIL}, "push_expiry": {"length": 1, "unit": "days"}},
+            "push_expiry: found an expiry without push",
+        ),
+        # languages
+        (
+            {"channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S", "text": "T"}}}}},
+            "language: found translations without language",
+        ),
+        (
+            {"language": "fr", "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}}},
+            "language: found 'fr', which is also a translation; allowed: another language",
+        ),
+        (
+            {"language": "en", "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S"}}}}},
+            "channels.email.translations.fr: found no text; allowed: text, as in channels.email",
+        ),
+        (
+            {
+                "language": "en",
+                "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S", "text": "T", "html": "H"}}}},
+            },
+            "channels.email.translations.fr.html: found html, which channels.email lacks",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "translations": {"fr": {"text": "T"}}},
+                "channels": {"ios_push": {}, "sms": {"sender": "S", "text": "T"}},
+            },
+            "channels.sms.translations: found no fr; allowed: every language",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
+                "channels": {"ios_push": {"text": "Own"}, "web_push": {"browsers": ["chrome"]}},
+            },
+            "channels.ios_push.translations: found no fr",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
+                "channels": {"web_push": {"browsers": ["chrome"], "text": "Own"}},
+            },
+            "channels.web_push: found words of its own in a campaign with translations",
+        ),
+        # addresses
+        ({"message": {"text": "T", "url": "http://shop.example.com"}, "channels": {"ios_push": {}}}, "https://"),
+        ({"message": {"text": "T", "picture": "shop.example.com/a b.png"}, "channels": {"ios_push": {}}}, "https://"),
+        # schedules
+        (
+            {
+                "channels": {"email": EMAIL},
+                "schedule": "@daily",
+                "send": DAILY,
+            },
+            "schedule: found '@daily' with send.kind: recurring; allowed: no schedule",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {**DAILY, "start": "2027-02-01", "end": "2027-01-01"},
+            },
+            "found an end (2027-01-01) before the start (2027-02-01)",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {
+                    "kind": "triggered", **ENDLESS, "trigger": {"kind": "api"},
+                    "window": {"earliest": "20:00", "latest": "08:00"},
+                },
+            },
+            "found 20:00 to 08:00; allowed: a window that starts before it ends",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {
+                    "kind": "triggered", **ENDLESS,
+                    "trigger": {"kind": "location", "locations": [4], "when": "dwell"},
+                },
+            },
+            "found no dwell_minutes; allowed: dwell_minutes with when: dwell",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {"kind": "triggered", **ENDLESS, "trigger": {"kind": "event"}},
+            },
+            "send.triggered.trigger.event.name\n  Field required",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
+                "send": {"kind": "triggered", **ENDLESS, "trigger": {"kind": "event", "name": ""}},
+            },
+            "send.triggered.trigger.event.name\n  String should have at least 1 character",
+        ),
+        ({"channels": {"email": EMAIL}, "encryption": 0}, "encryption\n  Input should be a valid string"),
+        (
+            {"template": {"id": 1, "channels": ["email"]}, "encryption": "0"},
+            "encryption: found encryption beside template",
+        ),
+        # people
+        ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
+        (
+            {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
+            "found neither all nor any; allowed: one of them",
+        ),
+        # templates
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "channels": {"email": EMAIL}},
+            "channels: found channels beside template; allowed: template.channels",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "message": {"text": "T"}},
+            "message: found message beside template",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "targeting": {"kind": "broadcast"}},
+            "targeting: found kind: broadcast with a template",
+        ),
+        (
+            {"template": {"id": 4, "channels": ["email"]}, "send": TONIGHT},
+            "send: found kind: once with a template",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: str) -> None:
+    assert problem in broken(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        # variants
+        ({**PUSHED, "variants": {"a": {"percent": 100}}}, "variants: found one variant; allowed: two or more, or none"),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {"percent": 49.9}}},
+            "variants: found percents that add up to 99.9; allowed: percents that add up to 100",
+        ),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
+            "variants.b.channels.sms: found sms, which the campaign lacks; allowed: its own channels",
+        ),
+        (
+            {"channels": {"sms": SMS}, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "W"}}}},
+            "variants.b.message: found a message that no channel shows",
+        ),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "template": EXECUTED["template"]}}},
+            "variants.b.template: found a template in a campaign without one; allowed: template in both, or in neither",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "template": {"id": 5, "channels": ["sms"]}}}},
+            "variants.b.template.channels: found sms; allowed: email, as in the campaign",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
+            "variants.b.channels: found channels beside template; allowed: template.channels",
+        ),
+        (
+            {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "T"}}}},
+            "variants.b.message: found message beside template",
+        ),
+        (
+            {**TWO_LANGUAGES, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "Other"}}}},
+            "variants.b: found words in en; allowed: en, fr, as in the campaign",
+        ),
+        (
+            {
+                **TWO_LANGUAGES,
+                "variants": {
+                    "a": HALF,
+                    "b": {**HALF, "message": {"text": "Other", "translations": {"fr": {"text": "Autre"}}}},
+                },
+            },
+            "variants.b.message.translations.fr: found no title; allowed: title, as in message",
+        ),
+        (
+            {
+                "message": {"title": "T", "text": "W"},
+                "channels": {"inbox": {}},
+                "send": DAILY,
+                "variants": {"a": HALF, "b": {**HALF, "channels": {"inbox": {"keep": until(None)}}}},
+            },
+            "variants.b.channels.inbox.keep.until: found no date with send.kind: recurring",
+        ),
+        # people whom the service chooses
+        *(
+            ({**BROADCAST, **fields}, f"{path}: found {path.rpartition('.')[2]} with targeting.kind: broadcast; ")
+            for path, fields in {
+                "audience.exclude": {"audience": {"exclude": [{"kind": "list", "name": "complaints"}]}},
+                "audience.priority": {"audience": {"priority": {"rank": 1}}},
+                "audience.cap": {"audience": {"cap": {"messages": 3, "days": 7}}},
+                "audience.holdout": {"audience": {"holdout": {"percent": 5}}},
+                "variants": {"variants": {"a": HALF, "b": HALF}},
+                "gates.least": {"gates": {"least": 2}},
+                "gates.most": {"gates": {"most": 2}},
+                "gates.change": {"gates": {"change": 10}},
+                "gates.unusable": {"gates": {"unusable": 10}},
+                "gates.window.time_zone": {"gates": {"window": WINDOW}},
+                "gates.rollout": {"gates": {"rollout": {}}},
+                "send.time_zone": {"send": {"kind": "once", "time": "20:00", **QUERY_ZONE}},
+            }.items()
+        ),
+        (
+            {
+                "language": "en",
+                "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}},
+                "targeting": {"kind": "saved_segments", "ids": [4]},
+            },
+            "channels.sms.translations: found translations that are sent apart with targeting.kind: saved_segments",
+        ),
+        # what starts the DAG
+        (
+            {**PUSHED, "schedule": "@daily", "after": ["stock"]},
+            "after: found after beside schedule; allowed: what starts the DAG: a clock or assets, not both",
+        ),
+        (
+            {**PUSHED, "schedule_time_zone": "Europe/Dublin"},
+            "schedule_time_zone: found schedule_time_zone without schedule; allowed: schedule_time_zone with schedule",
+        ),
+        # days
+        (
+            {**PUSHED, "start": "2027-02-01", "send": {**TONIGHT, "date": "2027-01-31"}},
+            "send.date: found 2027-01-31, before start (2027-02-01); allowed: a date on or after start",
+        ),
+        (
+            {**PUSHED, "start": "2027-02-01", "send": {**DAILY, "end": "2027-01-31"}},
+            "send.end: found 2027-01-31, before start (2027-02-01)",
+        ),
+        (
+            {**PUSHED, "start": "2027-02-01", "push_expiry": until("2027-01-31")},
+            "push_expiry.until.date: found 2027-01-31, before start (2027-02-01)",
+        ),
+        (
+            {
+                "message": {"title": "T", "text": "W"},
+                "channels": {"inbox": {"keep": until("2026-11-19")}},
+                "send": DAILY,
+            },
+            "channels.inbox.keep.until.date: found 2026-11-19, before send.start (2026-11-20)",
+        ),
+        (
+            {**PUSHED, "send": DAILY, "push_expiry": until(None)},
+            "push_expiry.until: found no date with send.kind: recurring; allowed: date, or length and unit",
+        ),
+        # waves and zones
+        (
+            {**PUSHED, "send": TONIGHT, "gates": {"rollout": {}}},
+            "gates.rollout: found rollout with send.kind: once; allowed: send.kind: now, because a wave is judged",
+        ),
+        (
+            {**PUSHED, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query"}}},
+            "found no default_time_zone; allowed: default_time_zone with time_zone: query, and only there",
+        ),
+        (
+            {**PUSHED, "gates": {"window": {**WINDOW, "time_zone": "Asia/Tokyo"}}},
+            "found default_time_zone with time_zone: Asia/Tokyo; allowed: default_time_zone with time_zone: query",
+        ),
+        (
+            {
+                **PUSHED,
+                "gates": {"window": WINDOW},
+                "send": {"kind": "once", "time": "20:00", "time_zone": "query", "default_time_zone": "UTC"},
+            },
+            "gates.window.default_time_zone: found Asia/Tokyo beside send.default_time_zone: UTC; allowed: the same",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_people_variants_and_days_must_fit_together(
+    fields: dict[str, Any], problem: str
+) -> None:
+    assert problem in broken(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**PUSHED, "variants": {"a": {"percent": 33.3}, "b": {"percent": 33.3}, "c": {"percent": 33.4}}},
+        {**PUSHED, "variants": {"a": {"percent": 0.1}, "b": {"percent": 0.2}, "c": {"percent": 99.7}}},
+        {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "template": {"id": 5, "channels": ["email"]}}}},
+        {**BROADCAST, "approval": {"needed": "always"}, "gates": {"lateness": {"length": 6, "unit": "hours"}}},
+        {**BROADCAST, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "Asia/Tokyo"}}},
+        {**PUSHED, "schedule": "@daily", "schedule_time_zone": "Europe/Dublin", "start": "2027-01-01"},
+        {**PUSHED, "start": "2027-01-01", "send": {**TONIGHT, "date": "2027-01-01"}},
+        {**PUSHED, "gates": {"window": WINDOW, "rollout": {"shares": [5]}}},
+        {
+            **TWO_LANGUAGES,
+            "variants": {
+                "a": HALF,
+                "b": {**HALF, "message": {"text": "Other", "translations": {"fr": {"title": "T", "text": "M"}}}},
+            },
+        },
+    ],
+)  # fmt: skip
+def test_what_fits_together_is_a_campaign_also_after_the_ledger_kept_it(fields: dict[str, Any]) -> None:
+    made = campaign(**fields)
+    assert Campaign.frozen(made.model_dump_json()) == made
+
+
+def test_a_broken_rule_of_a_variant_is_told_at_its_line_though_its_name_has_dots(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        PUSH
+        + "variants:\n  v1.0: {percent: 50}\n  v1.1:\n    percent: 50\n    channels: {inbox: {title: T}}\n",
+    )
+    [problem] = found
+    assert problem.startswith(
+        "campaign.yaml:10: variants.v1.1.channels.inbox: found inbox, which the campaign"
+    )
+
+
+@pytest.mark.rule("2.10/dwell_time", "8/dwell_time", side="client")
+def test_dwell_time_is_1_to_30_minutes() -> None:
+    def staying(minutes: int) -> dict[str, Any]:
+        trigger = {"kind": "location", "locations": [4], "when": "dwell", "dwell_minutes": minutes}
+        send = {"kind": "triggered", **ENDLESS, "trigger": trigger}
+        return {"channels": {"email": EMAIL}, "send": send}
+
+    assert "greater than or equal to 1" in broken(**staying(0))
+    assert "less than or equal to 30" in broken(**staying(31))
+    assert [campaign(**staying(minutes)).send.kind for minutes in (1, 30)] == ["triggered"] * 2
+
+
+def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        "title: A\nchannels:\n  inbox:\n  sms: {sender: S, text: T, translations: {fr: {text: T}}}\n",
+    )
+    assert [each.split(": found")[0] for each in found] == [
+        "campaign.yaml:1",
+        "campaign.yaml:3: channels.inbox",
+        "campaign.yaml:3: channels.inbox",
+    ]

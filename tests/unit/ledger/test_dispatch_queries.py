@@ -1,0 +1,105 @@
+"""Launches and requests a page at a time, as people look at them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Variation
+from sendoff.dispatch.control import resolve_seen
+from sendoff.ledger import Ledger
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.period import Period, launch_key
+
+from ...factories import LEASE, NOW, make_launch
+from ...leases import expire
+
+
+def freeze(ledger: Ledger, campaign: str, day: int, *, state: str = "released", people: int = 5) -> str:
+    period = Period(datetime(2026, 3, day, tzinfo=UTC), datetime(2026, 3, day + 1, tzinfo=UTC))
+    key = launch_key("service", campaign, period)
+    identifiers = integers(range(1, people + 1))
+    make_launch(
+        ledger,
+        identifiers,
+        segments=[Segment(segment, Variation(language="de")) for segment in identifiers.slices(1)],
+        name=campaign,
+        period=period,
+        launch_key=key,
+        created_at=NOW + timedelta(days=day),
+        sends_at=None,
+        state=state,
+    )
+    return key
+
+
+def attempt(ledger: Ledger, key: str, outcome: Outcome) -> str:
+    claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    ledger.dispatches.record(claim, outcome, NOW)
+    return claim.dispatch_key
+
+
+def test_launches_come_newest_first_of_those_campaigns_and_states_alone(ledger: Ledger) -> None:
+    old, new = freeze(ledger, "spring", 1), freeze(ledger, "spring", 2)
+    held = freeze(ledger, "autumn", 3, state="held")
+    freeze(ledger, "secret", 4)
+
+    def page(*campaigns: str, **more: object) -> list[str]:
+        return [each.launch_key for each in ledger.launches.page(campaigns, **more)]  # type: ignore[arg-type]
+
+    assert page("spring", "autumn") == [held, new, old]
+    assert page("spring", "autumn", offset=1, limit=1) == [new]
+    assert page("spring", "autumn", states=["held", "paused"]) == [held]
+    assert page() == []
+    assert ledger.launches.count_of(["spring", "autumn"]) == 3
+    assert ledger.launches.count_of(["spring"], states=["held"]) == 0
+    assert ledger.launches.campaigns() == {"autumn": 1, "secret": 1, "spring": 2}
+    assert ledger.launches.connections() == ["service"]
+
+
+def test_requests_come_with_what_was_recorded_of_their_attempts(ledger: Ledger) -> None:
+    key = freeze(ledger, "spring", 1)
+    attempt(ledger, key, NotProcessed("no token"))
+    attempt(ledger, key, Accepted(200, 7))
+    attempt(ledger, key, Refused(400, "bad title"))
+    requests = ledger.dispatch_queries.requests(key)
+    assert [each.segment for each in requests] == [1, 2, 3, 4, 5]
+    first, second, *_ = requests
+    assert (first.state, first.campaign_id, first.attempt, first.people) == ("accepted", 7, 2, 1)
+    assert (first.language, first.time_zone, first.deliveries) == ("de", None, 0)
+    assert [(each.attempt, each.kind, each.reason) for each in first.recorded] == [
+        (1, "not_processed", "no token"),
+        (2, "accepted", None),
+    ]
+    assert (second.recorded[0].status, second.recorded[0].reason) == (400, "bad title")
+    assert [each.segment for each in ledger.dispatch_queries.requests(key, states=["planned"], offset=1)] == [
+        4,
+        5,
+    ]
+    assert [each.segment for each in ledger.dispatch_queries.requests(key, offset=3, limit=1)] == [4]
+
+
+def test_a_doubt_is_resolved_only_as_it_was_seen(ledger: Ledger) -> None:
+    key = freeze(ledger, "spring", 1, people=1)
+    dispatch = attempt(ledger, key, InDoubt("it timed out"))
+    [seen] = ledger.dispatch_queries.requests(key, states=["in_doubt"])
+    assert seen.doubts == 1
+    assert resolve_seen(ledger, {dispatch: 1}, "resend", "ann", "again", now=NOW) == 1
+    attempt(ledger, key, InDoubt("it timed out"))
+    assert resolve_seen(ledger, {dispatch: seen.doubts}, "write_off", "bob", "late", now=NOW) == 0
+    [now] = ledger.dispatch_queries.requests(key)
+    assert (now.state, now.doubts) == ("in_doubt", 2)
+    assert resolve_seen(ledger, {dispatch: 2}, "write_off", "bob", "now", now=NOW) == 1
+    assert ledger.dispatch_queries.states(key) == {"written_off": 1}
+
+
+def test_an_attempt_that_was_said_to_be_refused_later_is_no_doubt(ledger: Ledger) -> None:
+    key = freeze(ledger, "spring", 1, people=1)
+    claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    expire(ledger, key, NOW + 2 * LEASE)
+    assert [each.doubts for each in ledger.dispatch_queries.requests(key)] == [1]
+    ledger.dispatches.record(claim, Refused(400, "no"), NOW)
+    assert [each.doubts for each in ledger.dispatch_queries.requests(key)] == [0]

@@ -1,0 +1,272 @@
+"""The environment of a scenario: the service, a ledger with its receiver, and workers that always carry on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Collection
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Self
+
+import sqlalchemy as sa
+
+from sendoff.demo.processes import Process, Supervisor
+from sendoff.ledger import Ledger
+from sendoff.ledger.schema import dispatches, rate_limits
+from sendoff.period import Period, launch_key
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.states import DispatchState
+from tools.chaos.processes import (
+    PLATFORMS,
+    SECRET,
+    ChaosError,
+    Cluster,
+    Service,
+    receiver,
+)
+from tools.chaos.workers import AGAIN, Job, Phase, join, start_fold, start_worker
+
+DEVICES = 400
+ONE_BY_ONE = 1  # request at a time: then a line is the same in every run
+_FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+_LONGEST_HISTORY = 300.0  # seconds
+_WELL = (0, AGAIN)
+_KILLED = -9
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large each launch is, and how often each scenario is played."""
+
+    people: int
+    segment_size: int
+    is_short: bool
+
+    def times(self, short: int, long: int) -> int:
+        """Return one of two numbers."""
+        return short if self.is_short else long
+
+
+SHORT = Size(people=60, segment_size=6, is_short=True)
+LONG = Size(people=240, segment_size=20, is_short=False)
+
+
+@dataclass
+class Backend:
+    """A ledger, the receiver that stores in it, and the PostgreSQL that it lies in, if we own it."""
+
+    url: str
+    ledger: Ledger
+    address: str
+    receiver: Process
+    cluster: Cluster | None = None
+
+    @classmethod
+    def opened(cls, supervisor: Supervisor, url: str, cluster: Cluster | None = None) -> Self:
+        """Make the tables and start the receiver."""
+        ledger = Ledger(url)
+        ledger.migrate()
+        address, process = receiver(supervisor, url)
+        return cls(url, ledger, address, process, cluster)
+
+    def close(self) -> None:
+        """End the receiver."""
+        self.ledger.close()
+        self.receiver.end()
+
+
+@dataclass
+class Result:
+    """The result of one row: its launches, and how many processes were killed on the way."""
+
+    backend: Backend
+    launches: list[str] = field(default_factory=list)
+    killed: int = 0
+    faults: int = 0
+    unfinished: int = 0
+
+
+class Environment:
+    """Plays launches of one row, one after the other; every launch is for another day."""
+
+    _days = 0
+
+    def __init__(
+        self, service: Service, backend: Backend, folder: Path, size: Size, points: dict[str, int], seed: str
+    ) -> None:
+        self.service = service
+        self.backend = backend
+        self.size = size
+        self.chance = random.Random(seed)  # noqa: S311  # no secret
+        self.result = Result(backend)
+        self._folder = folder
+        self._points = points
+
+    def job(self, **changes: Any) -> Job:
+        """Return the work of one worker on a new launch."""
+        day = _FIRST_DAY + timedelta(days=Environment._days)
+        Environment._days += 1
+        job = Job(
+            ledger_url=self.backend.url,
+            service=self.service.address,
+            client_id=self.service.client_id,
+            client_secret=self.service.client_secret,
+            receiver=self.backend.address,
+            warehouse=f"sqlite:///{self._folder / 'warehouse.db'}",
+            period=Period(day, day + timedelta(days=1)),
+            people=self.size.people,
+            segment_size=self.size.segment_size,
+        )
+        self.result.launches.append(self.key(job))
+        return replace(job, **changes)
+
+    @staticmethod
+    def key(job: Job) -> str:
+        """Return the key of the launch of a job."""
+        folder = job.folder()
+        return launch_key(folder.campaign.connection, folder.name, job.period)
+
+    def lines(self, phase: Phase) -> int:
+        """Return how many lines two dispatches one after the other, one freezing or one fold run through."""
+        if phase not in self._points:
+            self._points[phase] = self._measured(phase)
+        return self._points[phase]
+
+    def points(self, phase: Phase, count: int | None) -> list[int]:
+        """Return all the lines of a phase, or ``count`` of them, spread over it evenly."""
+        last = self.lines(phase)
+        if count is None or count >= last:
+            return list(range(1, last + 1))
+        return sorted({1 + round(place * (last - 1) / max(1, count - 1)) for place in range(count)})
+
+    def run(self, *jobs: Job) -> None:
+        """Run workers at the same time, to their end or death, and then others until the launch is made."""
+        self._join([start_worker(job) for job in jobs])
+        self.carry_on(jobs[0])
+
+    def carry_on(self, job: Job) -> None:
+        """Run two workers again and again until nothing is planned or in flight.
+
+        Before each pair, leases and pauses end, so that dead workers are noticed and nobody waits.
+        """
+        key = self.key(job)
+        deadline = time.monotonic() + _LONGEST_HISTORY
+        fresh = replace(job, dies_at=None)
+        while not self._is_made(key):
+            if time.monotonic() > deadline:
+                self.result.unfinished += 1
+                return
+            self.let_time_pass(job)
+            self._join([start_worker(fresh), start_worker(fresh)])
+
+    def let_time_pass(self, job: Job) -> None:
+        """End the leases of a launch and the pauses that the service asked for, as if five minutes had passed.
+
+        No worker may be sending meanwhile. The ledger's database judges leases by its own clock, which cannot be moved.
+        """
+        over = datetime.now(UTC) - timedelta(seconds=1)
+        in_flight = sa.update(dispatches).where(
+            dispatches.c.launch_key == self.key(job), dispatches.c.state == DispatchState.IN_FLIGHT
+        )
+        engine = sa.create_engine(self.backend.url)
+        try:
+            with engine.begin() as db:
+                db.execute(in_flight.values(lease_until=over))
+                db.execute(sa.update(rate_limits).values(next_at=over))
+        finally:
+            engine.dispose()
+
+    def start(self, *jobs: Job) -> list[BaseProcess]:
+        """Start workers and go on."""
+        return [start_worker(job) for job in jobs]
+
+    def join(self, processes: Collection[BaseProcess]) -> None:
+        """Wait until workers that were started have ended."""
+        self._join(list(processes))
+
+    def fold(self, job: Job, run: int = 1_000) -> None:
+        """Fold in a process of its own, which may die."""
+        self._join([start_fold(job, run)])
+
+    def fold_what_came_before(self, job: Job) -> None:
+        """Fold the post-backs of every launch before this one, in the right way, so that its own are next."""
+        self.wait_until_quiet()
+        self.fold(replace(job, dies_at=None, mutant=None))
+
+    def kill(self, process: Process, how: signal.Signals = signal.SIGKILL) -> None:
+        """Kill a process."""
+        process.end(how)
+        self.result.killed += 1
+
+    def unfolded(self) -> int:
+        """Return how many post-backs of this ledger are not folded yet."""
+        return sum(newest - folded for _, folded, newest in self.backend.ledger.post_backs.pending())
+
+    def wait_until_quiet(self) -> None:
+        """Wait until the service has nothing more to post back."""
+        self.service.wait_until_quiet()
+
+    def pause(self, longest: float) -> None:
+        """Let a moment pass that chance chooses."""
+        time.sleep(self.chance.uniform(0, longest))
+
+    def wait_until_begun(self, job: Job) -> None:
+        """Wait until something of a launch was sent."""
+        key = self.key(job)
+        self.service.supervisor.wait_until(
+            lambda: set(self.backend.ledger.dispatch_queries.states(key)) > {DispatchState.PLANNED},
+            "a launch has begun",
+            every=0.05,
+        )
+
+    def _is_made(self, key: str) -> bool:
+        states = self.backend.ledger.dispatch_queries.states(key)
+        return bool(states) and not states.keys() & {DispatchState.PLANNED, DispatchState.IN_FLIGHT}
+
+    def _join(self, processes: list[BaseProcess]) -> None:
+        for code in join(processes, _LONGEST_HISTORY):
+            if code == _KILLED:
+                self.result.killed += 1
+            elif code not in _WELL:
+                raise ChaosError(f"a worker ended with exit code {code}; what it wrote stands above")
+
+    def _measured(self, phase: Phase) -> int:
+        lines_file = self._folder / f"{phase}.lines"
+        segment = self.size.segment_size
+        people = {"freeze": self.size.people, "send": 2 * segment, "fold": segment}
+        job = self.job(
+            people=people[phase],
+            dies_in=phase,
+            dies_at=0,
+            lines_to=str(lines_file),
+            requests_at_once=ONE_BY_ONE,
+        )
+        if phase == "fold":  # nothing of what came before
+            self.fold_what_came_before(job)
+        self.run(job)
+        if phase == "fold":
+            self.wait_until_quiet()
+            self.fold(job)
+        lines = int(lines_file.read_text())
+        if not lines:
+            raise ChaosError(f"no line of the phase {phase} was seen")
+        return lines
+
+
+def make_warehouse(folder: Path) -> None:
+    """Write the devices that the campaign's query names some of."""
+    rows = [(n, PLATFORMS[n % len(PLATFORMS)]) for n in range(1, DEVICES + 1)]
+    with closing(sqlite3.connect(folder / "warehouse.db")) as db, db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
+        db.executemany("INSERT INTO devices VALUES (?, ?)", rows)
+
+
+def signer(backend: Backend) -> PostBackSigner:
+    """Return what signs the addresses of a backend's post-backs."""
+    return PostBackSigner(backend.address, [SECRET])

@@ -1,0 +1,167 @@
+"""Mutants: protocols that are wrong on purpose. With each, the same counting must find something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.dispatch.worker import LEASE
+from sendoff.ledger.aggregates import AggregatedRun, Aggregates
+from sendoff.ledger.claims import Claim
+from sendoff.ledger.database import LedgerTime
+from sendoff.ledger.dispatch_queries import DispatchQueries
+from sendoff.ledger.dispatches import Dispatches
+from sendoff.ledger.doubts import Doubts
+from sendoff.ledger.schema import attempts, dispatches, receivers
+from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
+from sendoff.states import DispatchState
+
+_claim = Dispatches.claim
+_record = Dispatches.record
+_record_and_claim = Dispatches.record_and_claim
+_expire_leases = Doubts.expire_leases
+_store_run = Aggregates.store_run
+
+
+def intent_after_request() -> None:
+    """Look for a planned dispatch without a mark, send it, and write intent and outcome afterwards."""
+    Dispatches.claim = _look  # type: ignore[method-assign]
+    Dispatches.record = _record_both  # type: ignore[method-assign]
+    Dispatches.record_and_claim = _record_both  # type: ignore[method-assign]
+
+
+def _look(self: Dispatches, launch_key: str, *, now: datetime, **_: Any) -> Claim | None:
+    queries = DispatchQueries(self._database)
+    planned = [
+        dispatch for dispatch in queries.of_launch(launch_key) if dispatch.state == DispatchState.PLANNED
+    ]
+    if not planned:
+        return None
+    dispatch = planned[0]
+    content = queries.segment(launch_key, dispatch.segment)
+    return Claim(dispatch.dispatch_key, launch_key, dispatch.segment, dispatch.attempt + 1, content, now)
+
+
+def _record_both(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime, **_: Any) -> None:
+    with self._database.write() as db:
+        db.execute(
+            sa.update(dispatches)
+            .where(dispatches.c.dispatch_key == claim.dispatch_key)
+            .values(state=DispatchState.IN_FLIGHT, attempt=claim.attempt, lease_until=now + LEASE)
+        )
+        intent = {"number": claim.attempt, "worker": "late", "started_at": now}
+        insert = self._database.insert_or_ignore(attempts)
+        db.execute(insert, {"dispatch_key": claim.dispatch_key, **intent})
+    _record(self, claim, outcome, now)
+
+
+def doubt_sent_again() -> None:
+    """Take a request without an answer for one that was not made, and plan it again."""
+    Dispatches.record = _record_hopefully  # type: ignore[method-assign]
+
+
+def _record_hopefully(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
+    if isinstance(outcome, InDoubt):
+        outcome = NotProcessed(outcome.reason)
+    _record(self, claim, outcome, now)
+
+
+def dead_sent_again() -> None:
+    """Take a worker that fell silent for one that had not sent anything, and plan its dispatch again."""
+    Doubts.expire_leases = _plan_again  # type: ignore[assignment,method-assign]
+
+
+def _plan_again(self: Doubts, launch_key: str | None, _now: datetime) -> int:
+    with self._database.write() as db:
+        expired = db.execute(
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == DispatchState.IN_FLIGHT,
+                dispatches.c.lease_until < LedgerTime(),
+            )
+            .values(state=DispatchState.PLANNED, lease_until=None)
+        )
+    return expired.rowcount
+
+
+def lease_by_the_workers_clock() -> None:
+    """Take a worker for dead whose lease is over by the clock of whoever looks."""
+    Dispatches.claim = _claim_by_own_clock  # type: ignore[method-assign]
+    Dispatches.record_and_claim = _record_and_claim_by_own_clock  # type: ignore[method-assign]
+    Doubts.expire_leases = _expire_by_own_clock  # type: ignore[method-assign]
+
+
+def _claim_by_own_clock(
+    self: Dispatches, launch_key: str, *, now: datetime, lease: timedelta, **how: Any
+) -> Claim | None:
+    claim = _claim(self, launch_key, now=now, lease=lease, **how)
+    _lease_by_own_clock(self, claim, now + lease)
+    return claim
+
+
+def _record_and_claim_by_own_clock(
+    self: Dispatches, claim: Claim, outcome: Accepted, now: datetime, *, lease: timedelta, **how: Any
+) -> Claim | None:
+    following = _record_and_claim(self, claim, outcome, now, lease=lease, **how)
+    _lease_by_own_clock(self, following, now + lease)
+    return following
+
+
+def _lease_by_own_clock(self: Dispatches, claim: Claim | None, until: datetime) -> None:
+    if claim is not None:
+        with self._database.write() as db:
+            db.execute(
+                sa.update(dispatches)
+                .where(dispatches.c.dispatch_key == claim.dispatch_key)
+                .values(lease_until=until)
+            )
+
+
+def _expire_by_own_clock(self: Doubts, launch_key: str | None, now: datetime) -> int:
+    over = datetime.now(UTC) - timedelta(seconds=1)
+    with self._database.write() as db:
+        db.execute(
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == DispatchState.IN_FLIGHT,
+                dispatches.c.lease_until < now,
+            )
+            .values(lease_until=over)
+        )
+    return _expire_leases(self, launch_key, now)
+
+
+def mark_before_events() -> None:
+    """Move the mark of a receiver when post-backs are fetched, before what they add is stored."""
+    Aggregates.store_run = _mark_first  # type: ignore[method-assign]
+
+
+def _mark_first(self: Aggregates, run: AggregatedRun) -> bool:
+    with self._database.write() as db:
+        moved = db.execute(
+            sa.update(receivers)
+            .where(receivers.c.receiver == run.receiver, receivers.c.aggregated_to == run.after)
+            .values(aggregated_to=run.up_to)
+        )
+    return bool(moved.rowcount) and _store_run(self, replace(run, after=run.up_to))
+
+
+MUTANTS: Mapping[str, Callable[[], None]] = {
+    "intent after request": intent_after_request,
+    "doubt sent again": doubt_sent_again,
+    "dead sent again": dead_sent_again,
+    "lease by the worker's clock": lease_by_the_workers_clock,
+    "mark before events": mark_before_events,
+}
+
+
+def apply(name: str | None) -> None:
+    """Put a wrong protocol in the place of the right one, in this process."""
+    if name is not None:
+        MUTANTS[name]()

@@ -1,0 +1,260 @@
+"""The scenarios: what goes wrong in each, one row of the table for each.
+
+To add one, put a :class:`Scenario` into :data:`SCENARIOS`. Where none of :mod:`tools.chaos.steps` plays it,
+write a function there that plays it once on a :class:`~tools.chaos.environment.Environment`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from tools.chaos import steps
+from tools.chaos.environment import Environment, Size
+
+BackendName = Literal["sqlite", "sqlite apart", "postgresql"]
+"""Which ledger: a protocol that is wrong on purpose has one apart, where it cannot harm other rows."""
+
+Expected = Literal["none", "some", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row: what goes wrong, how it is played, and how often.
+
+    ``expected``: whether duplicates and losses must be none, must be some (the protocol is broken on purpose), or are
+    only shown (the service says that it did not do what it did). ``strikes``: whether something must have been
+    killed or a fault must have struck, or else the row shows nothing.
+    """
+
+    name: str
+    what: str
+    play: Callable[[Environment], None]
+    on: BackendName = "sqlite"
+    short: int = 1
+    long: int = 4
+    expected: Expected = "none"
+    strikes: bool = True
+
+    def times(self, size: Size) -> int:
+        """Return how often it is played; a scenario may play several launches each time."""
+        return size.times(self.short, self.long)
+
+
+def _request(kind: str, times: int = 4, **how: Any) -> dict[str, Any]:
+    return {"kind": kind, "at": ["create"], "count": times, **how}
+
+
+def _post_back(kind: str, **how: Any) -> dict[str, Any]:
+    return {"kind": kind, "probability": 0.3, **how}
+
+
+def _fault(name: str, what: str, *faults: Mapping[str, Any], waits: bool = False, **changes: Any) -> Scenario:
+    return Scenario(name, what, steps.with_faults(*faults, waits=waits, **changes))
+
+
+def _lie(kind: str) -> Scenario:
+    return Scenario(
+        f"{kind} after processing",
+        f"the service processes a request and answers {kind}, which says that it did not",
+        steps.with_faults(_request(kind, after=True)),
+        short=0,
+        long=2,
+        expected="any",
+    )
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "nothing",
+        "two workers share the launch, each with four requests at once",
+        steps.undisturbed,
+        strikes=False,
+    ),
+    # Processes that die.
+    Scenario(
+        "worker killed between two lines",
+        "two workers at a time are killed at a line of the dispatch, the ledger or the client; each line once",
+        steps.killed_between_lines,
+        long=1,
+    ),
+    Scenario(
+        "worker killed with requests at once",
+        "two workers at a time, each with four requests under way, are killed at a line that chance chooses",
+        steps.killed_with_requests_at_once,
+        long=1,
+    ),
+    Scenario(
+        "worker killed while it freezes",
+        "the first worker is killed at a line of making the launch; to those after it the query gives other people",
+        steps.killed_while_freezing,
+        long=1,
+    ),
+    Scenario(
+        "worker killed at any moment",
+        "both workers are killed at a moment that chance chooses, four times",
+        steps.killed_at_any_moment,
+        long=12,
+    ),
+    Scenario(
+        "fold killed between two lines",
+        "what folds is killed at a line of folding; each line once",
+        steps.fold_killed,
+        long=1,
+    ),
+    Scenario("receiver killed", "the receiver is killed under load and started again", steps.receiver_killed),
+    Scenario("service killed", "the service is killed under load and started again", steps.service_killed),
+    Scenario(
+        "clocks apart",
+        "three workers at once, with clocks up to 26 hours apart",
+        steps.clocks_apart,
+        long=6,
+        strikes=False,
+    ),
+    Scenario(
+        "clocks apart, doubts sent again",
+        "a worker begins while another sends, with a clock that is 6 minutes to 26 hours ahead; on_doubt: resend",
+        steps.clocks_apart_and_doubts_resent,
+    ),
+    # Requests that go wrong.
+    _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
+    _fault(
+        "reset after", "the request is processed, then the connection is reset", _request("reset", after=True)
+    ),
+    _fault(
+        "answer lost",
+        "the request is processed, and the connection closes without an answer",
+        _request("lost"),
+    ),
+    _fault(
+        "time-out",
+        "the request is processed, and the answer comes after the worker has given up",
+        _request("slow", times=2, seconds=1),
+        answer_within=0.5,
+    ),
+    _fault("500 before", "500, nothing is processed", _request("500")),
+    _fault("500 after", "the request is processed, then 500", _request("500", after=True)),
+    _fault("502 before", "a gateway's page, nothing is processed", _request("502")),
+    _fault("502 after", "the request is processed, then a gateway's page", _request("502", after=True)),
+    _fault("web page before", "200 with a web page, nothing is processed", _request("html")),
+    _fault(
+        "web page after", "the request is processed, then 200 with a web page", _request("html", after=True)
+    ),
+    _fault("403", "refused, nothing is processed", _request("403")),
+    _fault("401", "the token is refused, nothing is processed", _request("401")),
+    _fault("token expired", "a token ends early", _request("token-expired")),
+    _fault(
+        "429 with Retry-After", "the service asks for a second of patience", _request("429", retry_after=1)
+    ),
+    _fault("429", "the service asks for patience, and does not say how long", _request("429")),
+    _fault(
+        "no token",
+        "the token endpoint answers 500, 503, 429 or 401, or resets the connection",
+        *({"kind": kind, "at": ["token"], "count": 2} for kind in ("500", "429", "401", "reset")),
+        {"kind": "503", "at": ["token"], "count": 1, "retry_after": 1},
+    ),
+    # Post-backs that go wrong.
+    _fault("post-backs twice", "each comes twice", {"kind": "duplicate", "probability": 1}, waits=True),
+    _fault("post-backs late", "some come a second late", _post_back("delay", seconds=1), waits=True),
+    _fault(
+        "post-backs in disorder", "each comes in its own time", _post_back("reorder", seconds=1), waits=True
+    ),
+    _fault("post-backs in bursts", "many come at once", _post_back("burst", seconds=1), waits=True),
+    _fault("post-backs damaged", "some cannot be read", _post_back("malformed"), waits=True),
+    _fault(
+        "post-backs lost",
+        "some never come, and answers are lost too",
+        _post_back("lose"),
+        _request("lost"),
+        waits=True,
+    ),
+    Scenario("everything at once", "seven faults, workers killed, receiver killed", steps.everything, long=6),
+    # The ledger on PostgreSQL.
+    Scenario(
+        "clocks apart, doubts sent again, PostgreSQL",
+        "as above, on PostgreSQL, whose clock judges the leases",
+        steps.clocks_apart_and_doubts_resent,
+        on="postgresql",
+        short=0,
+    ),
+    Scenario(
+        "worker killed between two lines, PostgreSQL",
+        "as above, on PostgreSQL, at lines spread over the protocol",
+        partial(steps.killed_between_lines, long=40),
+        on="postgresql",
+        short=0,
+        long=1,
+    ),
+    Scenario(
+        "fold killed between two lines, PostgreSQL",
+        "as above, on PostgreSQL, at lines spread over folding",
+        partial(steps.fold_killed, long=30),
+        on="postgresql",
+        short=0,
+        long=1,
+    ),
+    Scenario(
+        "PostgreSQL restarted",
+        "the ledger's database ends its connections, stops and starts again, under load",
+        partial(steps.database_stopped, how=signal.SIGINT),
+        on="postgresql",
+        short=0,
+        long=3,
+    ),
+    Scenario(
+        "PostgreSQL crashed",
+        "the ledger's database is stopped without a checkpoint and recovers, under load",
+        partial(steps.database_stopped, how=signal.SIGQUIT),
+        on="postgresql",
+        short=0,
+        long=5,
+    ),
+    # Wrong on purpose: here the same counting must find something.
+    Scenario(
+        "intent written after the request",
+        "each worker marks a dispatch after it has sent it; some are killed in between",
+        partial(steps.killed_between_lines, short=8, long=8, mutant="intent after request"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "doubt sent again",
+        "a request without an answer counts as not made",
+        partial(steps.lost_answers, mutant="doubt sent again"),
+        long=2,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "dead worker's dispatch sent again",
+        "a dispatch whose worker was killed is planned again when its lease is over",
+        partial(steps.killed_between_lines, short=8, long=24, mutant="dead sent again"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "lease by the worker's clock",
+        "a worker counts as dead when its lease is over by the clock of another; on_doubt: resend",
+        partial(steps.clocks_apart_and_doubts_resent, mutant="lease by the worker's clock"),
+        long=2,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "mark moved before the post-backs are stored",
+        "the fold's mark is moved on fetching; what folds is killed",
+        partial(steps.fold_killed, short=12, long=40, mutant="mark before events"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    # Outside of the promise: shown, and not asked to be none.
+    _lie("401"),
+    _lie("403"),
+    _lie("429"),
+)

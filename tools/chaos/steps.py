@@ -1,0 +1,199 @@
+"""The steps of the scenarios: each function runs launches through what its name says, once or several times.
+
+Whatever it does, it ends with ``env.run`` or ``env.carry_on``; counting is not its business.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from tools.chaos.environment import ONE_BY_ONE, Environment
+
+
+def undisturbed(env: Environment) -> None:
+    """Two workers, and nothing goes wrong."""
+    job = env.job()
+    env.run(job, job)
+
+
+def with_faults(
+    *faults: Mapping[str, Any], waits: bool = False, **changes: Any
+) -> Callable[[Environment], None]:
+    """Two workers, and a service in which some things go wrong; ``waits``: also with what it posts back.
+
+    ``changes`` are of the workers' job.
+    """
+
+    def play(env: Environment) -> None:
+        for fault in faults:
+            env.service.fault(**fault)
+        job = env.job(**changes)
+        workers = env.start(job, job)
+        env.join(workers)
+        env.carry_on(job)
+        if waits:
+            env.wait_until_quiet()
+        env.result.faults += env.service.clear_faults()
+
+    return play
+
+
+def killed_between_lines(
+    env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None
+) -> None:
+    """Workers die at each line of the protocol, or at some: two at once, four pairs in a launch, then two who live."""
+    points = env.points("send", env.size.times(short, long or env.lines("send")))
+    env.chance.shuffle(points)
+    for deaths in _parts(points, 8):
+        job = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE)
+        for pair in _parts(deaths, 2):
+            env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in pair)))
+            env.let_time_pass(job)
+        env.carry_on(job)
+
+
+def killed_with_requests_at_once(env: Environment, short: int = 4, long: int = 80) -> None:
+    """Two workers at once die at a line that any of their threads comes to, each with several requests in hand."""
+    last = 2 * env.lines("send")  # that is about four dispatches: one of each thread
+    for points in _parts([env.chance.randint(1, last) for _ in range(env.size.times(short, long))], 2):
+        job = env.job()
+        env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
+        env.let_time_pass(job)
+        env.carry_on(job)
+
+
+def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:
+    """The first worker of a launch dies while it freezes it, at lines spread over that."""
+    for point in env.points("freeze", env.size.times(short, long)):
+        job = env.job()
+        env.run(replace(job, dies_in="freeze", dies_at=point))
+
+
+def _parts(points: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (points[start : start + size] for start in range(0, len(points), size))
+
+
+def killed_at_any_moment(env: Environment) -> None:
+    """Both workers are killed somewhere, again and again."""
+    job = env.job()
+    for _ in range(4):
+        workers = env.start(job, job)
+        for worker in workers:
+            env.pause(0.15)
+            worker.kill()
+        env.join(workers)
+        env.let_time_pass(job)
+    env.carry_on(job)
+
+
+def service_killed(env: Environment) -> None:
+    """The service is killed while it is sent to, and comes back."""
+    job = env.job()
+    workers = env.start(job, job)
+    env.pause(0.3)
+    env.kill(env.service.process)
+    env.service.process.start()
+    env.join(workers)
+    env.carry_on(job)
+
+
+def receiver_killed(env: Environment) -> None:
+    """The receiver is killed while post-backs come, three times, and comes back."""
+    job = env.job()
+    workers = env.start(job, job)
+    env.wait_until_begun(job)
+    for _ in range(3):
+        env.pause(0.3)
+        env.kill(env.backend.receiver)
+        env.backend.receiver.start()
+    env.join(workers)
+    env.carry_on(job)
+    env.wait_until_quiet()
+
+
+def fold_killed(env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None) -> None:
+    """What folds is killed at a line, then at the next, and always has something to fold."""
+    points = env.points("fold", env.size.times(short, long or env.lines("fold")))
+    job = env.job(mutant=mutant)
+    env.fold_what_came_before(job)
+    env.run(job, job)
+    env.wait_until_quiet()
+    for point in points:
+        if not env.unfolded():
+            job = env.job(mutant=mutant)
+            env.run(job, job)
+            env.wait_until_quiet()
+        env.fold(replace(job, dies_in="fold", dies_at=point), run=1)
+    env.fold(job)
+
+
+def clocks_apart(env: Environment) -> None:
+    """Three workers at once, whose clocks are hours apart."""
+    job = env.job()
+    hours = env.chance.choice((1, 3, 26))
+    jobs = [replace(job, ahead=timedelta(hours=ahead_by)) for ahead_by in (0, hours, -hours)]
+    workers = env.start(*jobs)
+    env.join(workers)
+    env.carry_on(jobs[1])
+
+
+def clocks_apart_and_doubts_resent(env: Environment, mutant: str | None = None) -> None:
+    """A worker whose clock is ahead by more than a lease begins while another sends, and doubts are sent again.
+
+    Nobody dies and no answer is lost, so that nothing is in doubt, and each request is made once. The service is slow,
+    so that requests are in flight when the second worker looks for dead ones.
+    """
+    env.service.fault("slow", at=["create"], probability=1, seconds=2)
+    job = env.job(mutant=mutant, on_doubt="resend")
+    first = env.start(job)
+    env.wait_until_begun(job)
+    ahead = timedelta(minutes=env.chance.choice((6, 60, 26 * 60)))
+    env.join([*first, *env.start(replace(job, ahead=ahead))])
+    env.carry_on(job)
+    env.result.faults += env.service.clear_faults()
+
+
+def database_stopped(env: Environment, how: signal.Signals) -> None:
+    """The ledger's PostgreSQL is stopped while workers send and post-backs come, and comes back."""
+    assert env.backend.cluster is not None
+    job = env.job()
+    workers = env.start(job, job)
+    env.wait_until_begun(job)
+    env.pause(0.1)
+    env.kill(env.backend.cluster.process, how)
+    env.pause(0.5)
+    env.backend.cluster.process.start()
+    env.join(workers)
+    env.carry_on(job)
+    env.wait_until_quiet()
+
+
+def everything(env: Environment) -> None:
+    """Several faults at once, and both workers and the receiver are killed."""
+    for kind, how in (
+        ("lost", {}),
+        ("500", {"after": True}),
+        ("reset", {"after": True}),
+        ("429", {"retry_after": 1}),
+        ("token-expired", {}),
+        ("duplicate", {}),
+        ("reorder", {"seconds": 0.5}),
+    ):
+        env.service.fault(kind, probability=0.1, **how)
+    killed_at_any_moment(env)
+    env.kill(env.backend.receiver)
+    env.backend.receiver.start()
+    env.wait_until_quiet()
+    env.result.faults += env.service.clear_faults()
+
+
+def lost_answers(env: Environment, mutant: str) -> None:
+    """Answers are lost, and a protocol that is wrong sends again."""
+    env.service.fault("lost", at=["create"], count=4)
+    job = env.job(mutant=mutant)
+    env.run(job, job)
+    env.result.faults += env.service.clear_faults()
