@@ -1,4 +1,4 @@
-"""The ``sendoff`` command: everything that needs no Airflow. Each module holds the commands of one subject."""
+"""The ``sendoff`` command. It does not need Airflow. Each module holds the commands of one subject."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 
 from sendoff import logs
-from sendoff.cli import (  # noqa: F401 - they add their commands
+from sendoff.cli import (  # noqa: F401 - importing them registers their commands
     campaigns,
     control,
     deployment,
@@ -23,7 +23,7 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command; an error of Sendoff's own is one line on standard error and exit code 1."""
+    """Run the command. Print a SendoffError as one line on standard error and exit with code 1."""
     is_json = False
     try:
         is_json = logs.start()

@@ -1,4 +1,4 @@
-"""The commands about campaigns as they are written: what one would send, and the schema of the file."""
+"""The commands for campaign files: the preview of a launch, and the schema of ``campaign.yaml``."""
 
 from __future__ import annotations
 
@@ -29,50 +29,49 @@ if TYPE_CHECKING:
     from sendoff.period import Period
 
 WOULD_NOT_SEND = 3
-"""The exit code of a preview of what a run would not send."""
+"""The exit code of a preview if a run would not send the campaign."""
 
 _CONNECTION = re.compile(r"[\w.-]+")
 
 
 @app.command()
 def preview(
-    folder: Annotated[Path, typer.Argument(help="A campaign's folder", exists=True, file_okay=False)],
+    folder: Annotated[Path, typer.Argument(help="The campaign's folder", exists=True, file_okay=False)],
     warehouse: Annotated[
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. Again as NAME=URL where the "
-            "campaign names the connection of another",
+            help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If the campaign reads more than one "
+            "warehouse, repeat the option as CONNECTION=URL",
             show_default=False,
         ),
     ] = None,
     ledger_url: LedgerUrl = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Requests a second that the connection allows")
+        float | None, typer.Option(min=0.001, help="Rate limit of the connection, in requests per second")
     ] = None,
     period_end: Annotated[
         datetime | None,
         typer.Option(
-            help="End of the period, in UTC; default: the last midnight, or the next for what is sent "
-            "at a time of day",
+            help="End of the period, in UTC; default: the last midnight, or the next one if the campaign is sent at a "
+            "time of day",
             show_default=False,
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=0, help="Length of the period")] = 1,
-    size_limit: Annotated[int | None, typer.Option(min=1, help="Most people that are sent to")] = None,
+    days: Annotated[int, typer.Option(min=0, help="Length of the period in days")] = 1,
+    size_limit: Annotated[int | None, typer.Option(min=1, help="Send to this many people at most")] = None,
     send_late: Annotated[
-        bool, typer.Option("--send-late", help="As a run that somebody triggers with Send late")
+        bool, typer.Option("--send-late", help="Preview a run that is triggered with Send late")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a launch would send, to how many and whether its gates let it, sending and storing nothing.
+    """Show what a launch would send, to how many people, and whether its gates are open. Send and store nothing.
 
-    With a ledger it is compared with the last launch, and what needs the ledger leaves people out.
+    With a ledger, the preview compares the audience with the last launch and applies the suppressions that need it.
 
-    With --json the request is whole, with the identifiers of its first three people.
+    With --json, the output holds the whole first request, with the identifiers of its first three people.
 
-    Ends with exit code 3 if a run would not send it: a gate is closed, or the ledger already holds a launch for the
-    period.
+    The exit code is 3 if a run would not send: a gate is closed, or the ledger already holds a launch for the period.
     """
     from sendoff.campaign import load_campaign
     from sendoff.launch import LaunchOptions, due_time
@@ -106,7 +105,7 @@ def preview(
 
 
 def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
-    """Give the period that is asked for, else one like that of the next run; and what must be said of the choice."""
+    """Return the requested period, or else one like the next run's, with remarks on how it was chosen."""
     from sendoff.campaign import Once
     from sendoff.period import Period
 
@@ -119,17 +118,17 @@ def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tu
     if not campaign.schedule:
         return Period(end - timedelta(days=days), end), []
     if isinstance(campaign.send, Once) and campaign.send.date is None:
-        end += timedelta(days=1)  # the next run sends at a time of day that is not over
+        end += timedelta(days=1)  # the next run sends at a time of day that is still to come
     when = f"{campaign.schedule} ({campaign.schedule_time_zone})"
     remark = (
-        f"The period was chosen here, up to {end:%Y-%m-%d} 00:00 UTC. The DAG's may differ: it is the time between two "
-        f"runs, by its schedule {when}. Give --period-end and --days to see that one."
+        f"No period was given, so this preview uses one that ends on {end:%Y-%m-%d} at 00:00 UTC. The DAG's period may "
+        f"differ: it is the time between two runs of its schedule, {when}. To preview it, give --period-end and --days."
     )
     return Period(end - timedelta(days=days), end), [remark]
 
 
 def _warehouses(given: list[str]) -> Callable[[str], str]:
-    """Give the URL of a warehouse by the name of its connection: its own, else the one without a name."""
+    """Return a function from a connection's name to its URL, or else to the URL that was given without a name."""
     named, plain = {}, None
     for each in given:
         name, separator, url = each.partition("=")
@@ -141,14 +140,14 @@ def _warehouses(given: list[str]) -> Callable[[str], str]:
     def url_of(name: str) -> str:
         if found := named.get(name) or plain:
             return found
-        raise SettingsError(f"no warehouse is given for the connection {name}: give --warehouse {name}=URL")
+        raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
 
     return url_of
 
 
 @app.command()
 def schema() -> None:
-    """Print the JSON Schema of campaign.yaml, by which an editor completes and checks it."""
+    """Print the JSON Schema of campaign.yaml. Editors use it to complete and check the file."""
     from sendoff.campaign import campaign_schema
 
     typer.echo(json.dumps(campaign_schema(), indent=2))

@@ -1,4 +1,4 @@
-"""The commands by which a person steers launches: pause, resume, release, stop, and settle doubts."""
+"""The commands that control launches: pause, resume, release and stop them, and settle requests in doubt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sendoff.ledger import Doubt, Ledger, PendingResend
 
 
 class Resolution(StrEnum):
-    """What a person may do with a request in doubt."""
+    """The two ways to settle a request in doubt."""
 
     RESEND = "resend"
     WRITE_OFF = "write-off"
@@ -38,7 +38,7 @@ class Resolution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Steered:
-    """What a person steers: one launch, or where ``launch`` is None all of a connection or of the ledger; and why."""
+    """The launch to control and the reason. If ``launch`` is None: all launches of a connection, or of the ledger."""
 
     ledger: Ledger
     launch: str | None
@@ -53,7 +53,7 @@ class _Steered:
 
 
 def _steering(act: Callable[[_Steered], None]) -> Callable[..., None]:
-    """Make a command of what may be done with one launch, with all, or with those of a connection."""
+    """Register an action as a command for one launch, all launches, or the launches of a connection."""
 
     def command(
         why: Why,
@@ -73,26 +73,26 @@ def _steered(
     ledger_url: str | None, why: str, launch: str | None, everything: bool, connection: str | None
 ) -> Iterator[_Steered]:
     if sum((launch is not None, everything, connection is not None)) != 1:
-        raise SettingsError("give one of the three: a launch key, --all, or --connection NAME")
+        raise SettingsError("Give exactly one of: a launch key, --all, or --connection NAME.")
     with opened(ledger_url) as ledger:
         yield _Steered(ledger, None if launch is None else only_launch(ledger, launch), connection, why)
 
 
 @_steering
 def pause(steered: _Steered) -> None:
-    """Make no further request until somebody resumes: of a launch, of all, or of those of a connection."""
+    """Pause a launch, all launches, or the launches of a connection: no further request until they are resumed."""
     from sendoff import dispatch as steering
 
     if steered.launch:
         steering.pause(steered.ledger, steered.launch, who(), steered.why)
     else:
         steering.pause_all(steered.ledger, who(), steered.why, connection=steered.connection)
-    typer.echo(f"{steered} paused; workers wait, and go on once it is resumed")
+    typer.echo(f"{steered} paused; workers wait until it is resumed")
 
 
 @_steering
 def resume(steered: _Steered) -> None:
-    """Undo a pause: of a launch, of all, or of those of a connection, each as it was paused."""
+    """Resume what was paused: a launch, all launches, or the launches of a connection."""
     from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
@@ -100,7 +100,7 @@ def resume(steered: _Steered) -> None:
         steering.resume(ledger, key, who(), steered.why)
     else:
         steering.resume_all(ledger, who(), steered.why, connection=steered.connection)
-    typer.echo(f"{steered} resumed; its workers go on within half a minute")
+    typer.echo(f"{steered} resumed; its workers continue within half a minute")
     for global_pause in ledger.pauses.of_connection(ledger.launches.get(key).connection) if key else []:
         typer.echo(
             f"but launches are still paused ({global_pause.scope}) by {global_pause.who}: {global_pause.why}"
@@ -117,21 +117,22 @@ def release(
         bool,
         typer.Option(
             "--without-approval",
-            help="Also where somebody of the campaign's approval.role must agree and did not; the ledger keeps that",
+            help="Release the launch even though its campaign's approval.role has not approved it; the audit log "
+            "records this",
         ),
     ] = False,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Let a launch that is held be sent, or every one that was held because something went wrong."""
+    """Release a held launch so that it is sent, or every launch that was held because something went wrong."""
     from sendoff import dispatch as steering
 
     if without_approval and launch is None:
-        raise SettingsError("--without-approval needs a launch: give its key, or enough of its beginning")
+        raise SettingsError("--without-approval needs a launch. Give its key, or the first characters of it.")
     with _steered(ledger_url, why, launch, everything, connection) as steered:
         if key := steered.launch:
             steering.release(steered.ledger, key, who(), why, without_approval=without_approval)
             typer.echo(
-                f"launch {key} is released; clear its tasks that failed or still ask, so that they go on"
+                f"launch {key} is released; clear its tasks that failed or await approval, so that they continue"
             )
             return
         keys = steering.release_all(steered.ledger, who(), why, connection=connection)
@@ -139,14 +140,14 @@ def release(
         typer.echo(f"launch {key} is released")
     if keys:
         released = counted(len(keys), "launch", "launches")
-        typer.echo(f"released: {released}; clear the tasks that failed, so that they go on")
+        typer.echo(f"released: {released}; clear the tasks that failed, so that they continue")
     else:
-        typer.echo("no launch is held because something went wrong, so there is nothing to release")
+        typer.echo("nothing to release: no launch is held because something went wrong")
 
 
 @_steering
 def stop(steered: _Steered) -> None:
-    """Make no further request of a launch, or of every launch of which something is left, and never again."""
+    """Stop a launch for good, or every launch that still has requests to send. They never send again."""
     from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
@@ -165,15 +166,15 @@ def stop(steered: _Steered) -> None:
 
 def _never_made(planned: int) -> str:
     if not planned:
-        return "; everything of it had been requested already"
-    return f": {counted(planned, 'request')} {'is' if planned == 1 else 'are'} not made, and never will be"
+        return "; all its requests had been made already"
+    return f": {counted(planned, 'request')} will never be made"
 
 
 @app.command()
 def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
-    """List the requests in doubt, of one launch or of all, after what post-backs prove is settled.
+    """List the requests in doubt, of one launch or of all, after settling those that post-backs prove.
 
-    Then those that were in doubt, are planned again and are not sent yet, with the command that sends them.
+    Also list the requests that were planned again and are not sent yet, with the command that sends them.
     """
     from sendoff import dispatch as steering
 
@@ -212,16 +213,18 @@ def _tell_doubts(found: Sequence[Doubt]) -> None:
 @app.command()
 def resolve(
     dispatch: Annotated[
-        str, typer.Argument(help="The key of a dispatch in doubt, or enough of its beginning")
+        str, typer.Argument(help="The key of a request in doubt, or the first characters of it")
     ],
     how: Annotated[
         Resolution,
-        typer.Argument(help="Send it again (perhaps twice), or look for it no more (perhaps never)"),
+        typer.Argument(
+            help="Send it again (it may arrive twice), or write it off (it may never have arrived)"
+        ),
     ],
     why: Why,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Settle a request in doubt: send it again, or write it off; the ledger keeps who did it, and why."""
+    """Settle a request in doubt: send it again, or write it off. The audit log keeps who decided, and why."""
     from sendoff import dispatch as steering
 
     with opened(ledger_url) as ledger:
@@ -242,7 +245,7 @@ def resolve(
 def _only_doubt(ledger: Ledger, prefix: str) -> str:
     found = [each.dispatch_key for each in ledger.doubts.open() if each.dispatch_key.startswith(prefix)]
     if not found:
-        raise NotFoundError(f"nothing in doubt starts with {prefix!r}; see: sendoff doubts")
+        raise NotFoundError(f"No request in doubt starts with {prefix!r}. List them with: sendoff doubts")
     if len(found) > 1:
-        raise SettingsError(f"more than one dispatch in doubt starts with {prefix!r}; give more of the key")
+        raise SettingsError(f"More than one request in doubt starts with {prefix!r}. Give more of the key.")
     return found[0]

@@ -1,4 +1,4 @@
-"""The commands of a deployment: the ledger's tables and rights, the receiver, the demo."""
+"""The commands for a deployment: the ledger's tables and grants, the receiver, and the demo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sendoff.settings import load_settings
 
 @app.command()
 def migrate(ledger_url: LedgerUrl = None) -> None:
-    """Bring the ledger's tables to the newest form; safe to repeat."""
+    """Create the ledger's tables or migrate them to the newest version. Safe to repeat."""
     with opened(ledger_url) as ledger:
         ledger.migrate()
         typer.echo(f"the ledger is up to date: {ledger.name}")
@@ -27,34 +27,37 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
 
 @app.command()
 def maintain(
-    keep_days: Annotated[int, typer.Option(min=1, help="For how many days post-backs are kept")] = 90,
+    keep_days: Annotated[int, typer.Option(min=1, help="How many days to keep post-backs")] = 90,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Forget old post-backs that every report has counted, and make the partitions of the next days."""
+    """Delete old post-backs that every report has counted, and create the partitions for the next days."""
     from sendoff.postbacks import maintain as keep_small
 
     with opened(ledger_url) as ledger:
         forgotten = keep_small(ledger, timedelta(days=keep_days))
-    typer.echo(f"{len(forgotten.days)} days and {forgotten.post_backs:,} single post-backs were forgotten")
-    for days, why in ((forgotten.needed, "is not aggregated or waits"), (forgotten.in_use, "was in use")):
+    typer.echo(f"deleted: {len(forgotten.days)} days and {forgotten.post_backs:,} single post-backs")
+    for days, why in (
+        (forgotten.needed, "some of its post-backs are parked or not aggregated"),
+        (forgotten.in_use, "it was in use"),
+    ):
         for day in days:
-            typer.echo(f"{day} stays: what came then {why}")
+            typer.echo(f"{day} stays: {why}")
 
 
 @app.command()
 def grants(
     user: Annotated[str, typer.Argument(help="The database user that gets the rights")],
     role: Annotated[
-        str, typer.Option(help="receiver, worker (Airflow, the command line) or reader (figures)")
+        str, typer.Option(help="receiver, worker (Airflow and the command line) or reader (reports)")
     ],
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are")] = "public",
 ) -> None:
-    """Print the SQL that gives a PostgreSQL user the least rights on the ledger; to be run by the tables' owner."""
+    """Print the SQL that grants a PostgreSQL user the fewest rights it needs. Run it as the owner of the tables."""
     from sendoff.ledger import ROLES
     from sendoff.ledger import grant_statements as statements
 
     if role not in ROLES:
-        raise SettingsError(f"--role: found {role}; allowed: {', '.join(ROLES)}")
+        raise SettingsError(f"--role: {role!r} is not a role. Use {', '.join(ROLES)}.")
     typer.echo("\n".join(statements(role, user, schema)))
 
 
@@ -64,7 +67,7 @@ def receiver(
     port: Annotated[int, typer.Option(help="Port to listen on")] = 8090,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes")] = 1,
 ) -> None:
-    """Take the service's post-backs; needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL."""
+    """Receive post-backs. Needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL."""
     from sendoff.postbacks import serve
 
     serve(host, port, load_settings(), workers=workers)
@@ -73,15 +76,15 @@ def receiver(
 @app.command()
 def demo(
     leave: Annotated[
-        bool, typer.Option("--exit", help="Stop at the end instead of leaving Airflow's UI up")
+        bool, typer.Option("--exit", help="Stop at the end instead of keeping Airflow's UI running")
     ] = False,
-    customers: Annotated[int, typer.Option(min=100, help="People in the warehouse")] = 60_000,
+    customers: Annotated[int, typer.Option(min=100, help="Number of customers in the warehouse")] = 60_000,
     airflow_port: Annotated[int, typer.Option(help="Port of Airflow's API and UI")] = 8080,
     receiver_port: Annotated[int, typer.Option(help="Port of the receiver")] = 8090,
     service_port: Annotated[int, typer.Option(help="Port of the messaging service")] = 8025,
-    workspace: Annotated[Path, typer.Option(help="Where everything is written")] = Path(".demo"),
+    workspace: Annotated[Path, typer.Option(help="Folder for the demo's files")] = Path(".demo"),
 ) -> None:
-    """Run a whole campaign on this machine with a real Airflow, and check every verdict."""
+    """Run a complete campaign on this machine in a real Airflow, and check every verdict."""
     from sendoff.demo.options import Options
     from sendoff.demo.run import demo as play
 

@@ -1,4 +1,4 @@
-"""The commands about launches as they went: reports, verdicts, what became of one person, what is silent."""
+"""The commands that report on launches: reports, verdicts, one person's history, and feed health."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def report(
         Path | None, typer.Option(help="Also write the picture to this file (.png or .svg)")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the report as a page that stands alone")
+        Path | None, typer.Option(metavar="FILE", help="Also write the report to this file as one HTML page")
     ] = None,
     outcome: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Also compare what people did afterwards: URL of the warehouse for outcome.sql",
+            help="Also compare outcomes: SQLAlchemy URL of the warehouse that outcome.sql reads",
         ),
     ] = None,
     folder: Annotated[
@@ -56,14 +56,14 @@ def report(
         typer.Option(help="The campaign's folder, with outcome.sql; default: dags/campaigns/NAME"),
     ] = None,
 ) -> None:
-    """Reconcile a launch with everything that came back so far, and show the report; variants are compared.
+    """Reconcile a launch with the post-backs so far and show its report. Compare its variants, if it has any.
 
-    Without a launch it lists the newest twenty: when each was made, its audience with the holdout, its requests.
+    Without a launch, list the newest twenty: when each was created, its audience with the holdout, its requests.
     """
     if launch is None:
         for option, given in (("--picture", picture), ("--html", html), ("--outcome", outcome)):
             if given:
-                raise SettingsError(f"{option} needs a launch: give its key, or enough of its beginning")
+                raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
         _list_launches(ledger_url, as_json=as_json)
         return
     from sendoff import report as reports
@@ -104,29 +104,34 @@ def _comparisons(
 def verdicts(
     launch: LaunchKey,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write them to this file (.parquet or .csv)")
+        Path | None, typer.Option(metavar="FILE", help="Write the verdicts to this file (.parquet or .csv)")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="URL", help="Write them to the warehouse of this SQLAlchemy URL")
+        str | None,
+        typer.Option(metavar="URL", help="Write the verdicts to the warehouse at this SQLAlchemy URL"),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Its table, made if need be: NAME or SCHEMA.NAME")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The table in that warehouse, NAME or SCHEMA.NAME; created if missing"
+        ),
     ] = None,
     verdict: Annotated[
-        str | None, typer.Option(help=f"Only this one: {', '.join(Verdict)}", show_default=False)
+        str | None,
+        typer.Option(help=f"Only people with this verdict: {', '.join(Verdict)}", show_default=False),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists")] = False,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Reconcile a launch and write a row for each of its people: the verdict, the variant, the segment.
 
-    In a table, the rows of this launch are replaced, and no others. The file names people: keep it as you keep them.
+    In a table, only the rows of this launch are replaced. The output identifies people, so protect it accordingly.
     """
     only = verdict.replace(" ", "_") if verdict else None
     if only and only not in list(Verdict):
-        raise SettingsError(f"found the verdict {verdict}; allowed: {', '.join(Verdict)}")
+        raise SettingsError(f"--verdict: {verdict!r} is not a verdict. Use {', '.join(Verdict)}.")
     if bool(to) != bool(table) or not (out or to):
-        raise SettingsError("say where to: --out FILE, or --to URL with --table NAME")
+        raise SettingsError("Give a destination: --out FILE, or --to URL with --table NAME.")
     from sendoff.postbacks import reconcile_launch
     from sendoff.report import VerdictRows, write_file, write_table
 
@@ -161,13 +166,13 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
         typer.echo(json.dumps(told, indent=2))
         return
     for each in found:
-        whom = "people whom the service chooses" if each.is_chosen_by_service else _people(each.audience)
+        whom = "people chosen by the service" if each.is_chosen_by_service else _people(each.audience)
         typer.echo(
             f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, {each.state}, "
-            f"made {each.created_at:%Y-%m-%d %H:%M} UTC, {whom}, {counted(each.segments, 'request')}"
+            f"created {each.created_at:%Y-%m-%d %H:%M} UTC, {whom}, {counted(each.segments, 'request')}"
         )
     if not found:
-        typer.echo("the ledger holds no launch")
+        typer.echo("the ledger has no launches")
 
 
 def _people(count: int) -> str:
@@ -178,12 +183,12 @@ def _people(count: int) -> str:
 def why(
     launch: LaunchKey,
     identifier: Annotated[
-        str, typer.Argument(help="As the launch's query names people, such as a device ID")
+        str, typer.Argument(help="The person's identifier in the launch's query, such as a device ID")
     ],
     ledger_url: LedgerUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of one person in a launch: why not sent to, or in which segment and with which verdict."""
+    """Explain one person's part in a launch: why they were left out, or their segment and verdict."""
     with opened(ledger_url) as ledger:
         found = ledger.launches.recipient(only_launch(ledger, launch), identifier)
     typer.echo(json.dumps(found.to_json(), indent=2) if as_json else found.sentence)
@@ -191,7 +196,7 @@ def why(
 
 @app.command()
 def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
-    """Say which post-backs came as they should have, which did not, and of which nobody can tell; alarms nobody."""
+    """Show feed health: which post-backs arrive as expected, which do not, and which cannot be judged. No alerts."""
     from rich.table import Table
 
     from sendoff.postbacks import inspect_feeds
@@ -211,6 +216,6 @@ def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     if orphans.post_backs:
         of = counted(orphans.dispatches, "dispatch", "dispatches")
         typer.echo(
-            f"parked: {counted(orphans.post_backs, 'post-back')}, of {of} that the ledger does not hold; "
-            f"the newest is of {orphans.newest_at:%Y-%m-%d %H:%M} UTC"
+            f"parked: {counted(orphans.post_backs, 'post-back')} of {of} that are not in this ledger; "
+            f"the newest is from {orphans.newest_at:%Y-%m-%d %H:%M} UTC"
         )

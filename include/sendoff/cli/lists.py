@@ -1,4 +1,4 @@
-"""The commands about uploaded lists of people to leave out."""
+"""The commands for suppression lists."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from sendoff.cli.shared import (
 )
 from sendoff.figures import counted
 
-lists = typer.Typer(help="People to leave out, uploaded for campaigns to name.", no_args_is_help=True)
+lists = typer.Typer(help="Suppression lists: people that campaigns leave out.", no_args_is_help=True)
 app.add_typer(lists, name="lists")
 
 
 @lists.command()
 def upload(
-    name: Annotated[str, typer.Argument(help="Name of the list, by which campaigns exclude its people")],
+    name: Annotated[str, typer.Argument(help="Name of the list, as campaigns refer to it")],
     file: Annotated[Path, typer.Argument(help="A CSV file with a header", exists=True, dir_okay=False)],
     column: Annotated[
-        str, typer.Option(help="Column that names the people, as the campaigns' queries name theirs")
+        str, typer.Option(help="Column of the identifiers, named as in the campaigns' queries")
     ] = "device_id",
     numbers: Annotated[
-        bool, typer.Option("--numbers", help="Tokens or UUIDs that the warehouse holds as whole numbers")
+        bool, typer.Option("--numbers", help="The warehouse stores these tokens or UUIDs as whole numbers")
     ] = False,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Keep the people of a CSV file under a name, in place of those who were kept under it before."""
+    """Store the people of a CSV file as a list. Replace the list if there is one of this name."""
     from sendoff.audience import kind_of, read_people
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
@@ -46,7 +46,7 @@ def upload(
 
 @lists.command()
 def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
-    """Show the uploaded lists, without their people."""
+    """Show the lists, without their people."""
     with opened(ledger_url) as ledger:
         found = ledger.suppression_lists.all()
     if as_json:
@@ -58,14 +58,14 @@ def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
             f"uploaded by {each.uploaded_by} on {each.uploaded_at:%Y-%m-%d %H:%M} UTC"
         )
     if not found:
-        typer.echo("no list was uploaded")
+        typer.echo("there are no lists")
 
 
 @lists.command()
 def delete(
     name: Annotated[str, typer.Argument(help="Name of the list")], ledger_url: LedgerUrl = None
 ) -> None:
-    """Forget a list; campaigns that name it fail until it is uploaded again."""
+    """Delete a list. Campaigns that refer to it fail until it is uploaded again."""
     with opened(ledger_url) as ledger:
         ledger.suppression_lists.delete(name)
     typer.echo(f"list {name} is deleted")

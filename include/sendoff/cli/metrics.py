@@ -1,4 +1,4 @@
-"""The command that looks at the ledger as a whole."""
+"""The command that counts what is in the ledger."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def metrics(
     ledger_url: LedgerUrl = None,
     as_json: AsJson = False,
     every: Annotated[
-        float | None, typer.Option(min=1, help="Look again each so many seconds, and print nothing")
+        float | None, typer.Option(min=1, help="Repeat after this many seconds, and print nothing")
     ] = None,
 ) -> None:
-    """Count launches, dispatches and doubts in the ledger, and send the metrics of it where OTEL_* variables say.
+    """Count launches, requests and doubts in the ledger, and export the metrics as the OTEL_* variables say.
 
-    With --every it goes on until it is stopped, and Prometheus can ask it.
+    With --every, the command repeats this until it is stopped, and Prometheus can scrape it.
     """
     with opened(ledger_url, is_scraped=every is not None) as ledger:
         if every is not None:
@@ -51,14 +51,14 @@ def _go_on(ledger: Ledger, every: float) -> None:
             observed = True
         except (LedgerUnavailableError, UnusableLedgerError) as error:
             if isinstance(error, UnusableLedgerError) and not observed:
-                raise  # it never worked: somebody must see this
-            _log.warning("%s; looking again in %g seconds", error, every)
+                raise  # it has never worked, so waiting would hide a mistake
+            _log.warning("%s; trying again in %g seconds", error, every)
         if stop.wait(every):
             return
 
 
 def _told(counted: LedgerStats) -> dict[str, object]:
-    """Give the counts in the form of JSON; the dispatches by connection, then by state."""
+    """Return the counts as JSON values, with dispatches by connection and state."""
     moments = {
         name: at.isoformat() if at else None
         for name, at in (("pending_since", counted.pending_since), ("reported_at", counted.reported_at))
@@ -86,4 +86,4 @@ def _tell(counted: LedgerStats) -> None:
     since, reported = (
         f"{at:%Y-%m-%d %H:%M} UTC" if at else "none" for at in (counted.pending_since, counted.reported_at)
     )
-    typer.echo(f"oldest post-back that is not aggregated: {since}; newest report: {reported}")
+    typer.echo(f"oldest post-back not yet aggregated: {since}; newest report: {reported}")

@@ -1,4 +1,4 @@
-"""What the commands share: the application, options, and the ledger and launch that are meant."""
+"""What the commands share: the application, its options, and how to find the ledger and the launch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sendoff(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit"),
     ] = False,
 ) -> None:
-    """Messaging campaigns: sent once, reconciled honestly."""
+    """Messaging campaigns: each is sent at most once, and every recipient gets a verdict."""
 
 
 LedgerUrl = Annotated[
@@ -48,21 +48,21 @@ LedgerUrl = Annotated[
         show_default=False,
     ),
 ]
-LaunchKey = Annotated[str, typer.Argument(help="A launch key, or enough of its beginning")]
-Why = Annotated[str, typer.Option(help="The reason, for the ledger")]
-MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or enough of its beginning")]
+LaunchKey = Annotated[str, typer.Argument(help="A launch key, or the first characters of it")]
+Why = Annotated[str, typer.Option(help="The reason, for the audit log")]
+MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or the first characters of it")]
 Everything = Annotated[bool, typer.Option("--all", help="Every launch, instead of one")]
 OfConnection = Annotated[
     str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
 
 @contextmanager
 def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
-    """Give the ledger that was named, or else that of the settings, and close it afterwards.
+    """Yield the ledger at this URL, or else the one of the settings, and close it afterwards.
 
-    What is measured meanwhile is sent to where OTEL_* variables say; ``is_scraped``: Prometheus may ask for it.
+    Metrics are exported as the OTEL_* variables say. ``is_scraped``: Prometheus may scrape this process.
     """
     telemetry.start(is_scraped=is_scraped)
     ledger = Ledger(url or load_settings().ledger())
@@ -73,7 +73,7 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
 
 
 def who() -> str:
-    """Name the person at the command line, for the ledger."""
+    """Return the name of the user who runs the command, for the audit log."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may run as a user without a name
@@ -81,10 +81,13 @@ def who() -> str:
 
 
 def only_launch(ledger: Ledger, prefix: str) -> str:
-    """Give the key of the one launch that begins so; NotFoundError for none, SettingsError for several."""
+    """Return the key of the launch that starts with ``prefix``.
+
+    Raise NotFoundError if there is none, SettingsError if there are several.
+    """
     found = ledger.launches.search(prefix, limit=2)
     if not found:
-        raise NotFoundError(f"the ledger holds no launch that starts with {prefix!r}; see: sendoff report")
+        raise NotFoundError(f"No launch starts with {prefix!r}. List the newest with: sendoff report")
     if len(found) > 1:
-        raise SettingsError(f"more than one launch starts with {prefix!r}; give more of the key")
+        raise SettingsError(f"More than one launch starts with {prefix!r}. Give more of the key.")
     return found[0].launch_key

@@ -1,4 +1,4 @@
-"""The command, run as a person runs it: a process with arguments, two streams and an exit code."""
+"""The command as a process: its arguments, its two streams and its exit code."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
     assert told.returncode == 0, told.stderr
     assert told.stdout == (
         f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released, "
-        "made 2026-03-02 00:00 UTC, 3 people, 1 request\n"
+        "created 2026-03-02 00:00 UTC, 3 people, 1 request\n"
     )
     (shown,) = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
     assert shown == {
@@ -123,12 +123,12 @@ def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: st
 def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path, sendoff: Command) -> None:
     url = f"sqlite:///{tmp_path / 'new.db'}"
     sendoff("migrate", "--ledger", url)
-    assert sendoff("report", "--ledger", url).stdout == "the ledger holds no launch\n"
+    assert sendoff("report", "--ledger", url).stdout == "the ledger has no launches\n"
     assert sendoff("report", "--json", "--ledger", url).stdout == "[]\n"
-    assert sendoff("lists", "show", "--ledger", url).stdout == "no list was uploaded\n"
+    assert sendoff("lists", "show", "--ledger", url).stdout == "there are no lists\n"
     assert sendoff("stop", "--all", "--why", "over", "--ledger", url).stdout == "stopped: 0 launches\n"
     assert sendoff("release", "--all", "--why", "fine", "--ledger", url).stdout == (
-        "no launch is held because something went wrong, so there is nothing to release\n"
+        "nothing to release: no launch is held because something went wrong\n"
     )
 
 
@@ -144,7 +144,7 @@ def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendo
         assert claim is not None
         ledger.dispatches.record(claim, Accepted(200, campaign_id=7), PERIOD.end)
     done = sendoff("stop", KEY, "--why", "over", "--ledger", ledger_url)
-    assert done.stdout == f"launch {KEY} is stopped; everything of it had been requested already\n"
+    assert done.stdout == f"launch {KEY} is stopped; all its requests had been made already\n"
 
 
 def test_the_help_of_a_preview_names_its_options_by_what_they_take(sendoff: Command) -> None:
@@ -165,7 +165,7 @@ def test_a_report_writes_its_picture(ledger_url: str, tmp_path: Path, sendoff: C
 def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str, sendoff: Command) -> None:
     done = sendoff("report", "ffff", "--ledger", ledger_url)
     assert done.returncode == 1
-    assert done.stderr == "sendoff: the ledger holds no launch that starts with 'ffff'; see: sendoff report\n"
+    assert done.stderr == "sendoff: No launch starts with 'ffff'. List the newest with: sendoff report\n"
 
 
 def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path, sendoff: Command) -> None:
@@ -230,13 +230,13 @@ def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str
 def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
     chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
-    assert any("The DAG's may differ" in warning for warning in chosen["warnings"])
+    assert any("The DAG's period may differ" in warning for warning in chosen["warnings"])
     asked = ("--period-end", "2026-03-02", "--days", "7", "--json")
     done = sendoff("preview", folder, "--warehouse", url, *asked)
     given = json.loads(done.stdout)
     assert {each["name"] for each in given["gates"] if not each["is_open"]} == {"most", "lateness"}
     assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
-    assert not any("The DAG's may differ" in warning for warning in given["warnings"])
+    assert not any("The DAG's period may differ" in warning for warning in given["warnings"])
 
 
 def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
@@ -292,7 +292,7 @@ def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
     done = sendoff("preview", campaign[0], *given)
     assert done.returncode == 1
     assert done.stderr == (
-        "sendoff: no warehouse is given for the connection shop: give --warehouse shop=URL\n"
+        "sendoff: No warehouse was given for the connection shop. Add --warehouse shop=URL.\n"
     )
 
 

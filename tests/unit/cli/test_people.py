@@ -1,4 +1,4 @@
-"""The commands about people: uploaded lists, and why somebody was sent to or not; run as a person runs them."""
+"""The commands about people: suppression lists, and why a person was left out or sent to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A ledger with a launch to device 4711 that leaves out 4712."""
+    """Return the URL of a ledger whose launch goes to device 4711 and leaves out 4712."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = Ledger(url)
     ledger.migrate()

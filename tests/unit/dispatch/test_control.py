@@ -123,8 +123,12 @@ def test_what_waits_for_a_role_may_be_ended_by_anybody(ledger: Ledger, act: Call
 @pytest.mark.parametrize(
     ("command", "after", "said"),
     [
-        ("release", "released", "is released; clear its tasks that failed or still ask, so that they go on"),
-        ("stop", "stopped", "is stopped: 1 request is not made, and never will be"),
+        (
+            "release",
+            "released",
+            "is released; clear its tasks that failed or await approval, so that they continue",
+        ),
+        ("stop", "stopped", "is stopped: 1 request will never be made"),
     ],
 )
 @pytest.mark.promise("hands/who")

@@ -244,4 +244,4 @@ def test_the_command_says_what_was_forgotten(tmp_path: Path, sendoff: Command) -
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     assert sendoff("migrate", "--ledger", url).returncode == 0
     done = sendoff("maintain", "--keep-days", "30", "--ledger", url)
-    assert (done.returncode, done.stdout) == (0, "0 days and 0 single post-backs were forgotten\n")
+    assert (done.returncode, done.stdout) == (0, "deleted: 0 days and 0 single post-backs\n")

@@ -311,7 +311,7 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     assert shown.exit_code == 0, shown.output
     assert "deliveries of service" in shown.output
     assert "silent" in shown.output
-    assert "parked: 2 post-backs, of 1 dispatch that the ledger does not hold" in shown.output
+    assert "parked: 2 post-backs of 1 dispatch that are not in this ledger" in shown.output
     told = json.loads(CliRunner().invoke(app, ["silence", "--json"]).output)
     assert {"feed": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told["feeds"][
         1

@@ -1,4 +1,4 @@
-"""The commands that take a report, its verdicts and its comparisons away."""
+"""The commands that write a report, export verdicts and compare outcomes."""
 
 from __future__ import annotations
 
@@ -127,10 +127,13 @@ def test_verdicts_are_written_to_a_table(ledger_url: str, shop: str, sendoff: Co
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "say where to: --out FILE, or --to URL with --table NAME"),
-        (("--to", "sqlite:///x.db"), "say where to"),
-        (("--table", "x"), "say where to"),
-        (("--out", "x.csv", "--verdict", "lost"), "found the verdict lost; allowed: engaged, delivered"),
+        ((), "Give a destination: --out FILE, or --to URL with --table NAME."),
+        (("--to", "sqlite:///x.db"), "Give a destination"),
+        (("--table", "x"), "Give a destination"),
+        (
+            ("--out", "x.csv", "--verdict", "lost"),
+            "--verdict: 'lost' is not a verdict. Use engaged, delivered",
+        ),
         (("--out", "x.txt"), "a name that ends in .parquet or .csv"),
     ],
 )
