@@ -102,6 +102,11 @@ class Process:
             self._supervisor.forget(self.pid)
         return code
 
+    def wait_for_end(self) -> None:
+        """Wait for it after it was killed, so that the system forgets it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(TIMEOUT)
+
     def end(self, how: signal.Signals | None = None, seconds: float = TIMEOUT) -> int:
         """Signal its process group, wait until it is gone, and return its exit code; kill it if it takes too long."""
         self.send_signal(how or self._stop)
@@ -164,9 +169,10 @@ class Supervisor:
             while self._watchdog.poll() is None:
                 self._collect()
                 time.sleep(0.02)
-            self._collect()
             if self._watchdog.returncode:
                 watchdog.end([process.pid for process in self.running], self._grace)
+            for process in list(self.running):
+                process.wait_for_end()
 
     def start(
         self,

@@ -36,7 +36,7 @@ from sendoff.ledger.claims import ClaimRequest
 from sendoff.ledger.database import LedgerTime
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
-from sendoff.ledger.schema import attempts, dispatches, outcomes
+from sendoff.ledger.schema import attempts, dispatches, metadata, outcomes
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import launch_key
 from sendoff.postbacks.aggregation import aggregate
@@ -83,8 +83,6 @@ LATE = {  # the answer, or evidence, came after a person had it sent again
     ("refused", "accepted"),
 }
 
-_launches = count(1)
-
 
 @dataclass
 class Hand:
@@ -115,8 +113,7 @@ class Protocol(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.resend = next(_launches)
-        self.key = launch_key("service", "spring", PERIOD, self.resend)
+        self.key = launch_key("service", "spring", PERIOD)
         self.now = START
         self.hands: dict[int, Hand] = {}
         self.lives: Counter[int] = Counter()  # of each worker: one that died comes back under another name
@@ -134,6 +131,12 @@ class Protocol(RuleBasedStateMachine):
         self.frozen = self.people()
         self.before = self.states()
         self.appended = (0, 0)
+
+    def teardown(self) -> None:
+        """Empty the ledger, so that no example depends on the ones before it."""
+        with self.ledger._database.write() as db:
+            for table in reversed(metadata.sorted_tables):
+                db.execute(sa.delete(table))
 
     # What happens
 
@@ -397,7 +400,6 @@ class Protocol(RuleBasedStateMachine):
             segments=(Segment(segment) for segment in identifiers.slices(PEOPLE)),
             audience=audience,
             campaign=PUSH,
-            resend=self.resend,
             launch_key=self.key,
             created_at=self.now,
             sends_at=self.now,
