@@ -17,9 +17,10 @@ from typing import Any
 from granian.log import LogLevels
 from starlette.applications import Starlette
 
-from sendoff import cli, logs
+from sendoff import cli
 from sendoff.postbacks import receiver, server
 from sendoff.postbacks.group_commit import Limits, utc_now
+from sendoff.telemetry import logs
 
 
 def broken_clock() -> datetime:

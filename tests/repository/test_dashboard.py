@@ -15,7 +15,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from sendoff.metrics import INSTRUMENTS, Instrument
+from sendoff.telemetry.metrics import INSTRUMENTS, Instrument
 from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, written
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -89,7 +89,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import set_meter_provider
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import generate_latest
-from sendoff import metrics
+from sendoff.telemetry import metrics
 set_meter_provider(MeterProvider([PrometheusMetricReader()]))
 metrics.audience_rows(1, {}); metrics.launches({"held": 1}); metrics.dispatches({("a", "b"): 1}); metrics.feeds({})
 metrics.request("a", "b"); metrics.request_seconds("/", 1, 200); metrics.token_request("a"); metrics.doubts({"a": 1})

@@ -1,4 +1,4 @@
-"""The generated table of docs/reference/observability.md: every instrument, as :mod:`sendoff.metrics` makes it.
+"""The generated table of docs/reference/observability.md: every instrument of :mod:`sendoff.telemetry.metrics`.
 
 ``python -m tools.reference.metrics docs/reference/observability.md`` writes it anew between its two marks.
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sendoff.metrics import INSTRUMENTS, Instrument
+from sendoff.telemetry.metrics import INSTRUMENTS, Instrument
 
 COMMAND = "python -m tools.reference.metrics docs/reference/observability.md"
 BEGIN, END = f"<!-- metrics: begin; {COMMAND} -->", "<!-- metrics: end -->"

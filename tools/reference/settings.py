@@ -11,8 +11,8 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sendoff import telemetry
 from sendoff.settings import Settings
+from sendoff.telemetry import exporters
 from sendoff_airflow.provider import get_provider_info
 from tools.reference.markdown import code, table
 from tools.reference.sources import package
@@ -94,7 +94,7 @@ def variables() -> Iterator[tuple[str, str, str]]:
 
 def telemetry_variables() -> list[str]:
     """Give the variables of OpenTelemetry that the module names in its code, in the order in which it does."""
-    tree = ast.parse(inspect.getsource(telemetry))
+    tree = ast.parse(inspect.getsource(exporters))
     texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     found = [text for text in texts if isinstance(text, str) and re.fullmatch(r"OTEL_[A-Z_]+", text)]
     return sorted(set(found), key=list(_TELEMETRY).index)

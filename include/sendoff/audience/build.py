@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sendoff import metrics
 from sendoff.audience.identifiers import (
     Identifiers,
     IdentifierSetBuilder,
@@ -30,6 +29,7 @@ from sendoff.audience.identifiers import (
 )
 from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
 from sendoff.errors import AudienceError
+from sendoff.telemetry import metrics
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")

@@ -7,7 +7,6 @@ import sys
 
 from rich.console import Console
 
-from sendoff import logs
 from sendoff.cli import (  # noqa: F401 - importing them registers their commands
     campaigns,
     control,
@@ -18,6 +17,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
 )
 from sendoff.cli.shared import app
 from sendoff.errors import SendoffError
+from sendoff.telemetry import logs
 
 __all__ = ["app", "main"]
 

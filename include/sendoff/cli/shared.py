@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from sendoff import __version__, telemetry
+from sendoff import __version__
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
+from sendoff.telemetry import exporters
 
 app = typer.Typer(
     name="sendoff",
@@ -64,7 +65,7 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
 
     Metrics are exported as the OTEL_* variables say. ``is_scraped``: Prometheus may scrape this process.
     """
-    telemetry.start(is_scraped=is_scraped)
+    exporters.start(is_scraped=is_scraped)
     ledger = Ledger(url or load_settings().ledger())
     try:
         yield ledger

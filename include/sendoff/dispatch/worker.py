@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
-from sendoff import metrics
 from sendoff.dispatch.policy import SendPolicy
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.errors import (
@@ -43,6 +42,7 @@ from sendoff.errors import (
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
 from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 from sendoff.states import DispatchState
+from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from sendoff import metrics
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import IS_IN_DOUBT, OF_SEGMENT
 from sendoff.ledger.feed_states import FeedStates
@@ -21,6 +20,7 @@ from sendoff.ledger.schema import (
     segments,
 )
 from sendoff.states import DispatchState, LaunchState
+from sendoff.telemetry import metrics
 
 _LIVING = [state for state in LaunchState if not state.is_final]
 

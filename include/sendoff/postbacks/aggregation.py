@@ -21,10 +21,10 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from sendoff import metrics
 from sendoff.ledger import Ledger, Parked
 from sendoff.postbacks.batch_totals import MATCHED_BY, BatchTotals
 from sendoff.postbacks.recipient_index import RecipientIndex
+from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 

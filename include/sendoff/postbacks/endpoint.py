@@ -13,9 +13,9 @@ from datetime import datetime
 
 from starlette.types import Receive, Scope, Send
 
-from sendoff import metrics
 from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
 from sendoff.service import PostBack, PostBackSigner
+from sendoff.telemetry import metrics
 
 
 @dataclass(slots=True)

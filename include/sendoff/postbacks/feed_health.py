@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
-from sendoff import metrics
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Campaign
 from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
@@ -33,6 +32,7 @@ from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.batch_totals import MATCHED_BY
 from sendoff.postbacks.reconcile import measurable_recipients
 from sendoff.states import FeedHealth, PostBackKind, Verdict
+from sendoff.telemetry import metrics
 
 RECEIVER = Feed("", "receiver")
 

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
-from sendoff import metrics
 from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.service import PostBack
+from sendoff.telemetry import metrics
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from granian.http import HTTP1Settings
 from granian.server import MPServer
 from starlette.applications import Starlette
 
-from sendoff import logs, telemetry
 from sendoff.errors import PermanentError, RetryableError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.receiver import app_of
 from sendoff.service import PostBackSigner
 from sendoff.settings import Settings
+from sendoff.telemetry import exporters, logs
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _worker_main(make_app: Callable[[Settings], Starlette], settings: Settings) 
     _take_signals()
     if (parent := parent_process()) is not None:
         threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
-    telemetry.start(is_scraped=True)
+    exporters.start(is_scraped=True)
     return make_app(settings)
 
 

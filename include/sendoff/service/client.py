@@ -15,7 +15,6 @@ from time import monotonic
 
 import requests
 
-from sendoff import metrics
 from sendoff.errors import (
     PermanentError,
     RateLimitedError,
@@ -47,6 +46,7 @@ from sendoff.service.wire import (
     read_campaigns,
     read_reply,
 )
+from sendoff.telemetry import metrics
 
 REQUEST_DEADLINE = 90.0
 """Seconds after which a request is in doubt, whatever was heard: with two requests and two tokens, below a lease."""

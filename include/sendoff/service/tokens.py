@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 
 import requests
 
-from sendoff import metrics
 from sendoff.errors import RetryableError, SendoffError
 from sendoff.service.credentials import ClientSecret, Credentials
 from sendoff.service.token_endpoint import request_token
 from sendoff.service.transport import Clock, Timeout, Transport, utc_now
+from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sendoff import logs
 from sendoff.errors import SettingsError
+from sendoff.telemetry import logs
 
-START = "import logging; from sendoff import logs; logs.start(); log = logging.getLogger('sendoff.test');"
+START = "import logging; from sendoff.telemetry import logs; logs.start(); log = logging.getLogger('sendoff.test');"
 
 
 def lines(code: str, **variables: str) -> list[dict[str, Any]]:

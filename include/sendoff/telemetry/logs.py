@@ -44,7 +44,9 @@ def start() -> bool:
 def of_receiver() -> dict[str, Any]:
     """Give the logging configuration of a receiver, in the terms of ``logging.config.dictConfig``."""
     return {
-        "formatters": {"line": {"()": "sendoff.logs.json_lines"} if is_json() else {"format": _BY_TIME}},
+        "formatters": {
+            "line": {"()": "sendoff.telemetry.logs.json_lines"} if is_json() else {"format": _BY_TIME}
+        },
         "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["console"], "level": "WARNING"},
         "loggers": {

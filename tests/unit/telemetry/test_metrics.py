@@ -9,7 +9,6 @@ from opentelemetry import metrics as api
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, _Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
 
-from sendoff import metrics
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
@@ -21,8 +20,9 @@ from sendoff.postbacks.feed_health import check_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 from sendoff.states import DispatchState
+from sendoff.telemetry import metrics
 
-from ..factories import LEASE, NOW, make_launch
+from ...factories import LEASE, NOW, make_launch
 
 PERIOD = Period(NOW - timedelta(days=1), NOW)
 SEGMENTS = [Segment(integers([1, 2])), Segment(integers([3, 4])), Segment(integers([5]))]

@@ -1,7 +1,7 @@
 """What Sendoff measures of itself, as OpenTelemetry instruments. Numbers only: no identifier, no text, no key.
 
 Without an OpenTelemetry SDK in the process every call does nothing. Airflow's own meter provider, and the one of
-:mod:`sendoff.telemetry` in the receiver, collect what is counted here. ``docs/reference/observability.md``
+:mod:`sendoff.telemetry.exporters` in the receiver, collect what is counted here. ``docs/reference/observability.md``
 lists the instruments, as :mod:`tools.reference.metrics` writes them from here.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-COUNT = "from sendoff import metrics, telemetry; telemetry.start(); metrics.aggregated(3)"
+COUNT = "from sendoff.telemetry import exporters, metrics; exporters.start(); metrics.aggregated(3)"
 SDK = (
     "import sys; print(sorted(name for name in sys.modules if name.startswith('opentelemetry.sdk.metrics')))"
 )
