@@ -16,7 +16,7 @@ from airflow.models.dagrun import DagRun
 
 from sendoff_airflow.views import macros
 
-PAGE = Path(__file__).parents[2] / "docs/reference/airflow.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/send-report-notifications.md"
 
 
 @pytest.fixture

@@ -139,7 +139,8 @@ def test_the_page_names_each_alert() -> None:
 
 
 def test_the_examples_of_the_page_are_yaml() -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    export = (DOCS / "reference/metrics-export.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE + export, re.DOTALL)
     assert len(examples) >= 2
     assert all(isinstance(yaml.safe_load(example), dict) for example in examples)
 

@@ -1,4 +1,4 @@
-"""The claims of docs/operations/security.md that need neither the service nor Airflow."""
+"""The claims of docs/operations/security-tests.md that need neither the service nor Airflow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_claim_names_a_test_that_exists() -> None:
     claims = [
-        line for line in (ROOT / "docs/operations/security.md").read_text().splitlines() if "::" in line
+        line for line in (ROOT / "docs/operations/security-tests.md").read_text().splitlines() if "::" in line
     ]
     assert len(claims) > 20
     for claim in claims:

@@ -1,4 +1,4 @@
-"""The examples of docs/reference/warehouses.md are what they say."""
+"""The examples of the pages on warehouses are what they say."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from sendoff.campaign import load_campaign
 from sendoff.warehouse import address_of, is_sqlite_file
 from sendoff.warehouse.snowflake import driver_options
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/warehouses.md").read_text(encoding="utf-8")
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+PAGE = (REFERENCE / "warehouses.md").read_text(encoding="utf-8")
+PARTS = (REFERENCE / "parallel-reading.md").read_text(encoding="utf-8")
 URLS = dict(re.findall(r"^\| (\w+) \| `(\w+://[^`]+)` \|", PAGE, re.MULTILINE))
 
 
 def test_the_example_is_a_campaign_in_parts(tmp_path: Path) -> None:
-    [choice], [sql] = (re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL) for kind in ("yaml", "sql"))
+    [choice], [sql] = (re.findall(rf"```{kind}\n(.*?)```", PARTS, re.DOTALL) for kind in ("yaml", "sql"))
     message = "title: Spring\nmessage: {title: Hello, text: It is spring}\nchannels:\n  android_push:\n"
     (tmp_path / "campaign.yaml").write_text(message + choice)
     (tmp_path / "audience.sql").write_text(sql)

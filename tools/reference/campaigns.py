@@ -1,13 +1,8 @@
-"""The generated parts of docs/reference/campaigns.md: the examples, from their folders, and the reference,
-from the schema.
-
-``python -m tools.reference.campaigns docs/reference/campaigns.md`` writes each part anew between its two marks.
-"""
+"""The pages campaign-fields.md, from the schema, and campaign-examples.md, from examples/campaigns."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +12,36 @@ from sendoff.campaign import campaign_schema
 
 Node = Mapping[str, Any]
 
-COMMAND = "python -m tools.reference.campaigns docs/reference/campaigns.md"
+_FOLDER = Path(__file__).resolve().parents[2] / "examples/campaigns"
+_FIELDS = """\
+# Every field of a campaign
 
+The first table has the fields at the top of `campaign.yaml`, and each following table the fields inside one of them.
+A path such as `send.time` starts at the top of the file. `[]` stands for each item of a list, and `<language>` and
+`<name>` are keys of your choice. Under a row for one `kind`, the fields belong to that kind only. Section numbers are
+those of the service's document.
+"""
+_EXAMPLES = """\
+# Example campaigns
+
+One campaign of every shape. Only the first line of each file, which names the schema, is left out. The folders are in
+[examples](../../examples/), and the tests send each campaign to the local service. Copy the nearest one to
+`dags/campaigns`.
+"""
 _HEAD = ("| Field | Value | Default | Meaning |", "|---|---|---|---|")
 _MANY = 12  # more choices than a cell of a table should list
 _LARGEST = 2**31 - 1  # for which "whole number" says enough
 _PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "object": "mapping"}
+
+
+def page_of_fields() -> str:
+    """Return the page of every field."""
+    return f"{_FIELDS}\n{reference(campaign_schema())}\n"
+
+
+def page_of_examples() -> str:
+    """Return the page of the examples."""
+    return f"{_EXAMPLES}\n{examples(_FOLDER)}\n"
 
 
 def reference(schema: Node) -> str:
@@ -36,7 +55,7 @@ def reference(schema: Node) -> str:
     for path, node, _ in own:
         within = list(fields.within(path, node))
         if within:
-            tables.append("\n".join([f"### `{path}`", "", *_HEAD, *within]))
+            tables.append("\n".join([f"## `{path}`", "", *_HEAD, *within]))
     return "\n\n".join(["\n".join([*_HEAD, *(fields.own_row(*field) for field in own)]), *tables])
 
 
@@ -47,32 +66,10 @@ def examples(folder: Path) -> str:
 
 def _example(folder: Path) -> str:
     _, campaign = (folder / "campaign.yaml").read_text(encoding="utf-8").split("\n", 1)
-    text = f"### `{folder.name}`\n\n```yaml\n{campaign}```"
+    text = f"## `{folder.name}`\n\n```yaml\n{campaign}```"
     others = sorted(file.name for file in folder.iterdir() if file.name != "campaign.yaml")
     links = ", ".join(f"[{name}](../../examples/campaigns/{folder.name}/{name})" for name in others)
     return f"{text}\n\nBeside it: {links}." if others else text
-
-
-def with_part(page: str, name: str, written: str) -> str:
-    """Put a part between its marks in a page; ValueError where the page has not each mark once, in order."""
-    begin, end = marks(name)
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    if (page.count(begin), page.count(end), rest.count(end)) != (1, 1, 1):
-        raise ValueError(f"the page needs {begin} and {end}, each once and in this order")
-    return f"{before}{begin}\n\n{written}\n\n{end}{after}"
-
-
-def marks(name: str) -> tuple[str, str]:
-    """Return the marks between which a part of a page stands."""
-    return f"<!-- {name}: begin; {COMMAND} -->", f"<!-- {name}: end -->"
-
-
-def written(page: Path) -> str:
-    """Return a page of this tree with its parts written anew."""
-    text = page.read_text(encoding="utf-8")
-    text = with_part(text, "examples", examples(page.parents[2] / "examples/campaigns"))
-    return with_part(text, "reference", reference(campaign_schema()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +223,3 @@ def _row(path: str, value: str, default: str, meaning: str) -> str:
     sentence = " ".join(meaning.partition("\n\n")[0].split()).replace("``", "`").removesuffix(".")
     cells = (f"`{path}`", value, default, sentence)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-if __name__ == "__main__":
-    file = Path(sys.argv[1]).resolve()
-    file.write_text(written(file), encoding="utf-8")

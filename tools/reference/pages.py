@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools.reference import airflow_names, code_map, commands, dag_factory, errors, ledger_tables, settings
+from tools.reference import (
+    airflow_names,
+    campaigns,
+    code_map,
+    commands,
+    dag_factory,
+    errors,
+    ledger_tables,
+    settings,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m tools.reference"
@@ -18,6 +27,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/service-commands.md": commands.page_of_service,
     "docs/reference/ledger.md": ledger_tables.page,
     "docs/reference/errors.md": errors.page,
+    "docs/reference/campaign-fields.md": campaigns.page_of_fields,
+    "docs/reference/campaign-examples.md": campaigns.page_of_examples,
     "docs/pictures/ledger.svg": ledger_tables.picture,
     "docs/pictures/code-map.svg": code_map.picture,
 }
