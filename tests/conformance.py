@@ -43,7 +43,7 @@ What Sendoff promises, where that is said in full, and the tests that hold it. `
 *Test*, `make proof` those under *Proof*. Each test names its promise, as in `@pytest.mark.promise("twice/doubt")`, and
 the promises stand in `tests/promises.yaml`. `make conformance` writes this page; a test fails where it is out of date,
 or where a promise has no test. The claims about
-[security](../operations/security.md#claims-and-their-tests) and the [rules of the service](conformance.md)
+[security](../operations/security-tests.md) and the [rules of the service](conformance.md)
 have tables of their own,
 and [Nothing twice, nothing lost](../operations/reliability.md) counts what happens when everything breaks.
 """

@@ -13,7 +13,7 @@ _HEAD = """\
 
 The functions of `sendoff_airflow.dags`, which the files of `dags/` call, and those of
 `sendoff_airflow.operators.assets`. The DAG
-of a campaign is described in [Airflow](airflow.md#the-dag-of-a-campaign)."""
+of a campaign is described in [Airflow](campaign-dag.md)."""
 
 
 def page() -> str:
