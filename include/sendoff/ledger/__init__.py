@@ -1,6 +1,6 @@
-"""Ledger: plans, attempts, outcomes, and post-backs. Only this package talks to the ledger database.
+"""The ledger: launches, attempts, outcomes, and post-backs. Only this package talks to the ledger database.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

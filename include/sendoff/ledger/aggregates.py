@@ -1,6 +1,6 @@
-"""What came back of each dispatch: post-backs added up, in the transaction that moves their receiver's mark.
+"""Aggregates: the totals of each dispatch's post-backs, stored in the transaction that moves the receiver's mark.
 
-Post-backs that cannot be counted yet are parked in that transaction, and aggregated when they can be.
+Post-backs that cannot be counted yet are parked in the same transaction and aggregated later.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from sendoff.ledger.verdicts import bump_revision
 from sendoff.states import DispatchState, OutcomeKind
 
 AT_OPENS = "at_opens"
-"""Under this name ``anomalies`` counts the forged and unreadable post-backs that came to an address for opens.
+"""The key in ``anomalies`` that counts forged and unreadable post-backs sent to an address for opens.
 
-Without it, they count as post-backs at an address for deliveries.
+The other forged and unreadable post-backs came to an address for deliveries.
 """
 
-_SEGMENTS_AT_ONCE = 200  # that are read together
+_SEGMENTS_AT_ONCE = 200  # read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchContext:
-    """What the post-backs of one dispatch are held against."""
+    """The facts about a dispatch that its post-backs are checked against."""
 
     launch_key: str
-    campaign_id: int | None  # None too where an earlier attempt may have made a campaign of another number
-    awaits_reply: bool  # the service is being asked at this moment, and its reply may tell the number
+    campaign_id: int | None  # None also if an earlier attempt may have created a campaign with another ID
+    awaits_reply: bool  # a request is in flight, and its reply may contain the campaign ID
     identified_by: str
     kind: Kind
     settled_at: datetime | None
@@ -55,7 +55,7 @@ class DispatchContext:
 
 @dataclass(frozen=True, slots=True)
 class DispatchTotals:
-    """What came back of one dispatch: who, how many post-backs, and which of them decide nothing."""
+    """The totals of one dispatch's post-backs: the recipients, the counts, and the anomalies."""
 
     delivered: Identifiers
     engaged: Identifiers
@@ -63,20 +63,20 @@ class DispatchTotals:
     opens: int
     anomalies: Mapping[str, int]
     newest_at: datetime  # when the newest was received
-    is_evidence: bool  # somebody answered whom the dispatch was sent to
+    is_evidence: bool  # a recipient of the dispatch responded
 
     @property
     def unread(self) -> int:
-        """Post-backs that decide nothing because they are unreadable or forged."""
+        """The number of unreadable or forged post-backs, which decide no verdict."""
         return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
 
     @property
     def has_unattributed_events(self) -> bool:
-        """Whether one of them may have been somebody's delivery: it came to the address for deliveries."""
+        """Whether an unread post-back may have been a recipient's delivery: it came to the address for deliveries."""
         return self.unread > self.anomalies.get(AT_OPENS, 0)
 
     def __or__(self, other: DispatchTotals) -> DispatchTotals:
-        """Join two totals; the order of joining changes nothing."""
+        """Join two totals, in either order."""
         anomalies = Counter(self.anomalies)
         anomalies.update(other.anomalies)
         return DispatchTotals(
@@ -107,7 +107,7 @@ class MinuteTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """How many post-backs are validly addressed to dispatches that the ledger does not hold."""
+    """Counts of post-backs with valid addresses whose dispatches the ledger does not have."""
 
     post_backs: int
     dispatches: int
@@ -116,30 +116,30 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class AggregatedRun:
-    """The totals of a run of post-backs of one receiver, to be stored in one transaction."""
+    """The totals of a run of one receiver's post-backs, to be stored in one transaction."""
 
     receiver: int
     after: int
     up_to: int
-    totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> what this run adds
-    launches: Collection[str]  # to which it adds
+    totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> totals to add
+    launches: Collection[str]  # launches that the run adds to
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
     parked: Sequence[Parked] = ()
 
 
 class Aggregates:
-    """What came back of the dispatches of a ledger."""
+    """The aggregated post-backs of a ledger's dispatches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def identified_by(self) -> list[str]:
-        """Return the columns of queries by which the people of any launch were named."""
+        """Return the distinct identifier columns that the launches' queries used."""
         with self._database.read() as db:
             return list(db.scalars(sa.select(audiences.c.identified_by).distinct()))
 
     def contexts(self, dispatch_keys: Iterable[str]) -> dict[str, DispatchContext]:
-        """Return for each dispatch key that the ledger knows what its post-backs are held against."""
+        """Return the context of each dispatch key that the ledger knows."""
         with self._database.read() as db:
             return {
                 row.dispatch_key: DispatchContext(
@@ -155,14 +155,14 @@ class Aggregates:
             }
 
     def sent_to(self, dispatch_keys: Iterable[str]) -> Iterator[tuple[str, Identifiers | None]]:
-        """Yield dispatches with whom each was sent to, read as they are used; None where the service chose them."""
+        """Yield each dispatch key with its recipients, read lazily; None if the service chose them."""
         with self._database.read() as db:
             for keys in chunked(dispatch_keys, _SEGMENTS_AT_ONCE):
                 for key, kind, blob in db.execute(_SENT_TO.where(dispatches.c.dispatch_key.in_(keys))):
                     yield key, None if blob is None else from_bytes(kind, blob)
 
     def parked(self) -> list[Parked]:
-        """Return the parked post-backs of dispatches that the ledger holds by now."""
+        """Return the parked post-backs whose dispatches the ledger now has."""
         query = sa.select(parked_post_backs).join(
             dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
         )
@@ -170,7 +170,7 @@ class Aggregates:
             return [Parked(**row._mapping) for row in db.execute(query)]
 
     def orphans(self) -> Orphans:
-        """Count the parked post-backs of dispatches that the ledger does not hold."""
+        """Count the parked post-backs whose dispatches the ledger does not have."""
         query = (
             sa.select(
                 sa.func.coalesce(sa.func.sum(parked_post_backs.c.post_backs), 0),
@@ -187,7 +187,7 @@ class Aggregates:
     def store_run(self, run: AggregatedRun) -> bool:
         """Add a run to the totals and move the receiver's mark, in one transaction.
 
-        Return False, and change nothing, if another process aggregated the same run first.
+        If another process aggregated the same run first, change nothing and return False.
         """
         with self._database.write() as db:
             _lock_totals(db)
@@ -206,7 +206,7 @@ class Aggregates:
     def store_parked(self, parked: Sequence[Parked], run: AggregatedRun) -> bool:
         """Add a run of parked post-backs to the totals and unpark them, in one transaction.
 
-        Return False, and change nothing, if another process aggregated any of them first.
+        If another process aggregated any of them first, change nothing and return False.
         """
         with self._database.write() as db:
             _lock_totals(db)
@@ -239,9 +239,9 @@ class Aggregates:
         bump_revision(db, run.launches)
 
     def resolve_doubts(self, now: datetime) -> int:
-        """Accept every dispatch in doubt that has evidence. Return their number.
+        """Accept every dispatch in doubt that has evidence, and return their number.
 
-        Evidence also stands over a person who wrote the dispatch off, or planned it again and it was not sent yet.
+        Evidence also overrides a person who wrote the dispatch off, or planned it again if it has not been sent since.
         """
         evident = (
             sa.select(dispatches.c.dispatch_key)
@@ -250,7 +250,7 @@ class Aggregates:
         )
         with self._database.read() as db:
             keys = db.scalars(evident).all()
-        # Where there is none, as nearly always, nothing is written, which would keep receivers waiting.
+        # Usually there are none. Then nothing is written, so receivers do not wait.
         return sum(self._resolve(some, now) for some in chunked(keys))
 
     def _resolve(self, keys: Collection[str], now: datetime) -> int:
@@ -264,7 +264,10 @@ class Aggregates:
         return dict(self.iter_totals(launch_key))
 
     def iter_totals(self, launch_key: str) -> Iterator[tuple[str, DispatchTotals]]:
-        """Yield what :meth:`totals` gives, read as it is used, in the order of segments: that of most texts."""
+        """Yield the same totals as :meth:`totals` lazily, in the order of segments.
+
+        That is also the order of most text identifiers.
+        """
         query = _TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
         with self._database.read() as db:
             streamed = db.execution_options(stream_results=True, max_row_buffer=100)
@@ -272,7 +275,7 @@ class Aggregates:
                 yield row.dispatch_key, _totals_of(row)
 
     def newest(self, launch_key: str) -> Newest:
-        """Return when the newest post-back of a launch was received."""
+        """Return when the newest post-back of a launch was received, and the number of opens."""
         query = (
             sa.select(
                 sa.func.max(dispatch_totals.c.newest_at),
@@ -286,7 +289,7 @@ class Aggregates:
         return Newest(newest_at, int(opens))
 
     def timeline(self, launch_key: str) -> list[MinuteTotals]:
-        """Return the post-backs of a launch by minute of reception, in the order of time."""
+        """Return the post-backs of a launch by minute of reception, in order of time."""
         query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
         with self._database.read() as db:
             rows = db.execute(query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute))
@@ -333,7 +336,7 @@ _TOTALS = (
 
 
 def _lock_totals(db: sa.Connection) -> None:
-    """Lock the totals: one run at a time changes them, of whichever receiver (SQLite does so by itself)."""
+    """Lock the totals on PostgreSQL, so that only one run at a time changes them. SQLite has one writer anyway."""
     if db.dialect.name == "postgresql":
         db.execute(sa.text("LOCK TABLE dispatch_totals IN SHARE ROW EXCLUSIVE MODE"))
 

@@ -1,4 +1,4 @@
-"""What people and Sendoff decided: the state of each launch, the global pauses, and the log of every decision.
+"""Decisions by people and by Sendoff: the state of each launch, the global pauses, and the audit log.
 
 .. code-block:: text
 
@@ -8,9 +8,9 @@
     held, released, paused ──stopped──▶ stopped
     released ──wave──▶ released, with the next wave open
 
-A launch is held because something went wrong or a person must agree, and paused because a person wanted it. A global
-pause holds every launch, or every launch of one connection: each claim looks at the pauses in the statement that takes
-a dispatch, so a pause holds from the next request on.
+A launch is held because something went wrong or because a person must approve it. It is paused because a person wanted
+that. A global pause stops all launches, or all launches of one connection. Each claim checks the pauses in the
+statement that takes a dispatch, so a pause takes effect with the next request.
 """
 
 from __future__ import annotations
@@ -38,40 +38,39 @@ _TRANSITIONS = {
     "stopped": ((LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED), LaunchState.STOPPED),
     "wave": ((LaunchState.RELEASED,), LaunchState.RELEASED),
 }
-"""What a kind of decision does to a launch: the states from which it is possible, and the one it leads to."""
+"""For each kind of decision: the launch states that allow it, and the state that it leads to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided of a launch, and what it was decided on: counts, never people."""
+    """One decision about a launch, with the counts it was based on; it never contains identifiers."""
 
-    launch_key: str | None  # None: of every launch
+    launch_key: str | None  # None: about all launches
     kind: str
-    who: str  # a person, or what decided by itself
+    who: str  # a person, or the part of Sendoff that decided
     why: str | None
     decided_at: datetime
     detail: Mapping[str, Any] | None = None
 
 
 class AuditLog:
-    """The decisions about launches, and the states that follow: appended, never changed."""
+    """The decisions about launches and the resulting states. Decisions are appended and never changed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def record(self, decision: Decision) -> None:
-        """Append a decision that changes no launch, such as what its gates said."""
+        """Append a decision that changes no launch, such as the result of its gates."""
         with self._database.write() as db:
             append_decision(db, decision)
 
     def decide(self, decision: Decision, *, wave: int | None = None, since: int | None = None) -> bool:
         """Change the state of a launch and append the decision, both or neither. Return whether that was possible.
 
-        It is not possible, and nothing happens, if the kind leads nowhere from the launch's state: so a decision may be
-        repeated. With ``wave``, it is possible only while that is the newest open wave, and the kind ``wave`` opens the
-        next one. With ``since``, what :meth:`newest` returned before the launch was judged, it is possible only if
-        nothing was decided about the launch in the meantime. Raise NotFoundError for a launch that the ledger does not
-        hold.
+        It is impossible if the launch's state does not allow this kind of decision, so repeating a decision is
+        harmless. ``wave``: decide only while this is the newest open wave; the kind ``wave`` opens the next one.
+        ``since``: decide only if the log has no decision about the launch newer than this number, which :meth:`newest`
+        returned before the launch was judged. Raise NotFoundError if the ledger does not have the launch.
         """
         launch_key = decision.launch_key
         assert launch_key is not None
@@ -93,12 +92,12 @@ class AuditLog:
         return True
 
     def newest(self, launch_key: str) -> int:
-        """Return the number of the newest decision of a launch; 0 where nothing was decided of it."""
+        """Return the number of the newest decision about a launch; 0 if there is none."""
         with self._database.read() as db:
             return db.scalar(sa.select(_newest(launch_key))) or 0
 
     def of_launch(self, launch_key: str) -> list[Decision]:
-        """Return the decisions of a launch, oldest first."""
+        """Return the decisions about a launch, oldest first."""
         query = _DECISIONS.where(decisions.c.launch_key == launch_key).order_by(decisions.c.id)
         with self._database.read() as db:
             return [Decision(**row._mapping) for row in db.execute(query)]
@@ -113,12 +112,12 @@ def _newest(launch_key: str) -> sa.ScalarSelect[int]:
 
 
 def _lock(db: sa.Connection, launch_key: str) -> None:
-    """Wait for whoever decides of the launch at this moment, so that what follows sees that decision."""
+    """Wait for any process that is deciding about the launch, so that the next query sees its decision."""
     db.execute(sa.select(launches.c.state).where(launches.c.launch_key == launch_key).with_for_update())
 
 
 def append_decision(db: sa.Connection, decision: Decision) -> None:
-    """Append a decision within a transaction."""
+    """Append a decision within the current transaction."""
     db.execute(sa.insert(decisions), {name: getattr(decision, name) for name in Decision.__slots__})
 
 
@@ -132,13 +131,13 @@ ALL = "all"
 
 
 def scope_of(connection: str | None) -> str:
-    """Return the scope of a pause: one connection, or all if that is None."""
+    """Return the scope of a pause: one connection, or all if it is None."""
     return ALL if connection is None else f"connection:{connection}"
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalPause:
-    """Nothing of its scope is sent: of all launches, or of those of one connection."""
+    """A pause of all launches, or of all launches of one connection."""
 
     scope: str  # all, or connection:<name>
     who: str
@@ -153,7 +152,7 @@ class Pauses:
         self._database = database
 
     def pause(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
-        """Pause a scope and append the decision. Return False, and do nothing, if it is paused already."""
+        """Pause a scope and append the decision. If it is already paused, do nothing and return False."""
         with self._database.write() as db:
             row = asdict(GlobalPause(scope, who, why, now))
             insert = self._database.insert_or_ignore(pauses).returning(pauses.c.scope)
@@ -163,7 +162,7 @@ class Pauses:
         return True
 
     def resume(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
-        """Resume a scope and append the decision. Return False, and do nothing, if it is not paused."""
+        """Resume a scope and append the decision. If it is not paused, do nothing and return False."""
         with self._database.write() as db:
             if not db.execute(sa.delete(pauses).where(pauses.c.scope == scope)).rowcount:
                 return False
@@ -171,11 +170,11 @@ class Pauses:
         return True
 
     def of_connection(self, connection: str) -> list[GlobalPause]:
-        """Return the pauses that hold the launches of one connection."""
+        """Return the pauses that apply to one connection."""
         return [pause for pause in self.all() if pause.scope in (ALL, scope_of(connection))]
 
     def all(self) -> list[GlobalPause]:
-        """Return the pauses, in the order of their scopes."""
+        """Return all pauses, ordered by scope."""
         query = sa.select(pauses.c.scope, pauses.c.who, pauses.c.why, pauses.c.paused_at)
         with self._database.read() as db:
             return [GlobalPause(*row) for row in db.execute(query.order_by(pauses.c.scope))]

@@ -1,7 +1,7 @@
-"""Many rows at once: read as Arrow batches, from PostgreSQL by ADBC, and written by COPY or one prepared INSERT.
+"""Bulk rows: read as Arrow batches, by ADBC on PostgreSQL, and written by COPY or one prepared INSERT.
 
-SQLite is never read by its ADBC driver here. That driver brings an SQLite of its own, and where two of them have one
-file open in one process, either's closing of it drops the other's locks.
+SQLite is never read through its ADBC driver, which contains its own copy of SQLite. If two copies have the same file
+open in one process, closing it in one drops the locks of the other.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from sendoff.ledger.problems import Place, problem_of
 from sendoff.ledger.schema import Moment
 
 Row = tuple[Any, ...]
-"""A value for each column of a table, in their order."""
+"""One value per column of a table, in the table's order."""
 
 BATCH_ROWS = 1 << 16
-"""About so many rows are in one batch."""
+"""The approximate number of rows in a batch."""
 
 _MOMENT = pa.timestamp("us", "UTC")
 _TYPES: tuple[tuple[type, pa.DataType], ...] = (
     (sa.Boolean, pa.bool_()),
     (sa.SmallInteger, pa.int16()),
-    (sa.Integer, pa.int64()),  # BigInteger as well
-    (sa.String, pa.string()),  # Text as well
+    (sa.Integer, pa.int64()),  # also BigInteger
+    (sa.String, pa.string()),  # also Text
     (Moment, _MOMENT),
 )
-_BYTES_A_VALUE = 12  # of a COPY, which frames each value
-_AHEAD = 2  # batches that are read while one is used
+_BYTES_A_VALUE = 12  # of a COPY, including the framing of each value
+_AHEAD = 2  # batches that are read ahead
 
 
 def values(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of a column, or its moments in microseconds, as they lie in memory; for null, anything.
+    """Return a column's numbers, or its times in microseconds, as a view. Nulls become arbitrary values.
 
-    Arrow's own conversion imports pandas wherever that is installed: a quarter of a second, and tens of MiB.
+    Arrow's own conversion imports pandas if it is installed, which takes a quarter of a second and tens of MiB.
     """
     of = np.dtype(f"i{column.type.bit_width // 8}")
     _, data = column.buffers()
@@ -57,17 +57,17 @@ def values(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def marks(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    """Return the truths of a column without nulls."""
+    """Return the booleans of a column that has no nulls."""
     return values(column.cast(pa.uint8())).view(np.bool_)
 
 
 def column_of(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
-    """Return numbers as a column, without importing pandas either."""
+    """Return numbers as a column. Like :func:`values`, it does not import pandas."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def schema(query: sa.Select[Any]) -> pa.Schema:
-    """Return the Arrow types of a query's columns."""
+    """Return the Arrow schema of a query."""
     return pa.schema([(column.name, _type(column.type)) for column in query.selected_columns])
 
 
@@ -76,10 +76,10 @@ def _type(type_: sa.types.TypeEngine[Any]) -> pa.DataType:
 
 
 def by_rows(connection: sa.Connection, query: sa.Select[Any], is_large: bool) -> Generator[pa.RecordBatch]:
-    """Yield the rows of a query, each of which is a Python object for a moment."""
+    """Yield the rows of a query as batches. Each row is a Python object for a moment."""
     types = schema(query)
     if connection.dialect.name == "sqlite":
-        # As the file holds them: no datetime is made of each text.
+        # Raw SQL, so that SQLAlchemy does not make a datetime of each stored text.
         text = str(query.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
         result = connection.exec_driver_sql(text)
     else:
@@ -102,7 +102,7 @@ def _array(values: tuple[Any, ...], type_: pa.DataType) -> pa.Array:
 
 
 def driver() -> Any | None:
-    """Return the ADBC driver of PostgreSQL, or None where it is not installed."""
+    """Return the ADBC driver of PostgreSQL, or None if it is not installed."""
     try:
         return importlib.import_module("adbc_driver_postgresql")
     except ImportError:
@@ -113,9 +113,10 @@ def driver() -> Any | None:
 def by_adbc(
     driver: Any, address: str, place: Place, query: sa.Select[Any]
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Run a query on PostgreSQL in a connection of its own and give its batches, of which few are read ahead.
+    """Run a query on a separate PostgreSQL connection and provide its batches, a few of them read ahead.
 
-    ``address`` is one of libpq, with the names of ``place``. Raises LedgerUnavailableError or UnusableLedgerError.
+    ``address`` is a libpq connection string for the server in ``place``. Raise LedgerUnavailableError or
+    UnusableLedgerError if the query fails.
     """
     with ExitStack() as stack:
         with _translated(place):
@@ -126,11 +127,11 @@ def by_adbc(
 @contextmanager
 def _reader(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[pa.RecordBatchReader]:
     dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
-    # With bound parameters, the driver does not use COPY and does not stream.
+    # With bound parameters, the driver neither uses COPY nor streams.
     text = str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
     size = str(BATCH_ROWS * len(query.selected_columns) * _BYTES_A_VALUE)
     with (
-        # Not by the driver's DB-API, which imports pandas wherever that is installed.
+        # The driver's DB-API would import pandas if it is installed.
         driver.connect(address) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
         adbc_driver_manager.AdbcStatement(connection) as statement,
@@ -143,9 +144,9 @@ def _reader(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[pa.Rec
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    """Yield batches while a thread reads the next: the driver, and the server behind it, need not wait for their use.
+    """Yield batches while a thread reads the next ones, so that the driver and the server need not wait.
 
-    What the thread raises is raised here, in its turn. Closing this waits until the thread has ended.
+    An error in the thread is raised here when its batch is due. Closing the generator waits until the thread has ended.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sendoff-read") as reading:
         coming = deque(reading.submit(next, batches, None) for _ in range(_AHEAD))
@@ -154,7 +155,7 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
                 coming.append(reading.submit(next, batches, None))
                 yield batch
         finally:
-            for future in coming:  # what was not begun is not read any more
+            for future in coming:  # cancel reads that have not started
                 future.cancel()
 
 
@@ -175,18 +176,18 @@ def _translated(place: Place) -> Iterator[None]:
         problem = problem_of(error, place)
     else:
         return
-    # Raised here and not above, so that the driver's own text does not travel along as the context.
+    # Raised outside the except block, so that the driver's own text does not become the error's context.
     raise problem
 
 
 @lru_cache(maxsize=8)
 def insert_by_position(table: sa.Table, dialect: sa.Dialect) -> str:
-    """Return an INSERT of values by position that ignores rows whose primary key is there already."""
+    """Return an INSERT with positional values that skips rows whose primary key already exists."""
     return str(sqlite.insert(table).on_conflict_do_nothing().compile(dialect=dialect))
 
 
 def as_driver_rows(table: sa.Table, rows: Sequence[Row], dialect: sa.Dialect) -> list[Row]:
-    """Return rows as the driver takes them."""
+    """Return the rows as the driver expects them."""
     columns = zip(*rows, strict=True)
     return list(
         zip(
@@ -206,12 +207,12 @@ def _bindings(table: sa.Table, dialect: sa.Dialect) -> list[Callable[[Any], Any]
 
 @lru_cache(maxsize=8)
 def _type_names(table: sa.Table, dialect: sa.Dialect) -> list[str]:
-    """Return what PostgreSQL calls the types of the columns: COPY in binary form casts nothing."""
+    """Return PostgreSQL's names for the types of the columns. A binary COPY casts nothing."""
     return [column.type.compile(dialect).partition("(")[0].lower() for column in table.columns]
 
 
 def copy_rows(db: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
-    """Copy rows to a table of PostgreSQL, all or none."""
+    """Copy rows to a PostgreSQL table, all or none."""
     driver: Any = db.connection.driver_connection
     errors: Any = db.dialect.loaded_dbapi
     statement = f"COPY {table.name} ({', '.join(table.columns.keys())}) FROM STDIN (FORMAT binary)"
@@ -220,7 +221,7 @@ def copy_rows(db: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
             copy.set_types(_type_names(table, db.dialect))
             for row in as_driver_rows(table, rows, db.dialect):
                 copy.write_row(row)
-    except errors.Error as error:  # as SQLAlchemy does for what it executes itself
+    except errors.Error as error:  # as SQLAlchemy does for statements that it executes
         if db.dialect.is_disconnect(error, driver, None) or is_read_only(error):
             db.invalidate(error)
         raise exc.DBAPIError.instance(
@@ -228,9 +229,9 @@ def copy_rows(db: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:
         ) from None
 
 
-_READ_ONLY = "25006"  # read_only_sql_transaction: on a standby, or while a provider lets nobody write
+_READ_ONLY = "25006"  # read_only_sql_transaction: the server is a standby, or the provider has stopped writes
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Check whether the server refused a write because it takes none at the moment."""
+    """Check whether the server refused a write because it is read-only at the moment."""
     return getattr(error, "sqlstate", None) == _READ_ONLY

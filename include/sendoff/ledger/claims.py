@@ -1,12 +1,13 @@
-"""Claims: which planned dispatch of a launch comes next, and when its request may be made.
+"""Claims: which planned dispatch of a launch comes next, and when its request may be sent.
 
-The next is the first of the open waves, in the order of segments, among the time zones whose people may be sent to now.
-The first of each zone is one look-up in an index of the dispatches: what is planned before it in zones that are closed,
-and behind it in waves that are not open yet, is never read.
+The next dispatch is the first planned one in the open waves and in the time zones whose recipients may be reached now.
+Zones are ordered by their first segment, and the dispatches of a zone by wave and segment. One index look-up finds the
+first dispatch of each zone. It never reads the planned dispatches of closed zones or of waves that are not open yet.
 
-All workers of a connection share its rate. ``next_at`` is the first moment that is free for a request. Each request
-moves it on by the time between two requests, and the service's ``Retry-After`` moves it at once for everybody (the
-generic cell rate algorithm, without a burst). Moments are those of the workers' clocks: synchronize them, as by NTP.
+All workers of a connection share its rate limit. ``next_at`` is the first moment that is free for a request. Each
+request moves it by the time between two requests, and the service's ``Retry-After`` moves it for all workers at once.
+This is the generic cell rate algorithm without a burst. The times come from the workers' clocks, so synchronize them,
+for example with NTP.
 """
 
 from __future__ import annotations
@@ -32,38 +33,39 @@ from sendoff.states import DispatchState, LaunchState
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to send one dispatch once, and what to send; its intent is committed."""
+    """The right to send one dispatch once, with its content. The intent to send it is already committed."""
 
     dispatch_key: str
     launch_key: str
     segment: int
     attempt: int
-    content: Segment  # whom it is for, and what they get
+    content: Segment  # its recipients and what they get
     claimed_at: datetime
-    not_before: datetime | None = None  # the moment that the connection's rate keeps for it
+    not_before: datetime | None = None  # the moment that the rate limit reserved for it
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What somebody wants to claim, and until when they may be silent about it.
+    """A worker's request for a claim, with its lease.
 
-    ``ready_by``: the service must not have asked to wait beyond it. ``alone``: nobody else has the worker's name,
-    and whoever has it holds one claim at a time.
+    ``ready_by``: no claim is made if the service asked to wait until later than this. ``alone``: no other worker uses
+    the same name, and this worker holds at most one claim at a time.
     """
 
     launch_key: str
     worker: str
     now: datetime
     lease: timedelta
-    closed_zones: Collection[str | None]  # None stands for people without one
+    closed_zones: Collection[str | None]  # None is recipients without a time zone
     ready_by: datetime
     alone: bool = False
 
     def execute(self, db: sa.Connection) -> Claim | None:
-        """Move the next dispatch to ``in_flight`` and append the intent to send it, or return None where there is none.
+        """Move the next dispatch to ``in_flight`` and append the intent to send it. Return None if there is none.
 
-        The move is a compare-and-set. A worker that is alone and holds a claim already is given that one: it claimed
-        before, and did not learn of it. What evidence is in the ledger of is accepted on the way, and not row.
+        The move is a compare-and-set. If a worker that is alone already holds a claim, it gets that claim again: it
+        made the claim earlier and did not learn of it. A dispatch that already has evidence is accepted instead of
+        claimed.
         """
         values = {
             "launch": self.launch_key,
@@ -88,17 +90,18 @@ class ClaimRequest:
     def _skip_proven(
         self, db: sa.Connection, values: dict[str, Any], row: sa.Row[Any] | None
     ) -> sa.Row[Any] | None:
-        """Accept what was row, and what is next, as long as something came back from it; give the first other."""
+        """Return the first claimed dispatch without evidence, accepting those before it that have some."""
         while row is not None and row.has_evidence:
             db.execute(_UNCLAIM, {"of": row.dispatch_key})
-            (_,) = accept_by_evidence(db, [row.dispatch_key], self.now)  # or it is next without end
+            # Unpacking raises ValueError if nothing moved, since the same row would come next forever.
+            (_,) = accept_by_evidence(db, [row.dispatch_key], self.now)
             bump_revision_if_reported(db, [self.launch_key])
             row = db.execute(_CLAIM, values).first() or _claim_in_any_zone(db, values)
         return row
 
 
 def claim_held_by(db: sa.Connection, launch_key: str, worker: str) -> Claim | None:
-    """Return the claim that a worker of a name of its own holds of a launch; None where it holds none."""
+    """Return the claim of a launch that a worker with a unique name holds, or None."""
     row = db.execute(_HELD, {"launch": launch_key, "name": worker}).first()
     return None if row is None else _claim(db, launch_key, row, row.started_at)
 
@@ -117,7 +120,7 @@ def segment_of(db: sa.Connection, launch_key: str, number: int) -> Segment:
 
 
 def _claim_in_any_zone(db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:
-    """Try zone after zone: other workers may be taking all that is left of the first one at this moment."""
+    """Try one zone after the other: other workers may be claiming the last dispatches of the first zone right now."""
     for zone in db.scalars(_OPEN_ZONES, values).all():
         if row := db.execute(_CLAIM_IN_ZONE, {**values, "zone": zone}).first():
             return row
@@ -129,7 +132,7 @@ def _planned(table: Any) -> sa.ColumnElement[bool]:
 
 
 def _open_wave() -> sa.CTE:
-    """Select the newest wave that may be sent; nothing while no request of the launch may be made."""
+    """Select the newest open wave of the launch, or nothing while its requests must wait."""
     is_paused = sa.exists().where(
         pauses.c.scope.in_((sa.literal(ALL), sa.literal(scope_of("")) + launches.c.connection))
     )
@@ -152,7 +155,7 @@ _OPEN_WAVE = _open_wave()
 
 
 def _first_of(zone: Any, name: str) -> tuple[Any, Any]:
-    """Select from the planned dispatches of a zone, first of the open waves first."""
+    """Return a query for the first planned dispatch of a zone in the open waves, and the table's alias."""
     first = dispatches.alias(name)
     return (
         sa.select()
@@ -168,7 +171,7 @@ def _first_of(zone: Any, name: str) -> tuple[Any, Any]:
 
 
 def _open_zones() -> Any:
-    """Select the zones of planned dispatches that may be sent now, that of the first segment first."""
+    """Select the time zones with planned dispatches that may be sent now, ordered by their first segment."""
     least, more = dispatches.alias("least"), dispatches.alias("more")
     zones = (
         sa.select(sa.func.min(least.c.time_zone).label("time_zone"))
@@ -201,7 +204,7 @@ def _open_zones() -> Any:
 
 def _claim_statement(zone: Any) -> Any:
     query, first = _first_of(zone, "next")
-    # For PostgreSQL, where two workers would otherwise choose the same; SQLite lets one writer in at a time anyway.
+    # On PostgreSQL, this keeps two workers from choosing the same row. SQLite admits one writer at a time anyway.
     locked = query.add_columns(first.c.dispatch_key).with_for_update(skip_locked=True, of=first)
     return (
         sa.update(dispatches)
@@ -254,34 +257,34 @@ _SEGMENT = (
 
 
 LOOKAHEAD = timedelta(seconds=0.5)
-"""How long before its moment a request may be claimed: so workers are in time, and a pause still has effect soon."""
+"""How early a request may be claimed: workers are then on time, and a pause still takes effect soon."""
 
 
 def check_rate(per_second: float) -> None:
-    """Raise ValueError unless a number of requests per second is one that can be kept."""
+    """Raise ValueError unless the number of requests per second is possible."""
     if not (math.isfinite(per_second) and per_second >= 1 / 86_400):
-        raise ValueError("requests per second must be a number above 0, and at least one request a day")
+        raise ValueError("requests per second must be a number above 0, and at least 1 request per day")
 
 
 def interval(per_second: float) -> timedelta:
-    """Return the least time between two requests, rounded up to what the ledger can tell apart."""
+    """Return the minimum time between two requests, rounded up to whole microseconds."""
     check_rate(per_second)
     return timedelta(microseconds=math.ceil(1_000_000 / per_second))
 
 
 class RateLimits:
-    """The rates of a ledger's connections."""
+    """The rate limits of the ledger's connections."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def next_at(self, connection: str) -> datetime | None:
-        """Return the first moment at which a connection may make a request, or None where it always may."""
+        """Return when a connection may send its next request, or None if it has no limit yet."""
         with self._database.read() as db:
             return db.scalar(sa.select(rate_limits.c.next_at).where(rate_limits.c.connection == connection))
 
     def delay(self, connection: str, until: datetime) -> None:
-        """Keep the workers of a connection from requests before a moment, as the service asked."""
+        """Keep all workers of a connection from sending requests before a moment, as the service asked."""
         with self._database.write() as db:
             _move(self._database, db, connection, until, timedelta(0))
 
@@ -289,7 +292,7 @@ class RateLimits:
 def reserve(
     database: Database, db: sa.Connection, connection: str, per_second: float, now: datetime
 ) -> datetime:
-    """Take the next free moment of a connection, within a transaction, and give it."""
+    """Reserve the next free moment of a connection within a transaction, and return it."""
     return _move(database, db, connection, now, interval(per_second))
 
 

@@ -1,4 +1,4 @@
-"""The ledger's database: one engine, reading and writing transactions, migrations."""
+"""The ledger's database: the engine, transactions for reading and writing, and migrations."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _log = logging.getLogger(__name__)
 
 _BUSY_SECONDS = 30
 _WRITABLE = {"target_session_attrs": "read-write"}
-"""Of the servers behind a name, a standby is passed over, and one that is read-only for now."""
+"""If the URL names several servers, libpq skips standbys and servers that are read-only at the moment."""
 _PATIENCE = (
-    "-c statement_timeout=30min "  # far beyond what any statement of ours takes, but for migrations
-    "-c lock_timeout=5min "  # whoever holds a lock so long is frozen
-    "-c idle_in_transaction_session_timeout=30min"  # as the server finds out of a client
+    "-c statement_timeout=30min "  # much longer than any of our statements takes, except migrations
+    "-c lock_timeout=5min "  # a process that holds a lock this long is stuck
+    "-c idle_in_transaction_session_timeout=30min"  # measured by the server
 )
 
 
@@ -53,12 +53,12 @@ class Database:
             self._engine = _engine(parsed)
         except (exc.ArgumentError, ImportError, ValueError) as error:
             raise SettingsError(
-                f"the ledger URL cannot be used ({type(error).__name__}); it looks like "
+                f"the ledger URL cannot be used ({type(error).__name__}). Write it as "
                 "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
-                "(the latter needs: pip install 'airflow-provider-sendoff[postgres]')"
+                "(PostgreSQL needs: pip install 'airflow-provider-sendoff[postgres]')"
             ) from None
-        if "@" in (parsed.host or ""):  # else an error would show the end of the password as a host
-            raise SettingsError("the ledger URL has more than one @; write the one in its password as %40")
+        if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
+            raise SettingsError("the ledger URL has more than one @; write an @ in its password as %40")
         self._writing = self._engine.execution_options(writing=True)
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self.name = _shown(parsed)
@@ -71,26 +71,28 @@ class Database:
         if self._is_sqlite:
             event.listen(self._engine, "do_connect", self._find_file)
         event.listen(self._engine, "connect", self._compare_once)
-        # SQLite lets one writer in at a time, and the others sleep and look again; threads need not.
+        # SQLite admits one writer at a time, and the others poll for the lock. Threads of one process take turns here
+        # instead.
         self._turn = threading.RLock() if self._is_sqlite else nullcontext()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """Open a transaction for reading; on PostgreSQL each of its statements sees what is committed by then."""
+        """Open a transaction for reading. On PostgreSQL, each statement sees everything committed before it starts."""
         with self._translated(), self._engine.begin() as db:
             yield db
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
-        """Open a transaction that commits at its end; on SQLite it waits for its turn before it reads."""
+        """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""
         with self._translated(), self._turn, self._writing.begin() as db:
             yield db
 
     def append(self, table: sa.Table, rows: Sequence[Row]) -> None:
-        """Store rows in one transaction, passing over those whose primary key is there already.
+        """Store rows in one transaction and skip rows whose primary key already exists.
 
-        A row holds a value for each column of the table, in their order. PostgreSQL takes rows by COPY, at a fraction
-        of what an INSERT costs; but COPY passes over nothing, so where it meets a row that is there, all are inserted.
+        Each row has one value per column, in the order of the table. On PostgreSQL the rows are sent by COPY, which
+        costs a fraction of an INSERT. COPY cannot skip rows, so all rows are inserted one by one if any of them already
+        exists.
         """
         if not rows:
             return
@@ -102,17 +104,18 @@ class Database:
         try:
             with self._translated(), self._at_once.connect() as db:
                 bulk.copy_rows(db, table, rows)
-        except exc.IntegrityError:  # and nothing of them was stored
+        except exc.IntegrityError:  # nothing was stored
             names = table.columns.keys()
             with self.write() as db:
                 db.execute(self.insert_or_ignore(table), [dict(zip(names, row, strict=True)) for row in rows])
 
     @contextmanager
     def arrow(self, query: sa.Select[Any], *, is_large: bool) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Run a query and give its rows as Arrow batches, typed by its columns, read as they are used.
+        """Run a query and provide its rows as Arrow batches, which are read as they are consumed.
 
-        They show one state of the database. ``is_large``: worth a connection of its own, by which
-        PostgreSQL gives no row a Python object; SQLite always does.
+        The batches take their types from the query's columns and show one state of the database. ``is_large``: the
+        result is worth a separate connection. On PostgreSQL, its rows then never become Python objects; on SQLite they
+        always do.
         """
         if is_large and self._engine.dialect.driver == "psycopg" and (driver := bulk.driver()):
             with bulk.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
@@ -125,28 +128,28 @@ class Database:
             yield batches
 
     def _libpq_address(self) -> str:
-        """Return the address by which libpq connects as the engine does."""
-        from psycopg.conninfo import make_conninfo  # not at the top: there is no psycopg without the extra
+        """Return a libpq connection string for the engine's database."""
+        from psycopg.conninfo import make_conninfo  # imported here because psycopg is an optional extra
 
         _, parameters = self._engine.dialect.create_connect_args(self._engine.url)
-        # What is neither text nor number is for psycopg alone.
+        # Other types of values are options of psycopg only.
         plain: dict[str, Any] = {
             name: value for name, value in parameters.items() if isinstance(value, str | int)
         }
         return make_conninfo(**plain)
 
     def insert_or_ignore(self, table: sa.Table) -> Any:
-        """Return an INSERT that passes over rows whose primary key is there already."""
+        """Return an INSERT that skips rows whose primary key already exists."""
         if self._is_sqlite:
             return sqlite.insert(table).on_conflict_do_nothing()
         return postgresql.insert(table).on_conflict_do_nothing()
 
     def insert_or_increment(self, table: sa.Table, *columns: str) -> Any:
-        """Return an INSERT that adds to ``columns`` where the primary key is there already."""
+        """Return an INSERT that adds to ``columns`` if the primary key already exists."""
         return self._upsert(table, lambda new: {name: table.c[name] + new[name] for name in columns})
 
     def insert_or_replace(self, table: sa.Table) -> Any:
-        """Return an INSERT that replaces every other column where the primary key is there already."""
+        """Return an INSERT that replaces all other columns if the primary key already exists."""
         names = [column.name for column in table.columns if not column.primary_key]
         return self._upsert(table, lambda new: {name: new[name] for name in names})
 
@@ -157,9 +160,9 @@ class Database:
         )
 
     def migrate(self) -> None:
-        """Bring the tables to the newest form; safe to repeat and to call from several processes at once.
+        """Migrate the tables to the newest revision. Safe to repeat, and safe to call from several processes at once.
 
-        Raises UnusableLedgerError if they are newer than this version of Sendoff.
+        Raise UnusableLedgerError if the tables are newer than this version of Sendoff.
         """
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
@@ -168,7 +171,7 @@ class Database:
             make_private(file)
         with self.write() as db:
             if not self._is_sqlite:
-                for limit in ("statement_timeout", "lock_timeout"):  # rewriting large tables takes its time
+                for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
                     db.exec_driver_sql(f"SET LOCAL {limit} = 0")
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             config.attributes["connection"] = db
@@ -180,15 +183,15 @@ class Database:
                 raise UnusableLedgerError(_newer(revision)) from None
 
     def ping(self, *tables: sa.Table) -> None:
-        """Return if the database can be written, else raise LedgerUnavailableError or UnusableLedgerError."""
+        """Raise LedgerUnavailableError or UnusableLedgerError if the database cannot be written."""
         with self.write() as db:
-            # An INSERT of nothing: a receiver may do nothing else with the ledger.
+            # An INSERT of no rows works with the rights of a receiver, which may do little else.
             for table in tables or (receivers,):
                 nothing = sa.select(*(sa.null() for _ in table.columns)).where(sa.false())
                 db.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
 
     def close(self) -> None:
-        """Close every connection of this process."""
+        """Close all connections of this process."""
         self._engine.dispose()
 
     @contextmanager
@@ -202,26 +205,26 @@ class Database:
 
     @property
     def _file(self) -> Path | None:
-        """The file of SQLite that the URL names by its path alone."""
+        """The SQLite file, if the URL names one as a plain path."""
         name = self._engine.url.database or ":memory:"
         return None if not self._is_sqlite or name.startswith((":", "file:")) else Path(name)
 
     def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
-        """Raise UnusableLedgerError if there is no file and nobody migrates: a path may be mistyped."""
+        """Raise UnusableLedgerError if the file does not exist and no migration creates it."""
         if not self._may_be_made and (file := self._file) and not file.exists():
             raise UnusableLedgerError(
-                f"there is no ledger at {file}; is the path right? For a new one, run: sendoff migrate"
+                f"there is no ledger at {file}. Check the path, or run this to create one: sendoff migrate"
             )
 
     def _compare_once(self, connection: Any, _record: Any) -> None:
-        """Warn, once in a process, of tables that a newer Sendoff made."""
+        """Warn once per process if a newer Sendoff created the tables."""
         if self._is_compared:
             return
         cursor = connection.cursor()
         try:
             cursor.execute("SELECT version_num FROM alembic_version")
             row = cursor.fetchone()
-        except self._engine.dialect.loaded_dbapi.Error:  # there is none yet, or not everybody may read it
+        except self._engine.dialect.loaded_dbapi.Error:  # no tables yet, or no right to read them
             return
         finally:
             cursor.close()
@@ -233,30 +236,27 @@ class Database:
 
 
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_OF_ROWS = (
-    exc.IntegrityError,
-    exc.DataError,
-    exc.NotSupportedError,
-)  # what was written is wrong, not the ledger
+# Errors of the rows, not of the ledger.
+_OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
 _HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
-_MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses
+_MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses as a lock
 
 
 @lru_cache(maxsize=1)
 def _known() -> frozenset[str]:
-    """Return the revisions of the tables that this version of Sendoff knows."""
+    """Return the table revisions that this version of Sendoff knows."""
     return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
 
 
 def _newer(revision: str | None) -> str:
     return (
-        f"this ledger was made by a newer Sendoff (its tables are of revision {revision}, this one knows "
-        f"{max(_known())}): use that one, or the backup from before it"
+        f"this ledger was made by a newer Sendoff (its tables have revision {revision}; this version knows up to "
+        f"{max(_known())}). Use that version, or restore the backup from before the upgrade"
     )
 
 
 def _shown(url: sa.URL) -> str:
-    """Return a URL without its password and without the values of options that may hold one."""
+    """Return a URL without its password and without option values that may be secret."""
     options = (
         f"{name}={','.join(values) if name in _HARMLESS else '***'}"
         for name, values in url.normalized_query.items()
@@ -268,7 +268,7 @@ def _shown(url: sa.URL) -> str:
 
 def _engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() == "postgresql":
-        url = _within_limits(url.set(drivername="postgresql+psycopg"))  # whose COPY we use
+        url = _within_limits(url.set(drivername="postgresql+psycopg"))  # the driver whose COPY bulk uses
         engine = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True)
         event.listen(engine, "handle_error", _leave_read_only)
         return engine
@@ -279,31 +279,31 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 
 def _within_limits(url: sa.URL) -> sa.URL:
-    """Return a URL of PostgreSQL with the time limits that it does not name itself; of two options, the last counts."""
+    """Return a PostgreSQL URL with our time limits. The URL's own options come last, so they win."""
     options = " ".join([_PATIENCE, *url.normalized_query.get("options", ())])
     return url.update_query_dict({**LIBPQ_TIMEOUTS, **_WRITABLE, **url.query, "options": options})
 
 
 def _leave_read_only(context: sa.ExceptionContext) -> None:
-    """Count a server that takes no writes as lost: the next connection may lead to one that does."""
+    """Drop the connection if the server is read-only: the next connection may reach one that takes writes."""
     if bulk.is_read_only(context.original_exception):
         context.is_disconnect = True
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver starts no transaction of its own; _begin_sqlite does
+    connection.isolation_level = None  # the driver must not begin transactions; _begin_sqlite does
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _begin_sqlite(db: sa.Connection) -> None:
-    # A transaction that reads and then writes must hold the lock from its start: taking it later can fail at once.
+    # A transaction that writes takes the lock at its start. Taking it after a read can fail at once.
     writing = db.get_execution_options().get("writing")
     db.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
 class LedgerTime(FunctionElement[datetime]):
-    """The time of the database when it runs the statement, plus a number of seconds, as SQL."""
+    """SQL for the database's time when it runs the statement, plus a number of seconds."""
 
     name = "ledger_time"
     type = Moment()
@@ -315,12 +315,12 @@ class LedgerTime(FunctionElement[datetime]):
 
 @compiles(LedgerTime, "postgresql")
 def _on_postgresql(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
-    # now() would be when the transaction began, which may have waited for a lock since.
+    # now() is the start of the transaction, which may have waited for a lock since.
     return f"(clock_timestamp() + {compiler.process(element.clauses, **how)} * interval '1 second')"
 
 
 @compiles(LedgerTime, "sqlite")
 def _on_sqlite(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
-    # In the form in which SQLAlchemy stores a moment, so that both can be compared as texts.
+    # SQLAlchemy's format for a stored Moment, so that the two compare as text.
     seconds = compiler.process(element.clauses, **how)
     return f"(strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds') || '000')"

@@ -1,6 +1,6 @@
-"""How launches stand: the states of their dispatches, what became of the newest, and whom each is for.
+"""Queries about dispatches: their states, recent outcomes, and recipients.
 
-Nothing is moved here: that is in :mod:`~sendoff.ledger.dispatches`.
+:mod:`~sendoff.ledger.dispatches` changes dispatches; nothing here does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sendoff.states import DispatchState, OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One request of a launch, as the ledger knows it."""
+    """One request of a launch, as the ledger has it."""
 
     dispatch_key: str
     segment: int
@@ -35,7 +35,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class RecentOutcomes:
-    """What became of the newest requests of a launch; of those in doubt, which still are."""
+    """The outcomes of the newest requests of a launch. ``in_doubt`` counts only those still in doubt."""
 
     requests: int
     refused: int
@@ -44,7 +44,7 @@ class RecentOutcomes:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many dispatches of one wave and one time zone of a launch are in one state."""
+    """How many dispatches of a launch are in one state, for one wave and time zone."""
 
     wave: int
     time_zone: str | None
@@ -54,18 +54,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """What was recorded of one attempt: its outcome, or evidence that came later."""
+    """One record of an attempt: its outcome, or evidence that came later."""
 
     attempt: int
     kind: OutcomeKind
-    status: int | None  # of the answer over HTTP, where one was read
+    status: int | None  # HTTP status, if one was read
     reason: str | None
     recorded_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of a launch, what its people get, and what became of it."""
+    """One request of a launch, with its content's variation, its state, and its results."""
 
     dispatch_key: str
     segment: int
@@ -73,7 +73,7 @@ class Request:
     time_zone: str | None
     language: str | None
     variant: str | None
-    people: int  # 0 where the service chooses them
+    people: int  # 0 if the service chooses them
     state: DispatchState
     attempt: int  # 0 before the first
     campaign_id: int | None
@@ -83,12 +83,12 @@ class Request:
 
     @property
     def doubts(self) -> int:
-        """How many of its attempts went into doubt, and were not said later to be refused or not processed."""
+        """The number of attempts that went into doubt and were not later found to be refused or not processed."""
         return len(doubtful(self.recorded))
 
 
 def doubtful(recorded: Iterable[AttemptRecord]) -> frozenset[int]:
-    """Return the numbers of the attempts of which nobody knows, or knew, whether they were processed."""
+    """Return the numbers of the attempts that are or were in doubt, unless they ended as refused or not processed."""
     numbers: set[int] = set()
     for record in recorded:
         if record.kind == OutcomeKind.IN_DOUBT:
@@ -99,7 +99,7 @@ def doubtful(recorded: Iterable[AttemptRecord]) -> frozenset[int]:
 
 
 class SegmentSize(NamedTuple):
-    """What one segment of a launch is, and how many people it has."""
+    """One segment's variation, wave, and number of recipients."""
 
     variation: Variation
     wave: int
@@ -107,15 +107,15 @@ class SegmentSize(NamedTuple):
 
 
 class DispatchQueries:
-    """Reads the dispatches of a ledger and moves none: that is in :class:`~sendoff.ledger.dispatches.Dispatches`."""
+    """Queries about the dispatches of a ledger. :class:`~sendoff.ledger.dispatches.Dispatches` changes them."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def recent_outcomes(self, launch_key: str, newest: int, since: datetime | None) -> RecentOutcomes:
-        """Count what became of the newest so many requests of a launch, of those after a moment.
+        """Count the outcomes of the last ``newest`` requests of a launch; ``since``: only those after this moment.
 
-        Each counts once, as what was recorded of it last: a doubt about a worker that was silent may end in an answer.
+        Only the last record of an attempt counts: a doubt about a silent worker may be followed by an answer.
         """
         kinds = (OutcomeKind.ACCEPTED, OutcomeKind.REFUSED, OutcomeKind.IN_DOUBT)
         query = (
@@ -146,7 +146,7 @@ class DispatchQueries:
             return [Dispatch(*row) for row in rows]
 
     def states(self, launch_key: str) -> dict[str, int]:
-        """Count the dispatches of a launch by state; states without any are left out."""
+        """Count the dispatches of a launch by state; states without dispatches are left out."""
         query = (
             sa.select(dispatches.c.state, sa.func.count().label("size"))
             .where(dispatches.c.launch_key == launch_key)
@@ -156,7 +156,7 @@ class DispatchQueries:
             return {row.state: row.size for row in db.execute(query)}
 
     def progress(self, launch_key: str) -> list[Progress]:
-        """Count the dispatches of a launch by wave, time zone and state; what is empty is left out."""
+        """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
         columns = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
         query = (
             sa.select(*columns, sa.func.count())
@@ -169,7 +169,7 @@ class DispatchQueries:
             ]
 
     def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
-        """Yield the identifiers of each accepted dispatch of some waves of a launch, read as they are used."""
+        """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
         query = (
             sa.select(audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == segments.c.launch_key)
@@ -187,7 +187,7 @@ class DispatchQueries:
                 yield from_bytes(kind, blob)
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
-        """Count the dispatches of a launch that the service refused, of those it refused after a moment."""
+        """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
         query = (
             sa.select(sa.func.count(sa.distinct(dispatches.c.dispatch_key)))
             .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
@@ -203,7 +203,7 @@ class DispatchQueries:
             return db.scalar(query) or 0
 
     def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
-        """Return the reasons recorded with one kind of outcome, such as ``refused``, after a moment; each text once."""
+        """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""
         query = (
             sa.select(outcomes.c.reason)
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
@@ -217,7 +217,7 @@ class DispatchQueries:
             return [reason for reason in db.scalars(query) if reason]
 
     def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
-        """Return the time of the newest outcome of a launch, or of its waves up to one; None before the first."""
+        """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
         query = (
             sa.select(outcomes.c.recorded_at)
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
@@ -231,9 +231,9 @@ class DispatchQueries:
             return db.scalar(query)
 
     def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
-        """Yield each dispatch of a launch with the identifiers of its segment, read as they are used.
+        """Yield each dispatch of a launch with the identifiers of its segment, reading them lazily.
 
-        One for whom the service chooses the people has none.
+        The set is empty if the service chooses the recipients.
         """
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
@@ -248,7 +248,7 @@ class DispatchQueries:
                 yield Dispatch(*dispatch), empty(kind) if blob is None else from_bytes(kind, blob)
 
     def variants(self, launch_key: str) -> dict[int, str]:
-        """Return the variant of each segment of a launch, by its number; those without one are left out."""
+        """Return the variant of each segment of a launch, by its number; segments without a variant are left out."""
         query = sa.select(segments.c.number, segments.c.variant)
         with self._database.read() as db:
             rows = db.execute(
@@ -257,7 +257,7 @@ class DispatchQueries:
             return {row.number: row.variant for row in rows}
 
     def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
-        """Return the sizes of the segments of a launch, in order, without reading their people."""
+        """Return the sizes of the segments of a launch, in order, without reading their identifiers."""
         query = sa.select(
             *(segments.c[name] for name in ("language", "variant", "time_zone", "wave", "size"))
         )
@@ -269,14 +269,14 @@ class DispatchQueries:
             ]
 
     def segment(self, launch_key: str, number: int) -> Segment:
-        """Return one segment."""
+        """Return one segment of a launch."""
         with self._database.read() as db:
             return segment_of(db, launch_key, number)
 
     def requests(
         self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int = 50
     ) -> list[Request]:
-        """Return a page of the requests of a launch, in the order of their segments, with their attempts.
+        """Return a page of the requests of a launch with their attempts, in the order of their segments.
 
         ``states``: only requests in one of these states; all if empty.
         """
@@ -294,7 +294,7 @@ class DispatchQueries:
         ]
 
     def attempt_records(self, dispatch_keys: Collection[str]) -> Mapping[str, Sequence[AttemptRecord]]:
-        """Return what was recorded of the attempts of some dispatches, oldest first; of very many, the newest."""
+        """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
         with self._database.read() as db:
             return _attempt_records(db, dispatch_keys)
 
@@ -315,7 +315,7 @@ def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[
     return records
 
 
-_MOST_RECORDS = 5_000  # that are read for one page
+_MOST_RECORDS = 5_000  # read for one page
 _DISPATCH = tuple(
     dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
 )

@@ -1,8 +1,8 @@
-"""Dispatches in the ledger: the intent before each request, and what became of it.
+"""Dispatches in the ledger: claims before each request, and outcomes after it.
 
-``planned -> in_flight -> accepted | refused | in_doubt``, or ``planned`` again where certainly nothing happened. What
-is in doubt becomes ``accepted`` by evidence, and ``planned`` or ``written_off`` where a person, or the campaign, says
-so. What is read of them is in :mod:`~sendoff.ledger.dispatch_queries`.
+``planned -> in_flight -> accepted | refused | in_doubt``, or back to ``planned`` if the request was certainly not
+processed. A dispatch in doubt becomes ``accepted`` through evidence. It becomes ``planned`` or ``written_off`` if a
+person or the campaign decides so. :mod:`~sendoff.ledger.dispatch_queries` reads dispatches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATE_AFTER = {
 
 
 class Dispatches:
-    """The moves of the dispatches of a ledger: claims and recorded outcomes."""
+    """Changes of dispatches: claims and recorded outcomes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,13 +49,13 @@ class Dispatches:
     ) -> Claim | None:
         """Take the next planned dispatch of a launch and commit the intent to send it, or return None.
 
-        None also while the launch is not released, a pause holds it, or the service asked to wait. Waves that are
-        not open yet are passed over, and the time zones in ``closed_zones``, where None stands for people without one.
-        The move to ``in_flight`` is a compare-and-set: of any number of workers, one wins each dispatch.
+        Also return None while the launch is not released, a pause applies, or the service asked to wait. Waves that are
+        not open and the time zones in ``closed_zones`` are skipped; None there is recipients without a time zone. The
+        move to ``in_flight`` is a compare-and-set: only one worker gets each dispatch.
 
-        With ``rate``, in requests per second of all workers of the launch's connection, the claim has a moment before
-        which the request must not be made. Raises RateLimitedLocallyError, and claims nothing, if the next moment is
-        not near.
+        ``rate`` is the number of requests per second that all workers of the connection share. With it, the claim
+        carries the earliest moment for its request. If that moment is not near, claim nothing and raise
+        RateLimitedLocallyError.
         """
         ready_by = now if rate is None else now + LOOKAHEAD
         with self._database.write() as db:
@@ -65,9 +65,9 @@ class Dispatches:
             return replace(claim, not_before=self._slot(db, launch_key, rate, now))
 
     def give_back(self, launch_key: str, worker: str, now: datetime) -> None:
-        """Plan again what a worker claimed of a launch and never learned of: certainly, nobody made its request.
+        """Put the dispatch back to ``planned`` that a worker claimed without learning of it. No request was sent.
 
-        ``worker`` must be a name that nobody else has, and its worker must hold no other claim.
+        ``worker`` must be a name that no other worker uses, and its worker must hold no other claim.
         """
         with self._database.write() as db:
             if claim := claim_held_by(db, launch_key, worker):
@@ -79,17 +79,17 @@ class Dispatches:
         name = db.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
         assert name is not None
         slot = reserve(self._database, db, name, rate, now)
-        if slot > now + LOOKAHEAD:  # others took what was near; what is raised here undoes the claim
-            raise RateLimitedLocallyError(f"the connection {name} makes {rate:g} requests a second", slot)
+        if slot > now + LOOKAHEAD:  # other workers took the near moments; the error rolls the claim back
+            raise RateLimitedLocallyError(f"the connection {name} sends {rate:g} requests per second", slot)
         return slot
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:
         """Append the outcome of an attempt and move its dispatch accordingly.
 
-        A dispatch that meanwhile went into doubt, because its lease ended, still takes the outcome of the same
-        attempt. That it was accepted stands over everything, whatever attempt it is of: only a later attempt that is in
-        flight goes on, and when that ends without an acceptance of its own, the dispatch is accepted. Any other outcome
-        moves nothing where a later attempt or a person has moved the dispatch. Repeating a record is harmless.
+        A dispatch that went into doubt because its lease ended still takes the outcome of the same attempt. *Accepted*
+        always wins, whichever attempt reports it. A later attempt in flight goes on, and the dispatch is accepted when
+        that attempt ends, whatever its own outcome. Any other outcome moves nothing if a later attempt or a person has
+        moved the dispatch. Repeating a record is harmless.
         """
         with self._database.write() as db:
             _, may_bump_revision = _record(db, claim, outcome, now)
@@ -106,15 +106,15 @@ class Dispatches:
         lease: timedelta,
         closed_zones: Collection[str | None] = (),
     ) -> Claim | None:
-        """Record that a request was accepted and take the next dispatch of its launch, both or neither.
+        """Record that a request was accepted and take the next dispatch of its launch, in one transaction.
 
-        As :meth:`record`, then :meth:`claim` without a rate, in one transaction. ``worker`` must be a name that nobody
-        else has, and its worker must hold no claim but this one: so where the same is asked again, because the answer
-        to the commit was lost, the claim that was made then is found and given again, as old as it is. Nothing is taken
-        where a later attempt has moved the dispatch.
+        It works like :meth:`record` followed by :meth:`claim` without a rate. ``worker`` must be a name that no other
+        worker uses, and its worker must hold no other claim. If the reply to the commit was lost, the worker can repeat
+        the call and gets the same claim again, with its original time. Nothing is claimed if a later attempt has moved
+        the dispatch.
         """
         with self._database.write() as db:
-            # Moving it also waits for an earlier try of the same worker that the database is still committing.
+            # This update also waits for an earlier try of the same worker that the database is still committing.
             is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
             request = ClaimRequest(claim.launch_key, worker, now, lease, closed_zones, now, alone=True)
             following = request.execute(db) if is_its_attempt else None
@@ -123,7 +123,7 @@ class Dispatches:
             return following
 
 
-# With a literal, for the same reason as HAS_EVIDENCE.
+# A literal, for the same reason as in HAS_EVIDENCE.
 _IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispatches.launch_key"))
 _MOVE = (
     sa.update(dispatches)
@@ -135,8 +135,8 @@ _MOVE = (
     .values(state=sa.bindparam("after"), lease_until=None)
     .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
 )
-# Evidence was faster, or a person decided before the answer came: that it was accepted stands over that. A later
-# attempt in flight goes on, and finds this outcome when it ends.
+# *Accepted* also wins over evidence or a decision that came before the reply. A later attempt in flight goes on, and
+# finds this outcome when it ends.
 _GOES_ON = sa.and_(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.attempt != sa.bindparam("by"))
 _NUMBER: sa.BindParameter[int | None] = sa.bindparam("number", type_=sa.BigInteger)
 _MOVE_ACCEPTED = (
@@ -156,9 +156,10 @@ _OUTCOME = sa.insert(outcomes)
 
 
 def _record(db: sa.Connection, claim: Claim, outcome: Outcome, now: datetime) -> tuple[bool, bool]:
-    """Append an outcome and move its dispatch. Return whether it still has this attempt, and whether a report changes.
+    """Append an outcome and move its dispatch.
 
-    The caller bumps the revision, last of all: the workers of a launch that has a report wait there for each other.
+    Return whether the dispatch still has this attempt, and whether a report changes. The caller bumps the revision
+    last, because the workers of a launch with a report wait there for each other.
     """
     values = {"of": claim.dispatch_key, "by": claim.attempt}
     if isinstance(outcome, Accepted):

@@ -1,7 +1,8 @@
-"""Doubts in the ledger: how a dispatch goes into doubt, what is known of it, and what settles it.
+"""Doubts in the ledger: dispatches whose outcome is unknown, and what settles them.
 
-A worker that was silent beyond its lease leaves one, as does an outcome that nobody knows. It ends as ``accepted`` by
-evidence, and as ``planned`` or ``written_off`` where a person, or the campaign, says so.
+A dispatch goes into doubt when its worker does not report before the lease ends, or when the outcome of its request is
+unknown. It becomes ``accepted`` through evidence, and ``planned`` or ``written_off`` if a person or the campaign
+decides so.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sendoff.outcome import InDoubt
 from sendoff.states import DispatchState, LaunchState, OutcomeKind
 
 _RESOLVED = {"resend": DispatchState.PLANNED, "write_off": DispatchState.WRITTEN_OFF}
-_CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # which end the doubt about an attempt
+_CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # these end the doubt about an attempt
 _WORKER_DEAD = "the worker stopped before it recorded an outcome"
 
 OF_SEGMENT = sa.and_(
@@ -38,38 +39,38 @@ OF_SEGMENT = sa.and_(
 )
 """Joins dispatches to their segments."""
 IS_IN_DOUBT = dispatches.c.state == sa.literal_column("'in_doubt'")
-"""Keeps dispatches in doubt; as a literal, by which SQLite finds them in the index of them."""
+"""Selects dispatches in doubt. It is a literal so that SQLite uses the index for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A dispatch of which nobody knows whether it was processed, with what is known of it."""
+    """A dispatch in doubt, with what the ledger knows about it."""
 
     dispatch_key: str
     launch_key: str
     campaign: str
     segment: int
-    people: int  # 0 where the service chooses them
+    people: int  # 0 if the service chooses them
     attempt: int
     since: datetime
     reason: str | None
-    post_backs: int  # that prove nothing: unreadable, or of others
+    post_backs: int  # none of them is evidence: unreadable, or from other recipients
 
 
 @dataclass(frozen=True, slots=True)
 class PendingResend:
-    """A dispatch that was in doubt and is planned again, so that its next request is not made yet."""
+    """A dispatch that was in doubt and is planned again, and whose next request has not been sent yet."""
 
     dispatch_key: str
     launch_key: str
     campaign: str
     state: LaunchState
     segment: int
-    people: int  # 0 where the service chooses them
+    people: int  # 0 if the service chooses them
 
 
 class Doubts:
-    """The dispatches of a ledger that are in doubt, or were."""
+    """The dispatches of a ledger that are or were in doubt."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -84,11 +85,11 @@ class Doubts:
         *,
         doubts: int | None = None,
     ) -> bool:
-        """Plan a dispatch in doubt again, or write it off, and keep the decision; False where that is not possible.
+        """Plan a dispatch in doubt again or write it off, and append the decision. Return whether that was possible.
 
-        It is not where the dispatch is not in doubt, or no more because something came back from it, nor, to plan it,
-        where its launch is over. ``doubts``: only if so many of its attempts went into doubt. Raises NotFoundError for
-        a dispatch that the ledger does not hold.
+        It is not possible if the dispatch is not in doubt, if evidence has just settled it, or, for a resend, if its
+        launch has ended. ``doubts``: do it only if exactly this many of its attempts went into doubt. Raise
+        NotFoundError if the ledger does not have the dispatch.
         """
         change = sa.update(dispatches).where(
             dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == DispatchState.IN_DOUBT
@@ -112,10 +113,10 @@ class Doubts:
         return True
 
     def accept(self, dispatch_key: str, campaign_id: int, reason: str, now: datetime) -> bool:
-        """Take a dispatch for accepted by evidence that the service itself shows; False where it is already.
+        """Accept a dispatch on evidence from the service itself. Return False if it is already accepted.
 
-        Whoever looked it up saw it in doubt, and evidence stands over what a person did meanwhile. Only a later attempt
-        that is in flight goes on; whatever becomes of that, the dispatch is accepted when it ends.
+        The caller looked it up because it was in doubt, and evidence overrides a decision that a person made meanwhile.
+        A later attempt in flight goes on; the dispatch is accepted when that attempt ends, whatever its outcome.
         """
         goes_on = dispatches.c.state == DispatchState.IN_FLIGHT
         change = (
@@ -166,9 +167,9 @@ class Doubts:
             return [Doubt(*row) for row in db.execute(query)]
 
     def pending_resends(self, launch_key: str | None = None) -> list[PendingResend]:
-        """Return the dispatches in doubt that somebody had planned again and nobody has sent since, by segment.
+        """Return the dispatches in doubt that were planned again and have not been sent since, ordered by segment.
 
-        Of one launch or of all, without those that are rejected or stopped.
+        ``launch_key``: only of this launch, not of all. Rejected and stopped launches are left out.
         """
         resent = sa.select(decisions.c.launch_key).where(decisions.c.kind == "resend_dispatch")
         query = (
@@ -198,9 +199,9 @@ class Doubts:
             return [PendingResend(*row) for row in db.execute(query)]
 
     def with_earlier_doubt(self, launch_key: str) -> frozenset[str]:
-        """Return the keys of dispatches that are not in doubt any more, but whose earlier attempt still is.
+        """Return the keys of the dispatches that have left doubt, although an earlier attempt is still in doubt.
 
-        Those are planned again, or were refused when they were sent again.
+        They are planned again, or were refused when they were sent again.
         """
         clear = outcomes.alias("clear")
         query = (
@@ -225,10 +226,10 @@ class Doubts:
             return frozenset(db.scalars(query))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
-        """Put every dispatch of a launch, or of all, whose worker was silent beyond its lease into doubt.
+        """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
 
-        Return their number. A dispatch of which an earlier attempt is known to be accepted is accepted instead. The
-        ledger's clock judges the leases; ``now`` is when they are noticed, by the caller's clock.
+        A dispatch with an earlier accepted attempt is accepted instead. Leases are compared with the ledger's clock;
+        ``now`` is the time to record, by the caller's clock.
         """
         is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
         with self._database.write() as db:
@@ -251,7 +252,7 @@ class Doubts:
         return len(expired)
 
     def next_expiry(self, launch_key: str) -> timedelta | None:
-        """Return how long the ledger waits for the first worker that is sending a launch; None if no worker is."""
+        """Return the time until the first lease of a launch ends; None if no worker is sending it."""
         query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
             dispatches.c.launch_key == launch_key, dispatches.c.state == DispatchState.IN_FLIGHT
         )
@@ -261,7 +262,7 @@ class Doubts:
 
 
 def recorded_later(*kinds: str) -> sa.Exists:
-    """Check whether something of the same attempt was recorded after an outcome."""
+    """Return the condition that a later outcome of one of these kinds exists for the same attempt."""
     later = outcomes.alias("later")
     return (
         sa.exists()
@@ -283,7 +284,7 @@ _OF_UNFINISHED = dispatches.c.launch_key.in_(
 
 
 def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
-    """Count the attempts of a dispatch that are in doubt, or were before evidence came."""
+    """Return a subquery that counts the attempts of a dispatch that are in doubt, or were before evidence came."""
     return (
         sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
         .where(

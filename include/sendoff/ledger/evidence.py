@@ -18,14 +18,15 @@ HAS_EVIDENCE = sa.exists().where(
     dispatch_totals.c.dispatch_key == sa.literal_column("dispatches.dispatch_key"),
     dispatch_totals.c.is_evidence,
 )
-"""Whether the post-backs of a dispatch show that a request of it was accepted.
+"""The condition that the post-backs of a dispatch show that one of its requests was accepted.
 
-With a literal, since of a column in RETURNING SQLAlchemy gives SQLite no table: it would be compared with itself.
+It uses a literal column, because SQLAlchemy names no table for a column in RETURNING on SQLite. SQLite would then
+compare the column with itself.
 """
 
 
 def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
-    """Return the row that keeps an outcome."""
+    """Return the row that stores an outcome."""
     status = outcome.status if isinstance(outcome, Accepted | Refused) else None
     reason: str | None = None
     if isinstance(outcome, Refused):
@@ -43,7 +44,7 @@ def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict
 
 
 def evidence_row(key: str, attempt: int, reason: str, now: datetime) -> dict[str, Any]:
-    """Return the row that keeps evidence of an acceptance."""
+    """Return the row that stores evidence of an acceptance."""
     return {
         "dispatch_key": key,
         "attempt": attempt,
@@ -54,10 +55,10 @@ def evidence_row(key: str, attempt: int, reason: str, now: datetime) -> dict[str
 
 
 def accept_by_earlier_outcome(db: sa.Connection, dispatch_keys: Collection[str], now: datetime) -> None:
-    """Move to ``accepted`` those of some dispatches of which any attempt is known to have been accepted.
+    """Move dispatches to ``accepted`` if any of their attempts is known to have been accepted.
 
-    To be called when they have been moved by the same transaction, and by statements of their own: those see what
-    another worker recorded, or another process aggregated, while we waited for it.
+    Call it after the same transaction has moved these dispatches, so that it runs as separate statements. They see what
+    another worker recorded, or another process aggregated, while this transaction waited.
     """
     for key in dispatch_keys:
         db.execute(_ACCEPT, {"of": key})
@@ -67,11 +68,11 @@ def accept_by_earlier_outcome(db: sa.Connection, dispatch_keys: Collection[str],
 def accept_by_evidence(
     db: sa.Connection, dispatch_keys: Collection[str], now: datetime
 ) -> Sequence[sa.Row[tuple[str, int, str]]]:
-    """Move to ``accepted`` those of some dispatches that something came back from, unless they are in flight.
+    """Move dispatches to ``accepted`` if a post-back proves it, unless they are in flight.
 
-    Return key, attempt and launch of those that were moved. Evidence stands over a person who wrote a dispatch off, or
-    planned it again. The campaign's number is not taken over from a post-back: its body may name any, and only the
-    service's own reply tells a forgery.
+    Return the key, attempt, and launch of each one moved. Evidence overrides a person who wrote a dispatch off or
+    planned it again. The campaign ID is not taken from a post-back, because its body may name any ID. Only the
+    service's own reply can expose a forgery.
     """
     moved = db.execute(_ACCEPT_EVIDENT, {"of": list(dispatch_keys)}).all()
     if moved:

@@ -1,4 +1,4 @@
-"""Feed states in the ledger: the last certain state of each feed of post-backs, and what to check them by."""
+"""Feed states in the ledger: the last certain state of each feed of post-backs, and the data to check feeds with."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sendoff.ledger.launches import Launch
 from sendoff.ledger.schema import attempts, dispatches, feed_states, launches, reports
 from sendoff.states import DispatchState, FeedHealth
 
-_LONGEST_WAIT = timedelta(days=7)  # from the moment a launch was to be sent at until its last request
+_LONGEST_WAIT = timedelta(days=7)  # from a launch's time of sending to its last request
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Feed:
-    """Where post-backs come from: one kind of them, of one connection, of everybody or of those on one platform."""
+    """A source of post-backs: one connection, one kind, and optionally one platform."""
 
-    connection: str  # empty: the receiver, of all connections
+    connection: str  # empty: the receiver, for all connections
     kind: str  # delivery, open or receiver
-    platform: str = ""  # empty: everybody
+    platform: str = ""  # empty: all platforms
 
     def __str__(self) -> str:
         if self.kind == "receiver":
@@ -35,7 +35,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """The last certain state of a feed, since when and why."""
+    """The last certain state of a feed, since when, and why."""
 
     feed: Feed
     state: FeedHealth
@@ -44,7 +44,7 @@ class FeedState:
 
 
 class EarlierReport(NamedTuple):
-    """The newest report of an earlier launch, and when the service sent it."""
+    """The newest report of an earlier launch, and when the service sent the launch."""
 
     sent_at: datetime
     stats: LaunchStats
@@ -57,7 +57,7 @@ class FeedStates:
         self._database = database
 
     def all(self) -> list[FeedState]:
-        """Return the last certain state of each feed, in their order."""
+        """Return the last certain state of each feed, in order."""
         with self._database.read() as db:
             rows = db.execute(sa.select(feed_states)).all()
         states = [
@@ -71,9 +71,9 @@ class FeedStates:
         return dict(Counter(state.state for state in self.all()))
 
     def move(self, feed: Feed, before: FeedHealth | None, after: FeedHealth, why: str, now: datetime) -> bool:
-        """Change the state of a feed. Return False, and change nothing, if another process was first.
+        """Change the state of a feed. If another process changed it first, change nothing and return False.
 
-        ``before``: the state that it was judged against, None where nothing was certain yet.
+        ``before``: the state that the caller compared with; None if no state was certain yet.
         """
         values = {"state": after, "why": why, "since": now}
         with self._database.write() as db:
@@ -89,9 +89,9 @@ class FeedStates:
             return bool(db.execute(change.values(values)).rowcount)
 
     def sent(self, since: datetime) -> dict[str, dict[str, datetime]]:
-        """Return the accepted dispatches that the service sent after a moment, by launch: dispatch key -> when it sent.
+        """Return accepted dispatches that the service sent after ``since``: launch key -> dispatch key -> time.
 
-        Not of what the service sends again and again.
+        Recurring launches are left out.
         """
         query = (
             sa.select(
@@ -115,7 +115,7 @@ class FeedStates:
         return dict(dispatches_sent)
 
     def earlier(self, launch: Launch, limit: int) -> list[EarlierReport]:
-        """Return the newest reports of settled launches of a launch's campaign that were sent before it, and when."""
+        """Return the newest reports of settled launches of the same campaign that were sent earlier."""
         query = (
             sa.select(launches.c.sends_at, reports.c.figures)
             .join(reports, reports.c.launch_key == launches.c.launch_key)

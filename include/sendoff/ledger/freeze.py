@@ -1,7 +1,7 @@
-"""Writing a launch into the ledger as it is frozen: its audience, whom it leaves out, its segments and dispatches.
+"""Storing a launch when it is frozen: the audience, the suppressed recipients, the segments, and the dispatches.
 
-Every function works in the transaction of :meth:`sendoff.ledger.launches.Launches.freeze`, and holds few of the
-people's values in memory at once.
+Every function runs in the transaction of :meth:`sendoff.ledger.launches.Launches.freeze` and keeps only a few of the
+recipients' template values in memory at a time.
 """
 
 from __future__ import annotations
@@ -22,43 +22,41 @@ from sendoff.ledger.stored_sets import GROUPS, SUPPRESSED, batches
 from sendoff.period import Period, dispatch_key
 from sendoff.states import DispatchState, LaunchState
 
-_LOCK = 0x4C41554E  # any number that no other pair of the database's advisory locks begins with
+_LOCK = 0x4C41554E  # any number that no other advisory lock of the database uses as its first key
 
 
 def await_others(db: sa.Connection, connection: str) -> None:
-    """Wait for whoever freezes a launch of the same connection, so that what follows sees that launch.
+    """Wait until no other process freezes a launch of the same connection, so that this one sees its result.
 
-    Nobody else waits: other launches are claimed, paused and stopped meanwhile.
+    Other work goes on: launches can be claimed, paused, and stopped meanwhile.
     """
-    if db.dialect.name == "postgresql":  # SQLite lets one writer in at a time anyway
+    if db.dialect.name == "postgresql":  # SQLite admits one writer at a time anyway
         db.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK, sa.func.hashtext(connection))))
 
 
 @dataclass(frozen=True, slots=True)
 class NewLaunch:
-    """A launch as it is frozen."""
+    """A launch that is about to be stored."""
 
     launch_key: str
     connection: str
     campaign: str
     period: Period
     resend: int
-    definition: str  # the campaign, JSON
-    audience: Audience | None  # None: the service chooses the people
+    definition: str  # the campaign as JSON
+    audience: Audience | None  # None: the service chooses the recipients
     segments: Iterable[Segment]
     created_at: datetime
     state: LaunchState = LaunchState.RELEASED
     due_at: datetime | None = None
     sends_at: datetime | None = None
-    suppressed: Mapping[str, Identifiers] | None = (
-        None  # people whom the query named and who are left out, by reason
-    )
-    decisions: Sequence[Decision] = ()  # by which it is made, stored with it in this order
-    known_launches: int | None = None  # of the connection, if who is suppressed depends on them
+    suppressed: Mapping[str, Identifiers] | None = None  # identifiers that are left out, by reason
+    decisions: Sequence[Decision] = ()  # stored with the launch, in this order
+    known_launches: int | None = None  # the connection's count, if suppression depends on it
 
 
 def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> None:
-    """Store a launch with all that it froze."""
+    """Store a launch and everything that it freezes."""
     names = ("launch_key", "connection", "campaign", "resend", "definition", "created_at", "state")
     period = launch.period
     bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
@@ -66,7 +64,7 @@ def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> N
         sa.insert(launches), {name: getattr(launch, name) for name in (*names, "due_at", "sends_at")} | bounds
     )
     _insert_audience(db, launch.launch_key, launch.audience, largest_chunk)
-    # A reason that names nobody is not kept.
+    # A reason without recipients is not stored.
     SUPPRESSED.insert(
         db,
         (
@@ -87,7 +85,7 @@ def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> N
 def _insert_audience(
     db: sa.Connection, launch_key: str, audience: Audience | None, largest_chunk: int
 ) -> None:
-    """Store what is known of an audience, and its groups; its people are those of its segments and its holdout."""
+    """Store an audience's figures and groups. The segments and the holdout contain its identifiers."""
     identifiers = audience.identifiers if audience else empty("integer")
     db.execute(
         sa.insert(audiences),

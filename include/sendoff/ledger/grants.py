@@ -1,7 +1,8 @@
 """The least rights of a PostgreSQL user on the ledger, as SQL for its owner to run.
 
-Who migrates owns the tables and needs no grant. ``receiver`` is for the receiver, ``worker`` for Airflow's workers and
-for people at the command line, ``reader`` for figures: everything but people, messages and post-backs.
+The user that migrates owns the tables and needs no grant. The role ``receiver`` is for the receiver. ``worker`` is for
+Airflow's workers and people at the command line. ``reader`` is for statistics and cannot read recipients, messages, or
+post-backs.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ _WORKER = {
     **dict.fromkeys((attempts, outcomes, decisions), _APPENDED),
     **dict.fromkeys((audiences, audience_groups, suppressed, segments), _APPENDED),  # frozen
     post_backs: "SELECT",
-    receivers: "SELECT, INSERT, UPDATE (aggregated_to)",  # an INSERT of nothing tells whether the ledger can be written
+    receivers: "SELECT, INSERT, UPDATE (aggregated_to)",  # an INSERT of no rows tests whether the ledger can be written
 }
-"""What a worker may do with a table; with any other it may do everything."""
+"""The rights of a worker on these tables. It has all rights on the others."""
 
-_WORDS = frozenset({("launches", "definition")})  # columns that hold the texts of messages
+_WORDS = frozenset({("launches", "definition")})  # columns with texts of messages
 
 _quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: ignore[no-untyped-call]
 
 
 def grant_statements(role: str, user: str, schema: str = "public") -> list[str]:
-    """Return the statements that leave a user with the rights of a role, and no others, on the tables of a schema.
+    """Return the statements that give a user exactly the rights of a role on the tables of a schema.
 
-    They are for the tables of today: run them again after each migration. Raises ValueError for an unknown role.
+    They cover only the current tables, so run them again after each migration. Raise ValueError for an unknown role.
     """
     if role not in ROLES:
-        raise ValueError(f"found {role!r}; allowed: {', '.join(ROLES)}")
+        raise ValueError(f"{role!r} is not a role. Use one of: {', '.join(ROLES)}")
     where, who = _quote(schema), _quote(user)
     rights = {"receiver": _of_receiver, "worker": _of_worker, "reader": _of_reader}[role]()
     return [
@@ -60,7 +61,7 @@ def grant_statements(role: str, user: str, schema: str = "public") -> list[str]:
 
 def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield "INSERT", "TABLE", post_backs.name
-    yield "INSERT, SELECT (receiver, name, started_at)", "TABLE", receivers.name  # which number is its own
+    yield "INSERT, SELECT (receiver, name, started_at)", "TABLE", receivers.name  # to check its own number
     yield from _numbers(receivers)
 
 

@@ -1,4 +1,4 @@
-"""Launches in the ledger: frozen once, with their audience, segments and planned dispatches."""
+"""Launches in the ledger: each is frozen once, with its audience, segments, and planned dispatches."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from sendoff.states import DispatchState, LaunchState
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch froze when it was made, without its identifiers."""
+    """A launch as it was frozen, without its identifiers, and its current state."""
 
     launch_key: str
     connection: str
     campaign: str
     period: Period
     resend: int
-    definition: str  # the campaign as it was frozen, JSON
+    definition: str  # the frozen campaign as JSON
     created_at: datetime
-    settled_at: datetime | None  # when it was quiet or complete; later post-backs count as late
+    settled_at: datetime | None  # when it was complete or quiet; later post-backs count as late
     state: LaunchState
     wave: int  # the newest wave that may be sent
-    due_at: datetime | None  # when it was to be made
-    sends_at: datetime | None  # by when the service has sent; None: again and again
-    revision: int  # counts the changes that a report may show
-    is_chosen_by_service: bool  # then it has no people that are known beforehand
-    identified_by: str  # the column of the query that named people
+    due_at: datetime | None  # when it was due
+    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
+    revision: int  # counts changes that a report may show
+    is_chosen_by_service: bool  # then its recipients are not known in advance
+    identified_by: str  # the column of the query that identifies recipients
     kind: Kind
-    rows: int  # rows that the query gave
-    audience: int  # identifiers that were left
+    rows: int  # rows that the query returned
+    audience: int  # identifiers that remained
     dropped: Mapping[str, int]  # reason -> rows
     segments: int
 
@@ -58,7 +58,7 @@ class Launches:
         self._largest_chunk = largest_chunk
 
     def find(self, launch_key: str) -> Launch | None:
-        """Return a launch, or None where the ledger holds none of that key."""
+        """Return a launch, or None if the ledger does not have it."""
         with self._database.read() as db:
             row = db.execute(_LAUNCH.where(launches.c.launch_key == launch_key)).first()
         return _launch(row) if row else None
@@ -71,9 +71,10 @@ class Launches:
         return launch
 
     def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
-        """Return a campaign's newest launch for a period that ended before this one, of its partition if there is one.
+        """Return the newest launch of a campaign for an earlier period, preferably of the same partition.
 
-        One that was rejected, or stopped before anything of it was sent, is no measure for others and passed over.
+        Rejected launches, and launches stopped before any request was sent, are skipped: they are no basis for
+        comparison.
         """
         is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = _LAUNCH.where(
@@ -103,19 +104,19 @@ class Launches:
     def page(
         self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
     ) -> list[Launch]:
-        """Return a page of the launches of some campaigns, newest first; ``states``: in these, or in any if empty."""
+        """Return a page of the launches of some campaigns, newest first. ``states``: only these; all if empty."""
         some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
         query = _LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
         with self._database.read() as db:
             return [_launch(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
 
     def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
-        """Count the launches of some campaigns; ``states``: those in any of them, none for all."""
+        """Count the launches of some campaigns. ``states``: only these; all if empty."""
         with self._database.read() as db:
             return db.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
 
     def campaigns(self, connection: str | None = None) -> dict[str, int]:
-        """Count the launches of each campaign, by its name; ``connection``: those made for it alone."""
+        """Count the launches of each campaign, by name. ``connection``: only launches on this connection."""
         query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
@@ -124,7 +125,7 @@ class Launches:
             return {row.campaign: row.counted for row in rows}
 
     def connections(self) -> list[str]:
-        """Return the connections that launches were made for."""
+        """Return the connections that have launches."""
         with self._database.read() as db:
             return list(
                 db.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
@@ -133,7 +134,7 @@ class Launches:
     def unsent(
         self, *states: str, connection: str | None = None, of: Collection[str] = (DispatchState.PLANNED,)
     ) -> list[str]:
-        """Return the keys of launches in some states that have a dispatch in one of the states ``of``, oldest first."""
+        """Return the keys of launches in some states that have a dispatch in a state of ``of``, oldest first."""
         is_left = sa.exists().where(
             dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state.in_(of)
         )
@@ -144,10 +145,10 @@ class Launches:
             return list(db.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
 
     def freeze(self, launch: NewLaunch) -> Launch:
-        """Store a launch with its audience, segments and planned dispatches, all or nothing.
+        """Store a launch with its audience, segments, and planned dispatches in one transaction.
 
-        If another process froze the same key first, return its launch: this audience and these decisions are forgotten.
-        Raise ConflictError, and store nothing, if the connection no longer has ``known_launches``.
+        If another process froze the same key first, return its launch and discard this one. If the connection no longer
+        has ``known_launches``, store nothing and raise ConflictError.
         """
         try:
             with self._database.write() as db:
@@ -155,7 +156,7 @@ class Launches:
                 known = launch.known_launches
                 if known is not None and known != _count(db, launch.connection):
                     raise ConflictError(
-                        "another launch was made in the meantime; who is left out must be decided again"
+                        "another launch was made in the meantime, so the suppression must be decided again"
                     )
                 freeze.insert_launch(db, launch, self._largest_chunk)
         except exc.IntegrityError:
@@ -164,12 +165,12 @@ class Launches:
         return self.get(launch.launch_key)
 
     def count(self, connection: str) -> int:
-        """Return how many launches of a connection the ledger holds."""
+        """Count the launches of a connection."""
         with self._database.read() as db:
             return _count(db, connection)
 
     def sending(self, connection: str, since: datetime) -> list[Launch]:
-        """Return the launches of which at least a part is sent after a moment, or again and again, earliest first."""
+        """Return the launches that are at least partly sent after a given time or are recurring, earliest first."""
         is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = _LAUNCH.where(
             launches.c.connection == connection,
@@ -180,7 +181,7 @@ class Launches:
             return [_launch(row) for row in db.execute(query)]
 
     def sent(self, launch_key: str) -> Identifiers:
-        """Return whom a launch was sent to, may have been sent to, or is yet to be sent to."""
+        """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""
         kind = self.get(launch_key).kind
         sent = (
             sa.select(dispatches.c.segment)
@@ -192,9 +193,10 @@ class Launches:
             return joined(kind, (from_bytes(kind, blob) for blob in blobs))
 
     def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
-        """Return what became of one identifier in a launch.
+        """Return the status of one identifier in a launch.
 
-        Raise NotFoundError for a launch that the ledger does not hold, AudienceError for what can be nobody in it.
+        Raise NotFoundError if the ledger does not have the launch, and AudienceError if the identifier is of the wrong
+        type.
         """
         launch = self.get(launch_key)
         typed = _typed(identifier, launch)
@@ -202,7 +204,7 @@ class Launches:
             return recipient_status(db, launch_key, launch.state, launch.kind, typed)
 
     def settle(self, launch_key: str, now: datetime) -> None:
-        """Note that a launch is quiet or complete, unless that was noted before."""
+        """Mark a launch as settled, unless it already is."""
         with self._database.write() as db:
             db.execute(
                 sa.update(launches)
@@ -211,7 +213,7 @@ class Launches:
             )
 
     def audience(self, launch_key: str) -> Identifiers:
-        """Return the frozen audience of a launch: everybody it is sent to, and who is held out."""
+        """Return the frozen audience of a launch: the recipients it is sent to, and the holdout."""
         kind = self.get(launch_key).kind
         is_held_out = (suppressed_table.c.launch_key == launch_key, suppressed_table.c.reason == "holdout")
         with self._database.read() as db:
@@ -220,18 +222,18 @@ class Launches:
                 return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
 
     def suppressed(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
-        """Return whom the query named and a launch is not sent to: reason -> identifiers; ``reasons``: only these."""
+        """Return the identifiers that a launch leaves out, by reason. ``reasons``: only these; all if empty."""
         is_asked = suppressed_table.c.reason.in_(reasons) if reasons else sa.true()
         with self._database.read() as db:
             return SUPPRESSED.sets(db, suppressed_table.c.launch_key == launch_key, is_asked)
 
     def suppressed_sizes(self, launch_key: str) -> dict[str, int]:
-        """Count whom the query named and a launch is not sent to, by reason, without reading them."""
+        """Count the identifiers that a launch leaves out, by reason, without reading them."""
         with self._database.read() as db:
             return SUPPRESSED.sizes(db, suppressed_table.c.launch_key == launch_key)
 
     def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
-        """Return the groups that one column of the query made, such as ``platform``: value -> identifiers."""
+        """Return the groups formed by one column of the query, such as ``platform``: value -> identifiers."""
         where = (audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
         with self._database.read() as db:
             return GROUPS.sets(db, *where)
@@ -275,11 +277,11 @@ def _among(campaigns: Collection[str], states: Collection[str]) -> list[sa.Colum
     return [launches.c.campaign.in_(campaigns), launches.c.state.in_(states) if states else sa.true()]
 
 
-_PEOPLE_AT_ONCE = 20  # segments that a database sends at once
+_PEOPLE_AT_ONCE = 20  # segments that the database sends at a time
 
 
 def _people(launch_key: str) -> sa.Select[bytes]:
-    """Read the people of each segment of a launch that has some, one after the other."""
+    """Select the identifiers of each segment of a launch, in order; segments without identifiers are skipped."""
     return (
         sa.select(segments_table.c.identifiers)
         .where(segments_table.c.launch_key == launch_key, segments_table.c.identifiers.is_not(None))
@@ -301,5 +303,5 @@ def _typed(identifier: int | str, launch: Launch) -> int | str:
         return int(identifier)
     except ValueError:
         raise AudienceError(
-            f"launch {launch.launch_key} names people by {launch.identified_by}, as whole numbers"
+            f"launch {launch.launch_key} identifies recipients by {launch.identified_by}, as whole numbers"
         ) from None

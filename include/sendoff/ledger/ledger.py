@@ -1,12 +1,12 @@
-"""The ledger: what was meant, tried, sent and returned. Nothing else talks to the ledger database.
+"""The ledger: the record of launches, requests, outcomes, and post-backs. Only this package talks to its database.
 
-SQLite in WAL mode by default, PostgreSQL in production, the same tables on both. Read the modules in the order of a
-launch's life: :mod:`~sendoff.ledger.schema`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
-:mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
-:mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`,
-:mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`,
-:mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.stats`. :mod:`~sendoff.ledger.database` and
-:mod:`~sendoff.ledger.stored_sets` are below them all. Each public method is one transaction.
+The database is SQLite in WAL mode by default and PostgreSQL in production, with the same tables. Each public method is
+one transaction. Read the modules in the order of a launch's life: :mod:`~sendoff.ledger.schema`,
+:mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`, :mod:`~sendoff.ledger.dispatches`,
+:mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`, :mod:`~sendoff.ledger.audit_log`,
+:mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`,
+:mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`,
+:mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from sendoff.ledger.verdicts import Verdicts
 
 
 class Ledger:
-    """The ledger behind one SQLAlchemy URL; raises SettingsError for a URL that cannot be used.
+    """The ledger behind one SQLAlchemy URL. Raise SettingsError if the URL cannot be used.
 
-    Every method of its parts raises LedgerUnavailableError while the database does not answer, and
-    UnusableLedgerError if a person must correct its address, user, rights or tables.
+    Every method raises LedgerUnavailableError while the database does not answer. It raises UnusableLedgerError if
+    someone must correct the database's address, user, rights, or tables.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,13 +57,13 @@ class Ledger:
         return self._database.name
 
     def migrate(self) -> None:
-        """Bring the tables to the newest form; safe to repeat."""
+        """Migrate the tables to the newest revision; safe to repeat."""
         self._database.migrate()
 
     def ping(self) -> None:
-        """Return if the ledger can be written, else raise LedgerUnavailableError or UnusableLedgerError."""
+        """Raise LedgerUnavailableError or UnusableLedgerError if the ledger cannot be written."""
         self._database.ping()
 
     def close(self) -> None:
-        """Close every connection of this process."""
+        """Close all connections of this process."""
         self._database.close()

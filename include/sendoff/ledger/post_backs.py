@@ -1,7 +1,7 @@
-"""Post-backs in the ledger: stored as they come, in the order of each receiver's commits, and aggregated later.
+"""Post-backs in the ledger: stored as they arrive, in the order of each receiver's commits, and aggregated later.
 
-A receiver process is the only writer under its number and commits in order, so "everything up to number n" is a
-state that never changes: aggregation remembers n, which moves in the transaction that stores the totals.
+Only one receiver process writes under its number, and it commits in order. So the post-backs up to number n never
+change. Aggregation remembers n and moves it in the transaction that stores the totals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sendoff.service import PostBack
 from sendoff.states import PostBackKind
 
 OPEN, READABLE = 1, 2
-"""The bits of ``what`` a post-back is, as it is read for aggregation: one number costs less than a text and a flag."""
+"""The bits of the column ``what`` that aggregation reads. One number costs less than a text and a flag."""
 
 _WHAT = sa.cast(
     sa.case((post_backs.c.readable, READABLE), else_=0)
@@ -41,10 +41,10 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Post-backs of one dispatch in a run of one receiver that cannot be held against it yet."""
+    """Post-backs of one dispatch, from a run of one receiver, that cannot be checked against the dispatch yet."""
 
     receiver: int
-    first: int  # their numbers, between which there may be those of other dispatches
+    first: int  # the range of their numbers; other dispatches' post-backs may lie between
     last: int
     dispatch_key: str
     post_backs: int
@@ -52,15 +52,15 @@ class Parked:
 
 
 class PendingRun(NamedTuple):
-    """Post-backs of one receiver that are stored and not aggregated."""
+    """One receiver's post-backs that are stored and not yet aggregated."""
 
     receiver: int
-    after: int  # number of the last aggregated one
+    after: int  # number of the last aggregated post-back
     newest: int
 
 
 class Reception(NamedTuple):
-    """How many receivers were ever started, and when the newest post-back of any of them was received."""
+    """How many receivers ever started, and when any of them received its newest post-back."""
 
     receivers: int
     newest_at: datetime | None
@@ -73,32 +73,32 @@ class PostBacks:
         self._database = database
 
     def register_receiver(self, name: str, now: datetime) -> int:
-        """Return a receiver process a number of its own, under which it numbers its post-backs from 1."""
+        """Register a receiver process and return its number. Under it, the process numbers its post-backs from 1."""
         row = {"name": name, "started_at": now, "aggregated_to": 0}
         with self._database.write() as db:
             return int(db.execute(sa.insert(receivers).returning(receivers.c.receiver), row).scalar_one())
 
     def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
-        """Check whether a number is still the one that ``register_receiver`` gave this process at this time."""
+        """Check whether ``register_receiver`` assigned this number to this process at this time."""
         query = sa.select(receivers.c.name, receivers.c.started_at).where(receivers.c.receiver == receiver)
         with self._database.read() as db:
             return db.execute(query).one_or_none() == (name, started_at)
 
     def check(self) -> None:
-        """Return if post-backs can be stored, else raise LedgerUnavailableError or UnusableLedgerError."""
+        """Raise LedgerUnavailableError or UnusableLedgerError if post-backs cannot be stored."""
         self._database.ping(receivers, post_backs)
 
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
-        """Store post-backs in one transaction; when this returns they are durable.
+        """Store post-backs in one transaction. They are durable when this returns.
 
-        Numbers that are stored already are passed over, so that a commit whose answer was lost can be repeated.
+        Numbers that are already stored are skipped, so a commit whose reply was lost can be repeated.
         """
         self._database.append(
             post_backs, [_row(receiver, number, post_back) for number, post_back in numbered]
         )
 
     def pending(self) -> list[PendingRun]:
-        """Return the pending run of every receiver that has one."""
+        """Return the pending run of each receiver that has one."""
         newest = (
             sa.select(sa.func.max(post_backs.c.number))
             .where(post_backs.c.receiver == receivers.c.receiver)
@@ -111,7 +111,7 @@ class PostBacks:
             return [PendingRun(*row) for row in db.execute(query)]
 
     def aggregated_to(self, receiver: int) -> int:
-        """Return the number of the last aggregated post-back of one receiver."""
+        """Return the number of a receiver's last aggregated post-back."""
         query = sa.select(receivers.c.aggregated_to).where(receivers.c.receiver == receiver)
         with self._database.read() as db:
             return int(db.execute(query).scalar_one())
@@ -119,9 +119,9 @@ class PostBacks:
     def read(
         self, receiver: int, *, after: int, up_to: int, named_by: Collection[str]
     ) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
-        """Return one receiver's post-backs above number ``after`` up to ``up_to`` in batches, in any order.
+        """Read one receiver's post-backs with numbers above ``after`` up to ``up_to``, as batches in any order.
 
-        Their columns are what is read of every post-back, and those of ``named_by``.
+        The columns are those that aggregation always reads, and the ones in ``named_by``.
         """
         query = _read(named_by).where(
             post_backs.c.receiver == receiver, post_backs.c.number > after, post_backs.c.number <= up_to
@@ -132,7 +132,7 @@ class PostBacks:
     def read_parked(
         self, parked: Sequence[Parked], *, named_by: Collection[str]
     ) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Return parked post-backs of one receiver, of dispatches that are each named once, as :meth:`read` does."""
+        """Read one receiver's parked post-backs as :meth:`read` does; each dispatch may be parked only once."""
         first, last = (
             min(post_back.first for post_back in parked),
             max(post_back.last for post_back in parked),
@@ -143,7 +143,7 @@ class PostBacks:
             .where(post_backs.c.receiver == parked[0].receiver, post_backs.c.number.between(first, last))
         )
         rows = last - first + 1
-        if len(parked) <= _KEYS_AT_ONCE:  # more do not fit into one query; then all that lie between are read
+        if len(parked) <= _KEYS_AT_ONCE:  # one query takes no more keys; otherwise read the whole range
             query = query.where(
                 post_backs.c.dispatch_key.in_([post_back.dispatch_key for post_back in parked])
             )
@@ -154,7 +154,7 @@ class PostBacks:
     def find_parked(
         self, receiver: int, *, after: int, up_to: int, dispatch_keys: Collection[str]
     ) -> list[Parked]:
-        """Return the post-backs of some dispatches, among those that :meth:`read` returns, as parked."""
+        """Return the post-backs of some dispatches, from the range that :meth:`read` takes, as parked."""
         query = sa.select(
             post_backs.c.receiver,
             sa.func.min(post_backs.c.number),
@@ -175,7 +175,7 @@ class PostBacks:
             ]
 
     def reception(self) -> Reception:
-        """Return what was received so far."""
+        """Return how many receivers started, and when the newest post-back was received."""
         numbered = post_backs.alias("numbered")
         newest = (
             sa.select(sa.func.max(numbered.c.number))
@@ -190,13 +190,13 @@ class PostBacks:
         )
         with self._database.read() as db:
             count, newest_at = db.execute(query).one()
-            if count and newest_at is None:  # forgotten since, but it was counted
+            if count and newest_at is None:  # it was deleted after aggregation, which kept its time
                 newest_at = db.scalar(sa.select(sa.func.max(dispatch_totals.c.newest_at)))
         return Reception(count, newest_at)
 
 
-_LARGE = 5_000  # post-backs that are worth a connection of their own
-_KEYS_AT_ONCE = 5_000  # of dispatches, in one query
+_LARGE = 5_000  # post-backs that justify a separate connection
+_KEYS_AT_ONCE = 5_000  # dispatch keys in one query
 
 
 def chunked(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Iterator[list[str]]:
@@ -211,7 +211,7 @@ def _read(named_by: Collection[str]) -> sa.Select[Any]:
 
 
 def _only(batches: Iterable[pa.RecordBatch], parked: Sequence[Parked]) -> Iterator[pa.RecordBatch]:
-    """Yield the parked post-backs: others of the same dispatches may lie between, and be aggregated."""
+    """Keep only the parked post-backs. Aggregated ones of the same dispatches may lie between them."""
     keys = pa.array([post_back.dispatch_key for post_back in parked], pa.string())
     firsts = np.array([post_back.first for post_back in parked])
     lasts = np.array([post_back.last for post_back in parked])

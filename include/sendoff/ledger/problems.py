@@ -1,8 +1,7 @@
-"""What is wrong with a ledger's database: the cause in one sentence, and whether a person must change something.
+"""Problems with the ledger's database: the cause in one sentence, and whether someone must change something.
 
-A connection that PostgreSQL's client could not make has no SQLSTATE: only its text says why, and it is recognised in
-English. None of that text is repeated. Host, user and database are named as the ledger's URL names them. Its password
-and its options are not shown.
+If PostgreSQL's client cannot connect, the error has no SQLSTATE. Only its English text shows the cause, and that text
+is never repeated. Messages name the host, user, and database of the ledger's URL, never its password or options.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
 LedgerProblem = LedgerUnavailableError | UnusableLedgerError
 
 NO_TABLES = "the ledger has no tables, or old ones; run: sendoff migrate"
-_FORBIDDEN = "the ledger's user may not do this; its rights are those of: sendoff grants"
+_FORBIDDEN = "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants"
 _URL = "the ledger's URL or connection"
 
-# What a person must change, as PostgreSQL's client or server says it. Of several servers, one that refuses decides.
+# Errors that someone must fix, in the words of PostgreSQL's client or server. If any of several servers reports one, it
+# decides.
 _UNUSABLE: tuple[tuple[str, str], ...] = (
     (
         r'database "[^"]*" does not exist',
@@ -37,77 +37,77 @@ _UNUSABLE: tuple[tuple[str, str], ...] = (
     ),
     (
         r'role "[^"]*" is not permitted to log in',
-        f"the user {{user}} may not log in to {{server}}; ALTER ROLE it to LOGIN, or correct the user in {_URL}",
+        f"the user {{user}} may not log in to {{server}}; give the user LOGIN, or correct the user in {_URL}",
     ),
     (
         r"no password supplied",
-        f"{{server}} wants a password for the user {{user}}; add it to {_URL}",
+        f"{{server}} asks for a password of the user {{user}}; add it to {_URL}",
     ),
     (
         r"authentication failed",
         (
-            f"{{server}} refuses the password of the user {{user}}; correct it in {_URL}, "
-            "with its special characters percent-encoded"
+            f"{{server}} rejected the password of the user {{user}}; correct it in {_URL}, "
+            "and percent-encode its special characters"
         ),
     ),
     (
         r"pg_hba\.conf",
         (
-            f"pg_hba.conf of {{server}} does not let the user {{user}} into the database {{database}} from this "
-            f"machine; add a line there, or correct {_URL} (it may need sslmode=require)"
+            f"pg_hba.conf on {{server}} does not allow the user {{user}} to connect to the database {{database}} "
+            f"from this machine; add a line there, or correct {_URL} (it may need sslmode=require)"
         ),
     ),
     (
         r"permission denied for database",
-        "the user {user} may not connect to the database {database}; its rights are those of: sendoff grants",
+        "the user {user} may not connect to the database {database}; grant the rights in: sendoff grants",
     ),
     (
         r"does not support SSL|certificate|private key file",
-        f"no trusted TLS connection to {{server}}; correct sslmode, sslrootcert, sslcert and sslkey in {_URL}",
+        f"no trusted TLS connection to {{server}}; check sslmode, sslrootcert, sslcert and sslkey in {_URL}",
     ),
     (
         r"invalid connection option|invalid (?:integer |port |\w+ )?(?:value|number)|missing \"=\"",
-        f"an option in {_URL} is not one of PostgreSQL's, or has a wrong value; correct what follows its question mark",
+        f"PostgreSQL does not accept an option in {_URL}; correct the part after the question mark",
     ),
 )
-# What may pass by itself.
+# Errors that may pass without a change.
 _AWAY: tuple[tuple[str, str], ...] = (
     (r"starting up|shutting down|not yet accepting|in recovery mode", "{server} is starting or stopping"),
     (
         r"too many (?:clients|connections)|remaining connection slots",
-        "{server} has no connection left; run fewer workers, or raise its max_connections",
+        "{server} has no free connection; run fewer workers, or raise max_connections",
     ),
     (
         r"read-only|hot standby",
-        f"{{server}} takes no writes; name the primary in {_URL}, or wait until it is one",
+        f"{{server}} is read-only; name the primary in {_URL}, or wait until this server becomes one",
     ),
     (
         r"refused|No such file or directory",
-        f"nothing answers at {{server}}; is the database running, and are host and port right in {_URL}?",
+        f"nothing answers at {{server}}; check that the database is running, and the host and port in {_URL}",
     ),
     (
         r"translate host name|resolve host|\[Errno -\d+\]|[Nn]ame or service not known",
-        f"the host of {{server}} is not known; is it right in {_URL}?",
+        f"the host of {{server}} is unknown; check it in {_URL}",
     ),
     (
         r"timeout expired|timed out|No route to host|unreachable",
         (
-            f"{{server}} is out of reach or too slow; are host and port right in {_URL}, and does a firewall let "
-            "this machine through?"
+            f"{{server}} is unreachable or too slow; check the host and port in {_URL}, and any firewall "
+            "between this machine and the server"
         ),
     ),
 )
 _SERVER_SAYS: dict[str, str] = {
-    "25006": "{server} takes no writes at the moment",
+    "25006": "{server} is read-only at the moment",
     "53100": "the disk of {server} is full",
-    "53300": "{server} has no connection left; run fewer workers, or raise its max_connections",
+    "53300": "{server} has no free connection; run fewer workers, or raise max_connections",
 }
-_IS_OLD = re.compile("no such (table|column)|table .* has no column")  # as SQLite says it
+_IS_OLD = re.compile("no such (table|column)|table .* has no column")  # SQLite's words for old tables
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The names in a ledger's URL that an error may show."""
+    """The parts of a ledger's URL that an error may show."""
 
     server: str
     database: str
@@ -116,7 +116,7 @@ class Place:
 
     @classmethod
     def of(cls, url: sa.URL) -> Place:
-        """Read the names of a URL."""
+        """Take the parts from a URL."""
         hosts = [url.host or "", *url.normalized_query.get("host", ())]
         host = ", ".join(filter(None, hosts)) or "the local server"
         server = f"{host}:{url.port or 5432}" if url.host else host
@@ -134,13 +134,13 @@ def _file(url: sa.URL) -> str:
 
 
 def problem_of(error: BaseException, place: Place, *, tables: str = NO_TABLES) -> LedgerProblem:
-    """Return what to raise for an error of the ledger's database driver; ``tables`` is said of tables that do not fit.
+    """Return what to raise for a driver error; ``tables``: the message if the tables do not fit.
 
-    The result carries nothing of the error's own text.
+    The returned error contains nothing of the driver's text.
     """
     if isinstance(error, exc.TimeoutError):
         return LedgerUnavailableError(
-            "every connection of this process to the ledger was in use for too long"
+            "all of this process's connections to the ledger were in use for too long"
         )
     original = getattr(error, "orig", None) or error
     if isinstance(original, sqlite3.Error):
@@ -150,7 +150,7 @@ def problem_of(error: BaseException, place: Place, *, tables: str = NO_TABLES) -
         return _of_connecting(text, place) or _unnamed(error)
     if state == "42501":
         return UnusableLedgerError(_FORBIDDEN)
-    if state.startswith(("42", "3F")):  # a table, a column or a schema
+    if state.startswith(("42", "3F")):  # tables, columns, or schemas
         return UnusableLedgerError(tables)
     if sentence := _SERVER_SAYS.get(state):
         return LedgerUnavailableError(_ledger(sentence, place))
@@ -179,25 +179,27 @@ def _of_sqlite(error: sqlite3.Error, place: Place, tables: str) -> LedgerProblem
         return UnusableLedgerError(f"the ledger {file} cannot be opened: {why}")
     if name.startswith("SQLITE_READONLY"):
         return UnusableLedgerError(
-            f"the ledger {file} cannot be written; give this user the right to write the file and its folder"
+            f"the ledger {file} cannot be written; give this user write access to the file and its folder"
         )
     if name.startswith("SQLITE_NOTADB"):
-        return UnusableLedgerError(f"{file} is not an SQLite database; is the path of the ledger right?")
+        return UnusableLedgerError(f"{file} is not an SQLite database; check the path of the ledger")
     if name.startswith("SQLITE_CORRUPT"):
         return UnusableLedgerError(
-            f"the ledger {file} is damaged; stop all that use it, and restore a backup"
+            f"the ledger {file} is damaged; stop all processes that use it, and restore a backup"
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return LedgerUnavailableError(f"the ledger {file} is locked: another process holds it for long")
+        return LedgerUnavailableError(
+            f"the ledger {file} is locked: another process has held it for too long"
+        )
     if name.startswith("SQLITE_FULL"):
-        return LedgerUnavailableError(f"the disk of the ledger {file} is full; make room on it")
+        return LedgerUnavailableError(f"the disk of the ledger {file} is full; free some space")
     return _unnamed(error)
 
 
 def _why_not_open(file: str) -> str | None:
     path = Path(file.partition("?")[0])
     if not path.parent.is_dir():
-        return f"there is no folder {path.parent}; make it, or correct the path"
+        return f"there is no folder {path.parent}; create it, or correct the path"
     if path.is_dir():
         return "it is a folder; name a file in it"
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):

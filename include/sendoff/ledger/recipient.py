@@ -1,4 +1,4 @@
-"""What became of one identifier in a launch: left out for a reason, or in a segment, with its dispatch and verdict."""
+"""The status of one identifier in a launch: suppressed, or in a segment with a dispatch and a verdict."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from sendoff.ledger.stored_sets import GROUPS, SUPPRESSED, VERDICTS
 from sendoff.states import DispatchState, LaunchState, Verdict
 
 _SENTENCES = {
-    DispatchState.ACCEPTED: "sent to",
-    DispatchState.IN_FLIGHT: "perhaps sent to: its request is being made",
-    DispatchState.IN_DOUBT: "perhaps sent to: nobody knows whether its request was processed",
-    DispatchState.WRITTEN_OFF: "perhaps sent to: nobody knows whether its request was processed, and it is written off",
-    DispatchState.REFUSED: "not sent to: the service refused its request",
+    DispatchState.ACCEPTED: "sent",
+    DispatchState.IN_FLIGHT: "may have been sent: the request is in progress",
+    DispatchState.IN_DOUBT: "may have been sent: it is unknown whether the service processed the request",
+    DispatchState.WRITTEN_OFF: "may have been sent: the request's outcome is unknown, and it was written off",
+    DispatchState.REFUSED: "not sent: the service refused the request",
 }
 _WAITING = {
-    LaunchState.HELD: "not sent to yet: the launch is held",
-    LaunchState.RELEASED: "not sent to yet: its request is planned",
-    LaunchState.PAUSED: "not sent to yet: the launch is paused",
-    LaunchState.REJECTED: "not sent to: the launch was rejected",
-    LaunchState.STOPPED: "not sent to: the launch was stopped",
+    LaunchState.HELD: "not sent yet: the launch is held",
+    LaunchState.RELEASED: "not sent yet: the request is planned",
+    LaunchState.PAUSED: "not sent yet: the launch is paused",
+    LaunchState.REJECTED: "not sent: the launch was rejected",
+    LaunchState.STOPPED: "not sent: the launch was stopped",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RecipientStatus:
-    """What became of one identifier in a launch; it does not say which identifier that is.
+    """The status of one identifier in a launch, without the identifier.
 
-    ``reason``: why it is left out, such as ``cap`` or ``holdout``; None for one that is in a segment, and for one that
-    the query did not name. ``dispatch``: the state of its request. ``verdict``: as of the newest report, if there is
-    one; ``verdict_because``: why silence proves nothing, of one that is unknowable.
+    ``reason``: why it is left out, such as ``cap`` or ``holdout``; None if it is in a segment or not in the query's
+    result. ``dispatch``: the state of its request. ``verdict``: from the newest report, if there is one.
+    ``verdict_because``: if the verdict is unknowable, why silence proves nothing.
     """
 
     launch_key: str
     launch_state: LaunchState
-    is_known: bool = True  # False: the service chooses the people
+    is_known: bool = True  # False: the service chooses the recipients
     reason: str | None = None
     segment: int | None = None
     variant: str | None = None
@@ -53,26 +53,26 @@ class RecipientStatus:
 
     @property
     def is_named(self) -> bool:
-        """Check whether the launch's query named it, and in a row that could be used."""
+        """Whether the launch's query returned it in a usable row."""
         return self.reason is not None or self.segment is not None
 
     @property
     def sentence(self) -> str:
-        """Return it as one sentence."""
+        """The status as one sentence."""
         if not self.is_known:
-            return "nobody knows: the service chooses the people of this launch"
+            return "unknown: the service chooses the recipients of this launch"
         if self.reason == "holdout":
-            return "not sent to: held out, to measure against"
+            return "not sent: held-out group"
         if self.reason is not None:
-            return f"not sent to: left out for the reason {self.reason!r}"
+            return f"not sent: suppressed by {self.reason!r}"
         if self.segment is None:
-            return "not sent to: the launch's query did not name it in a row that could be used"
+            return "not in the launch: the query did not return it in a usable row"
         where = [
             f"segment {self.segment}",
             *(f"{name} {value}" for name, value in self._variation() if value is not None),
             f"wave {self.wave}",
-            f"dispatch {self.dispatch}",
-            f"verdict {self.verdict}" if self.verdict else "not reconciled yet",
+            f"request {_words(self.dispatch)}",
+            f"verdict {_words(self.verdict)}" if self.verdict else "not reconciled yet",
         ]
         sentence = (
             _WAITING[self.launch_state]
@@ -83,17 +83,21 @@ class RecipientStatus:
         return f"{sentence} ({', '.join(where)})" + (f"; silence proves nothing: {why}" if why else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the status as JSON values."""
         return {**asdict(self), "is_named": self.is_named, "sentence": self.sentence}
 
     def _variation(self) -> list[tuple[str, str | None]]:
         return [("variant", self.variant), ("language", self.language), ("zone", self.time_zone)]
 
 
+def _words(state: str | None) -> str:
+    return str(state).replace("_", " ")
+
+
 def recipient_status(
     db: sa.Connection, launch_key: str, launch_state: LaunchState, kind: Kind, identifier: int | str
 ) -> RecipientStatus:
-    """Look one identifier up among those whom a launch leaves out, then in its segments."""
+    """Look for an identifier among those that the launch leaves out, then in its segments."""
     reason = SUPPRESSED.name_of(db, identifier, suppressed.c.launch_key == launch_key)
     if reason is not None:
         return RecipientStatus(launch_key, launch_state, reason=reason)
@@ -121,9 +125,9 @@ def recipient_status(
 
 
 def _why_unknowable(db: sa.Connection, launch_key: str, identifier: int | str) -> str | None:
-    """Return the reason of one who is unknowable; None if the newest report holds no reasons.
+    """Return why an identifier's verdict is unknowable; None if the newest report has no reasons.
 
-    A report with several holds only those that depend on the platform, and what cannot be understood.
+    If a report has several reasons, they depend only on the platform and on unreadable post-backs.
     """
     because = reports.c.figures["unknowable_because"]
     reasons = list(db.scalar(sa.select(because).where(reports.c.launch_key == launch_key)) or ())

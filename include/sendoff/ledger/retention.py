@@ -1,8 +1,8 @@
-"""Forgetting post-backs that were aggregated: the reports do not need them any more.
+"""Deletion of aggregated post-backs that reports no longer need.
 
-On PostgreSQL they lie in a partition for each day, which is dropped in one piece; those that came on a day without a
-partition, and all on SQLite, are deleted a few at a time. What is not aggregated yet, and what is parked, stays,
-however old it is.
+On PostgreSQL each day has a partition, which is dropped as a whole. Post-backs of days without a partition, and all
+post-backs on SQLite, are deleted in small batches. Post-backs that are parked or not aggregated yet stay, however old
+they are.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from sqlalchemy import exc
 from sendoff.ledger.database import Database
 from sendoff.ledger.schema import parked_post_backs, post_backs, receivers
 
-_AT_ONCE = 50_000  # numbers of a receiver that one transaction looks at
-_NAME = re.compile(r"post_backs_(\d{4})_(\d{2})_(\d{2})")  # of a day
-_PATIENCE = "3s"  # for which a partition is waited for; receivers wait as long, and lose nothing
+_AT_ONCE = 50_000  # numbers of a receiver per transaction
+_NAME = re.compile(r"post_backs_(\d{4})_(\d{2})_(\d{2})")  # name of a day's partition
+_PATIENCE = "3s"  # maximum wait for a partition; receivers wait that long too, and lose nothing
 _BUSY = ("55P03", "40P01")  # lock_not_available, deadlock_detected
-_TAKEN = ("23514", "42P07", "42P17")  # that day lies elsewhere already, or another process was faster
+_TAKEN = ("23514", "42P07", "42P17")  # the day's rows are in another table, or another process was faster
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was forgotten, and what was not: days that hold post-backs which are still needed, or that were in use."""
+    """The result of a deletion. It lists the days that stay because they are needed or in use."""
 
-    days: tuple[date, ...]  # whose partitions were dropped
-    post_backs: int  # that were deleted one by one
+    days: tuple[date, ...]  # days whose partitions were dropped
+    post_backs: int  # rows that were deleted one by one
     needed: tuple[date, ...]
     in_use: tuple[date, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Partition:
-    """The part of the table that holds the post-backs of one day."""
+    """The partition with the post-backs of one day."""
 
     name: str
     day: date
 
 
 class Retention:
-    """The days of a ledger's post-backs. Only the owner of the tables may add and forget them."""
+    """Partitions and deletion of a ledger's post-backs. Only the owner of the tables may create and drop partitions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def prepare(self, now: datetime, days: int = 7) -> list[date]:
-        """Make the partitions of today and the days after, and give those that are new; none on SQLite.
+        """Create the partitions of today and the following days, and return the new ones; none on SQLite.
 
-        A day whose post-backs have come already gets none: they stay where they are.
+        A day that already has post-backs gets no partition; they stay where they are.
         """
         today = now.astimezone(UTC).date()
         wanted = [today + timedelta(days=number) for number in range(days)]
@@ -62,9 +62,9 @@ class Retention:
         return [day for day in wanted if day not in present and self._is_made(day)]
 
     def ahead(self, now: datetime) -> int | None:
-        """Return how many days after today have partitions, up to the first without; None where nothing is kept by day.
+        """Return how many days after today have partitions without a gap; None if the ledger has no partitions.
 
-        Post-backs of a day without one are stored all the same, and cost more to forget.
+        Post-backs of days without a partition are stored too, but deleting them costs more.
         """
         present = {partition.day for partition in self._partitions()}
         if not present:
@@ -73,7 +73,7 @@ class Retention:
         return next(days for days in count() if today + timedelta(days=days + 1) not in present)
 
     def forget(self, before: datetime) -> Forgotten:
-        """Forget the post-backs that were received before a moment and that no report needs any more."""
+        """Delete the post-backs that were received before a moment and that no report needs."""
         dropped: list[date] = []
         needed: list[date] = []
         in_use: list[date] = []
@@ -85,12 +85,12 @@ class Retention:
             {True: dropped, False: needed, None: in_use}[was_dropped].append(partition.day)
             if was_dropped is None:
                 until = min(until, _start(partition.day))
-        # One by one goes what has no partition, and what lies beside something that is needed.
+        # Delete the rest row by row: post-backs without a partition, and those beside post-backs that are needed.
         deleted = sum(self._delete(receiver, mark, until) for receiver, mark in self._marks())
         return Forgotten(tuple(dropped), deleted, tuple(needed), tuple(in_use))
 
     def _partitions(self) -> list[_Partition]:
-        """Return the partitions, the oldest day first; none on SQLite."""
+        """Return the partitions, oldest day first; none on SQLite."""
         with self._database.read() as db:
             if db.dialect.name != "postgresql":
                 return []
@@ -107,7 +107,7 @@ class Retention:
     def _is_made(self, day: date) -> bool:
         start, end = _start(day), _start(day + timedelta(days=1))
         with self._database.read() as db:
-            # Looked for without a lock: PostgreSQL would look for them while everybody who stores waits.
+            # Check without a lock first: CREATE TABLE would check while everyone who stores post-backs waits.
             if db.dialect.name != "postgresql" or _has_come(db, start, end):
                 return False
         with self._alone() as db:
@@ -121,12 +121,12 @@ class Retention:
         return False
 
     def _dropped(self, partition: _Partition) -> bool | None:
-        """Drop a partition; False where it is needed, None where others use it."""
+        """Drop a partition. Return False if it is needed, and None if it is in use."""
         with self._database.read() as db:
             if _is_needed(db, partition.name):
                 return False
         with self._alone() as db:
-            # From here on nobody adds to it: what a receiver held on to for long may be that old.
+            # From here on nothing is added. A receiver may store a post-back late, so check again.
             db.execute(sa.text(f"LOCK TABLE {partition.name} IN ACCESS EXCLUSIVE MODE"))
             if _is_needed(db, partition.name):
                 return False
@@ -136,7 +136,7 @@ class Retention:
 
     @contextmanager
     def _alone(self) -> Iterator[sa.Connection]:
-        """Open a transaction that waits briefly for tables, and ends its block where somebody else has them."""
+        """Open a transaction that waits only briefly for tables. End its block if another process holds them."""
         with self._database.write() as db:
             db.execute(sa.text(f"SET LOCAL lock_timeout = '{_PATIENCE}'"))
             try:
@@ -152,7 +152,7 @@ class Retention:
             return [(receiver, mark) for receiver, mark in rows]
 
     def _delete(self, receiver: int, mark: int, before: datetime) -> int:
-        """Delete a receiver's post-backs up to a number, a few in each transaction; those who store wait briefly."""
+        """Delete a receiver's post-backs up to a number, in batches, so that writers wait only briefly."""
         deleted = 0
         for first, last in self._ranges(receiver, mark, before):
             with self._database.write() as db:
@@ -196,7 +196,7 @@ def _is_needed(db: sa.Connection, partition: str) -> bool:
     partition_table = sa.table(
         partition, *(sa.column(name) for name in ("receiver", "number", "dispatch_key"))
     )
-    # The newest of each receiver, which the primary key tells at once: a join would read the whole partition.
+    # The newest number of each receiver, which the primary key finds. A join would read the whole partition.
     newest = sa.select(sa.func.max(partition_table.c.number)).where(
         partition_table.c.receiver == receivers.c.receiver
     )
@@ -213,7 +213,7 @@ def _is_needed(db: sa.Connection, partition: str) -> bool:
 
 
 def _has_come(db: sa.Connection, start: datetime, end: datetime) -> bool:
-    """Check whether post-backs of a day lie where those without a partition are."""
+    """Check whether the table of post-backs without a partition has rows of a day."""
     rest = sa.table("post_backs_rest", sa.column("received_at", post_backs.c.received_at.type))
     inside = sa.and_(rest.c.received_at >= start, rest.c.received_at < end)
     return bool(db.scalar(sa.select(sa.exists().where(inside))))

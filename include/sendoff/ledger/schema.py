@@ -1,7 +1,7 @@
 """The tables of the ledger, the same on SQLite and PostgreSQL.
 
-Read from top to bottom as a launch lives: what it froze, what was tried, what came back, what was concluded.
-Identifiers stand in blobs in the form of :mod:`sendoff.audience.identifiers`, never one row for each.
+They follow the life of a launch: what it froze, its attempts, its post-backs, and its verdicts. A set of identifiers is
+stored as blobs in the format of :mod:`sendoff.audience.identifiers`, never as one row per identifier.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ metadata = MetaData(
 )
 
 DOUBTFUL = text("(state = 'in_doubt' OR state = 'written_off' OR state = 'planned')")
-"""The dispatches that evidence can still show to be accepted; of those never tried, after a backup was restored.
+"""The dispatches that evidence can still show to be accepted.
 
-Not as ``IN``: from that, SQLite does not see that it covers each of the states.
+Planned dispatches count: after a backup is restored, the ledger may not know of their attempts. The condition does not
+use ``IN``, because SQLite would then not see that it covers each of these states.
 """
 IN_FLIGHT = text("state = 'in_flight'")
-"""The dispatches whose workers may be dead."""
+"""The dispatches whose worker may have died."""
 
 
 class Moment(TypeDecorator[datetime]):
-    """An aware datetime in UTC, on databases that know time zones and on those that do not."""
+    """An aware datetime in UTC, whether or not the database knows time zones."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Refuse a naive datetime; store the others in UTC."""
+        """Convert an aware datetime to UTC. Raise ValueError for a naive one."""
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError("the ledger takes aware datetimes only")
+            raise ValueError("the ledger stores only datetimes with a time zone")
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
@@ -88,7 +89,7 @@ class OneOf(TypeDecorator[StrEnum]):
 
 
 def _one_of(column: str, states: Iterable[StrEnum]) -> str:
-    """Return the SQL condition that a column holds one of the states."""
+    """Return the SQL condition that a column has one of the states."""
     return f"{column} IN {tuple(state.value for state in states)}"
 
 
@@ -97,7 +98,7 @@ def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
 
 
 def _chunk() -> Column[int]:
-    """Return the column that numbers the chunks of one set: a database limits the size of a value."""
+    """Return the column that numbers the chunks of one set; databases limit the size of a value."""
     return Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0")
 
 
@@ -109,27 +110,27 @@ launches = Table(
     Column("campaign", Text, nullable=False),
     Column("period_start", Moment, nullable=False),
     Column("period_end", Moment, nullable=False),
-    Column("partition", Text, comment="the part of the period's data that it is for, where that is cut"),
+    Column("partition", Text, comment="which part of the period's data it is for, if that is divided"),
     Column("resend", Integer, nullable=False),
-    Column("definition", Text, nullable=False, comment="the campaign as it was frozen, JSON"),
+    Column("definition", Text, nullable=False, comment="the frozen campaign as JSON"),
     Column("created_at", Moment, nullable=False),
-    Column("settled_at", Moment, comment="when quiet or complete; later post-backs count as late"),
+    Column("settled_at", Moment, comment="when it was complete or quiet; later post-backs count as late"),
     Column(
         "state",
         OneOf(LaunchState),
         nullable=False,
         server_default=LaunchState.RELEASED.value,
-        comment="held until somebody agrees; only what is released is sent",
+        comment="only a released launch is sent",
     ),
     Column("wave", Integer, nullable=False, server_default="1", comment="the newest wave that may be sent"),
-    Column("due_at", Moment, comment="when it was to be made; lateness counts from here"),
-    Column("sends_at", Moment, comment="by when the service has sent; null: again and again"),
+    Column("due_at", Moment, comment="when it was due; lateness counts from here"),
+    Column("sends_at", Moment, comment="when the service has sent it at the latest; null: recurring"),
     Column(
         "revision",
         BigInteger,
         nullable=False,
         server_default="0",
-        comment="counts the changes that a report may show: aggregated post-backs, resolved doubts",
+        comment="counts changes that a report may show: aggregated post-backs, resolved doubts",
     ),
     CheckConstraint(_one_of("state", LaunchState), name="state"),
     Index(None, "campaign", "period_end"),
@@ -147,13 +148,13 @@ audiences = Table(
         Boolean,
         nullable=False,
         server_default=false(),
-        comment="then there is no query, and nobody knows how many they are",
+        comment="then no query runs, and the number of recipients is unknown",
     ),
-    Column("rows", BigInteger, nullable=False, comment="rows that the query gave"),
+    Column("rows", BigInteger, nullable=False, comment="rows that the query returned"),
     Column("size", BigInteger, nullable=False),
     Column("dropped", JSON, nullable=False, comment="reason -> rows"),
     Column("fingerprint", Text, nullable=False),
-    comment="its people are those of its segments and of its holdout",
+    comment="its identifiers are in its segments and its holdout",
 )
 
 audience_groups = Table(
@@ -175,7 +176,7 @@ suppressed = Table(
     _chunk(),
     Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),
-    comment="people whom the query named and the launch leaves out; only the holdout is part of the audience",
+    comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
 )
 
 segments = Table(
@@ -183,29 +184,27 @@ segments = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("language", Text, comment="of its request, where languages are sent apart"),
-    Column("variant", Text, comment="of its request, where there are variants"),
-    Column("time_zone", Text, comment="of its people, where zones are sent apart"),
+    Column("language", Text, comment="of the request, if the campaign has several"),
+    Column("variant", Text, comment="of the request, if the campaign has variants"),
+    Column("time_zone", Text, comment="of the recipients, if each zone is sent separately"),
     Column("wave", Integer, nullable=False, server_default="1", comment="1 is sent first"),
     Column("size", BigInteger, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    Column("identifiers", LargeBinary, comment="null: the service chooses the people"),
-    Column(
-        "template_values", LargeBinary, comment="each person's own values for the variables of a template"
-    ),
+    Column("identifiers", LargeBinary, comment="null: the service chooses the recipients"),
+    Column("template_values", LargeBinary, comment="each recipient's values for the variables of a template"),
 )
 
 decisions = Table(
     "decisions",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("launch_key", String(32), comment="null: every launch"),
+    Column("launch_key", String(32), comment="null: all launches"),
     Column(
         "kind", String(32), nullable=False, comment="gates, approved, rejected, held, released, stopped, ..."
     ),
-    Column("who", Text, nullable=False, comment="a person, or what decided by itself"),
+    Column("who", Text, nullable=False, comment="a person, or the part of Sendoff that decided"),
     Column("why", Text),
-    Column("detail", JSON, comment="what it was decided on; counts, never identifiers"),
+    Column("detail", JSON, comment="the facts behind it; counts, never identifiers"),
     Column("decided_at", Moment, nullable=False),
     Index(None, "launch_key", "id"),
     comment="appended, never changed",
@@ -218,15 +217,15 @@ pauses = Table(
     Column("who", Text, nullable=False),
     Column("why", Text, nullable=False),
     Column("paused_at", Moment, nullable=False),
-    comment="while a row is there, no request of its scope is sent",
+    comment="while a row exists, no request in its scope is sent",
 )
 
 rate_limits = Table(
     "rate_limits",
     metadata,
     Column("connection", Text, primary_key=True),
-    Column("next_at", Moment, nullable=False, comment="no request is made before"),
-    comment="when the workers of a connection, all together, may make their next request",
+    Column("next_at", Moment, nullable=False, comment="no request is sent before this"),
+    comment="when the workers of a connection may send their next request",
 )
 
 suppression_lists = Table(
@@ -238,7 +237,7 @@ suppression_lists = Table(
     Column("size", BigInteger, nullable=False),
     Column("uploaded_by", Text, nullable=False),
     Column("uploaded_at", Moment, nullable=False),
-    comment="people to leave out, uploaded for campaigns to name",
+    comment="recipients to leave out, uploaded for campaigns to name",
 )
 
 suppression_list_chunks = Table(
@@ -261,7 +260,7 @@ dispatches = Table(
     Column("state", OneOf(DispatchState), nullable=False),
     Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
     Column("worker", Text),
-    Column("lease_until", Moment, comment="a worker silent beyond this counts as dead"),
+    Column("lease_until", Moment, comment="a worker with no outcome by then counts as dead"),
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
     CheckConstraint(_one_of("state", DispatchState), name="state"),
     Index(None, "launch_key", "state", "time_zone", "wave", "segment"),
@@ -277,7 +276,7 @@ attempts = Table(
     _key("dispatch_key", ForeignKey("dispatches.dispatch_key"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("worker", Text, nullable=False),
-    Column("started_at", Moment, nullable=False, comment="the intent: committed before the request"),
+    Column("started_at", Moment, nullable=False, comment="when the intent was recorded, before the request"),
     comment="appended, never changed",
 )
 
@@ -293,7 +292,7 @@ outcomes = Table(
         nullable=False,
         comment="accepted, refused, not_processed, in_doubt, evidence",
     ),
-    Column("status", Integer, comment="HTTP status, where one was read"),
+    Column("status", Integer, comment="HTTP status, if one was read"),
     Column("reason", Text),
     Column("recorded_at", Moment, nullable=False),
     Index(None, "dispatch_key"),
@@ -307,7 +306,7 @@ receivers = Table(
     Column("name", Text, nullable=False),
     Column("started_at", Moment, nullable=False),
     Column("aggregated_to", BigInteger, nullable=False, comment="number of the last aggregated post-back"),
-    comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
+    comment="one row per receiver process; each numbers its post-backs in commit order",
 )
 
 post_backs = Table(
@@ -317,14 +316,19 @@ post_backs = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(8), nullable=False, comment="delivery or open"),
     _key("dispatch_key"),
-    Column("received_at", Moment, primary_key=True, comment="by which they are kept apart, and forgotten"),
-    Column("occurred_at", Moment, comment="the body's time"),
+    Column(
+        "received_at",
+        Moment,
+        primary_key=True,
+        comment="decides when it is deleted; on PostgreSQL, also its partition",
+    ),
+    Column("occurred_at", Moment, comment="the time in the body"),
     Column("device_id", BigInteger),
     Column("profile_id", BigInteger),
     Column("user_id", Text),
     Column("send_id", BigInteger),
     Column("campaign_id", BigInteger),
-    Column("readable", Boolean, nullable=False, comment="false: in quarantine, the body says why"),
+    Column("readable", Boolean, nullable=False, comment="false: the body could not be read"),
     Column("body", LargeBinary, nullable=False),
     postgresql_partition_by="RANGE (received_at)",
 )
@@ -333,12 +337,14 @@ parked_post_backs = Table(
     "parked_post_backs",
     metadata,
     Column("receiver", Integer, primary_key=True, autoincrement=False),
-    Column("first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first of them"),
+    Column(
+        "first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first post-back"
+    ),
     Column("last", BigInteger, nullable=False),
     _key("dispatch_key"),
     Column("post_backs", BigInteger, nullable=False),
     Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
-    comment="ranges of post-backs that cannot be counted before their dispatch, or its reply, is known",
+    comment="post-backs that cannot be counted until their dispatch, or the reply to it, is known",
 )
 
 dispatch_totals = Table(
@@ -349,7 +355,7 @@ dispatch_totals = Table(
     Column("opens", BigInteger, nullable=False),
     Column("anomalies", JSON, nullable=False, comment="kind -> post-backs"),
     Column("newest_at", Moment, nullable=False, comment="when the newest was received"),
-    Column("is_evidence", Boolean, nullable=False, comment="somebody answered whom the dispatch was sent to"),
+    Column("is_evidence", Boolean, nullable=False, comment="a recipient of the dispatch responded"),
     Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
     Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
     comment="the aggregated post-backs of one dispatch",
@@ -367,14 +373,14 @@ timeline = Table(
 feed_states = Table(
     "feed_states",
     metadata,
-    Column("connection", Text, primary_key=True, comment="empty: the receiver, of all connections"),
+    Column("connection", Text, primary_key=True, comment="empty: the receiver, for all connections"),
     Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
-    Column("platform", Text, primary_key=True, comment="empty: everybody"),
+    Column("platform", Text, primary_key=True, comment="empty: all platforms"),
     Column("state", OneOf(FeedHealth), nullable=False),
     Column("why", Text, nullable=False, comment="counts, never identifiers"),
     Column("since", Moment, nullable=False),
     CheckConstraint(_one_of("state", (state for state in FeedHealth if state.is_certain)), name="state"),
-    comment="the last certain state of each feed of post-backs; each change raises one alarm",
+    comment="the last certain state of each feed of post-backs; each change raises one alert",
 )
 
 verdicts = Table(
@@ -394,7 +400,11 @@ reports = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("as_of", Moment, nullable=False),
     Column(
-        "revision", BigInteger, nullable=False, server_default="0", comment="of the launch, that it shows"
+        "revision",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="revision of the launch that it shows",
     ),
     Column("figures", JSON, nullable=False),
 )

@@ -1,4 +1,4 @@
-"""Counts of the whole ledger, as metrics and pages show them: numbers and moments, nothing of any person or message."""
+"""Counts of the whole ledger for metrics and pages: numbers and times, nothing about a person or message."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LIVING = [state for state in LaunchState if not state.is_final]
 
 @dataclass(frozen=True, slots=True)
 class LedgerStats:
-    """What a ledger holds at one moment; a state or a connection that has nothing is there, with 0."""
+    """The counts of a ledger at one moment. States and connections without any are included with 0."""
 
-    launches: Mapping[str, int]  # by state, of those that are not settled
-    dispatches: Mapping[tuple[str, str], int]  # by connection and state, of those launches
+    launches: Mapping[str, int]  # by state, of launches that are not settled
+    dispatches: Mapping[tuple[str, str], int]  # by connection and state, of the same launches
     doubts: Mapping[str, int]  # dispatches in doubt by connection, of all launches
     pending_since: datetime | None  # when the oldest post-back that is not aggregated was received
     reported_at: datetime | None  # when the newest report was made
@@ -38,20 +38,20 @@ class LedgerStats:
 
 @dataclass(frozen=True, slots=True)
 class LaunchDoubts:
-    """How much of one launch is in doubt."""
+    """How many requests and recipients of one launch are in doubt."""
 
     launch_key: str
     requests: int
-    people: int  # of these requests; 0 where the service chooses them
+    people: int  # of these requests; 0 if the service chooses them
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtTotals:
-    """How much is in doubt of some launches together."""
+    """How many launches, requests, and recipients are in doubt together."""
 
     launches: int
     requests: int
-    people: int  # each once for every request; 0 where the service chooses them
+    people: int  # counted once per request; 0 if the service chooses them
 
 
 class Stats:
@@ -61,7 +61,7 @@ class Stats:
         self._database = database
 
     def read(self) -> LedgerStats:
-        """Return the stats of the launches that are not settled. Parked post-backs are not pending."""
+        """Return the counts. Parked post-backs do not count as waiting for aggregation."""
         with self._database.read() as db:
             connections = list(db.scalars(sa.select(launches.c.connection).distinct()))
             by_state = {row.state: row.counted for row in db.execute(_LAUNCHES)}
@@ -80,7 +80,7 @@ class Stats:
         )
 
     def collect_gauges(self, now: datetime | None = None) -> LedgerStats:
-        """Read the stats, set the gauges to them, and return them."""
+        """Read the counts, set the gauges to them, and return them."""
         moment = now or datetime.now(UTC)
         stats = self.read()
         metrics.launches(stats.launches)
@@ -93,7 +93,7 @@ class Stats:
         return stats
 
     def doubt_totals(self, campaigns: Collection[str]) -> DoubtTotals:
-        """Count what is in doubt of the launches of some campaigns."""
+        """Count the doubts in the launches of some campaigns."""
         query = sa.select(
             sa.func.count(sa.distinct(dispatches.c.launch_key)),
             sa.func.count(),
@@ -106,9 +106,9 @@ class Stats:
     def launch_doubts(
         self, campaigns: Collection[str], *, launch_key: str | None = None, offset: int = 0, limit: int = 10
     ) -> list[LaunchDoubts]:
-        """Count what is in doubt of some launches of some campaigns, each by itself, newest launch first.
+        """Return a page of the launches of some campaigns with doubts, newest first, and count the doubts of each.
 
-        A launch of which nothing is in doubt is left out. ``launch_key``: of this launch alone.
+        ``launch_key``: only this launch.
         """
         query = (
             sa.select(

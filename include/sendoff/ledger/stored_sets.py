@@ -1,9 +1,7 @@
-"""Stored sets: one set of identifiers in several chunks, since a database limits the size of a value.
+"""Stored sets: each set of identifiers is stored in chunks, because databases limit the size of a value.
 
-A chunk is a run of the set in sorted order, at most :data:`LARGEST` bytes, so that writing or reading one takes little
-memory on either side. A small set is one chunk, and so is one without members.
-
-Suppression lists, which people upload, are such sets too.
+A chunk is a run of the sorted set, at most :data:`LARGEST` bytes, so that reading or writing it takes little memory on
+either side. A small or empty set is one chunk. Uploaded suppression lists are stored sets too.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ from sendoff.ledger.schema import (
 )
 
 LARGEST = 16 << 20
-"""Bytes of one chunk, unless a single identifier has more."""
+"""The maximum bytes of one chunk, unless a single identifier is longer."""
 
 Row = dict[str, Any]
 
 _ROWS_AT_ONCE = 500
 _JOINED_AT_ONCE = 100
-_READ_AT_ONCE = 4  # chunks that a database sends at once
+_READ_AT_ONCE = 4  # chunks that the database sends at a time
 
 
 class StoredSets:
-    """The sets of one table, each in one or more chunks; ``name`` is the column that tells one owner's sets apart."""
+    """The sets in one table. ``name`` is the column that distinguishes the sets of one owner."""
 
     def __init__(self, name: sa.Column[str], owners: sa.Table) -> None:
         self._name = name
@@ -56,7 +54,7 @@ class StoredSets:
         *,
         largest: int = LARGEST,
     ) -> None:
-        """Store sets, each with the key of its row but for ``chunk``; few chunks are in memory at once."""
+        """Store sets, each given with the key of its rows except ``chunk``; few chunks are in memory at once."""
         rows = (
             {**key, "chunk": chunk, "size": len(run), "identifiers": run.to_bytes()}
             for key, identifiers in sets
@@ -66,7 +64,7 @@ class StoredSets:
             db.execute(sa.insert(self._table), batch)
 
     def sets(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
-        """Return the sets that fulfil conditions, by name."""
+        """Return the sets that match the conditions, by name."""
         with db.execute(self._chunks(*where)) as rows:
             return {
                 name: joined(kind, (from_bytes(kind, chunk.identifiers) for chunk in chunks))
@@ -74,13 +72,13 @@ class StoredSets:
             }
 
     def sizes(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, int]:
-        """Count the members of the sets that fulfil conditions, by name, without reading them."""
+        """Count the members of the sets that match the conditions, by name, without reading them."""
         query = sa.select(self._name, sa.func.sum(self._table.c.size)).where(*where)
         rows = db.execute(query.group_by(self._name).order_by(self._name))
         return {name: int(size) for name, size in rows}
 
     def name_of(self, db: sa.Connection, identifier: int | str, *where: sa.ColumnElement[bool]) -> str | None:
-        """Return the name of the first set that holds an identifier; what comes after it is not read."""
+        """Return the name of the first set that contains an identifier; reading stops there."""
         with db.execute(self._chunks(*where)) as rows:
             return next((name for name, kind, chunk in rows if identifier in from_bytes(kind, chunk)), None)
 
@@ -101,17 +99,17 @@ LISTS = StoredSets(suppression_list_chunks.c.name, suppression_lists)
 
 
 def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
-    """Yield a set as consecutive runs in sorted order, each of at most so many bytes, or of one member."""
+    """Split a set into consecutive runs in sorted order, each of at most ``largest`` bytes or of one member."""
     pieces = -(-identifiers.stored_bytes // largest)
     if pieces < 2 or len(identifiers) < 2:
         yield identifiers
         return
     for run in identifiers.slices(-(-len(identifiers) // pieces)):
-        yield from cut(run, largest)  # where members differ in length, one may still be too large
+        yield from cut(run, largest)  # a run may still be too large if its members differ in length
 
 
 def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
-    """Join sets as they come, so that only some of them wait: cheap where they came in order, as chunks do."""
+    """Join sets as they arrive, keeping only some in memory. It is cheap if they arrive in order, as chunks do."""
     remaining = iter(sets)
     some = iter(lambda: list(islice(remaining, _JOINED_AT_ONCE)), [])
     unions = [union(kind, group) for group in some]
@@ -119,7 +117,7 @@ def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 
 
 def batches(rows: Iterable[Row], largest: int = LARGEST) -> Iterator[Sequence[Row]]:
-    """Yield rows that are to be inserted at once: not too many, and not much above so many bytes."""
+    """Group rows for INSERT: at most 500 rows, and not much more than ``largest`` bytes, in each batch."""
     batch: list[Row] = []
     size = 0
     for row in rows:
@@ -134,10 +132,10 @@ def batches(rows: Iterable[Row], largest: int = LARGEST) -> Iterator[Sequence[Ro
 
 @dataclass(frozen=True, slots=True)
 class SuppressionList:
-    """A list as it was uploaded last, without its people."""
+    """An uploaded suppression list, without its recipients."""
 
     name: str
-    identified_by: str  # the column that names its people, as in a query
+    identified_by: str  # the column that identifies its recipients, as in a query
     kind: Kind
     size: int
     uploaded_by: str
@@ -145,7 +143,7 @@ class SuppressionList:
 
 
 class SuppressionLists:
-    """The uploaded lists of a ledger."""
+    """The uploaded suppression lists of a ledger."""
 
     def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
         self._database = database
@@ -154,7 +152,7 @@ class SuppressionLists:
     def store(
         self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
     ) -> SuppressionList:
-        """Keep a list, in place of one that has the same name."""
+        """Store a list and replace one of the same name."""
         row = SuppressionList(name, identified_by, identifiers.kind, len(identifiers), who, now)
         values = {column: getattr(row, column) for column in SuppressionList.__slots__}
         with self._database.write() as db:
@@ -164,7 +162,7 @@ class SuppressionLists:
         return row
 
     def get(self, name: str) -> tuple[SuppressionList, Identifiers]:
-        """Return a list with its people, or raise NotFoundError."""
+        """Return a list with its recipients, or raise NotFoundError."""
         with self._database.read() as db:
             row = db.execute(_LISTS.where(suppression_lists.c.name == name)).first()
             people = LISTS.sets(db, suppression_list_chunks.c.name == name).get(name)
@@ -173,12 +171,12 @@ class SuppressionLists:
         return _uploaded(row), people
 
     def all(self) -> list[SuppressionList]:
-        """Return the lists by name, without their people."""
+        """Return all lists, ordered by name, without their recipients."""
         with self._database.read() as db:
             return [_uploaded(row) for row in db.execute(_LISTS.order_by(suppression_lists.c.name))]
 
     def delete(self, name: str) -> None:
-        """Forget a list, or raise NotFoundError; what launches left out before stays as they froze it."""
+        """Delete a list, or raise NotFoundError. The frozen suppression of earlier launches does not change."""
         with self._database.write() as db:
             if not db.execute(sa.delete(suppression_lists).where(suppression_lists.c.name == name)).rowcount:
                 raise _not_there(name)
@@ -192,4 +190,6 @@ def _uploaded(row: sa.Row[Any]) -> SuppressionList:
 
 
 def _not_there(name: str) -> NotFoundError:
-    return NotFoundError(f"the ledger holds no list {name!r}; upload it: sendoff lists upload {name} FILE")
+    return NotFoundError(
+        f"the ledger holds no suppression list {name!r}; upload it with: sendoff lists upload {name} FILE"
+    )

@@ -1,7 +1,7 @@
-"""Verdicts and reports in the ledger: what reconciliation concluded of a launch, and whether that is still current.
+"""Verdicts and reports in the ledger: the results of reconciling a launch, and whether they are current.
 
-Each change that a report may show raises the revision of its launch, in the transaction of the change. Finding the
-launches with a stale report compares only numbers: it reads no report and no post-back.
+Each change that a report may show raises the launch's revision in the same transaction. Finding launches with a stale
+report only compares revisions and times. It reads no report and no post-back.
 """
 
 from __future__ import annotations
@@ -21,31 +21,29 @@ from sendoff.ledger.stored_sets import LARGEST, VERDICTS
 _IS_REPORTED = sa.exists().where(reports.c.launch_key == launches.c.launch_key).correlate(launches)
 
 REVISION_AFTER_CHANGE = launches.c.revision + sa.case((_IS_REPORTED, 1), else_=0)
-"""The revision of a launch after a change. It stays before the first report, which shows the change anyway."""
+"""The revision of a launch after a change. It stays the same before the first report, which shows the change anyway."""
 
 
 def bump_revision(db: sa.Connection, launch_keys: Iterable[str]) -> None:
-    """Count that something came back of some launches."""
+    """Raise the revision of launches that received post-backs."""
     _add(db, _ADD, launch_keys)
 
 
 def bump_revision_if_reported(db: sa.Connection, launch_keys: Iterable[str]) -> None:
-    """Count that dispatches of some launches have changed their state, where those have a report."""
+    """Raise the revision of launches whose dispatches changed state, if they have a report."""
     _add(db, _ADD.where(_IS_REPORTED), launch_keys)
 
 
 def bump_revision_of_dispatch(db: sa.Connection, dispatch_key: str) -> None:
-    """Count that the state of a dispatch has changed, where its launch has a report.
+    """Raise the revision of a dispatch's launch after the dispatch changed state, if the launch has a report.
 
-    Before, nothing is written: workers that send one launch at the same time do not wait for each other.
+    Without a report nothing is written, so workers that send the same launch do not wait for each other.
     """
     db.execute(_ADD_OF_DISPATCH, {"dispatch": dispatch_key})
 
 
 def _add(db: sa.Connection, add: sa.Update, launch_keys: Iterable[str]) -> None:
-    rows = [
-        {"key": key} for key in sorted(set(launch_keys))
-    ]  # in one order, so that nobody waits in a circle
+    rows = [{"key": key} for key in sorted(set(launch_keys))]  # always in the same order, to avoid deadlocks
     if rows:
         db.execute(add, rows)
 
@@ -76,9 +74,9 @@ class Verdicts:
         self._largest_chunk = largest_chunk
 
     def store(self, figures: LaunchStats, sets: Mapping[str, Identifiers], *, revision: int = 0) -> None:
-        """Replace the verdicts and the report of a launch; both belong to the same moment.
+        """Replace the verdicts and the report of a launch, which belong to the same moment.
 
-        ``revision``: what :meth:`revision` gave before anything was read that they show.
+        ``revision``: the result of :meth:`revision` before any of the data was read.
         """
         key = figures.launch_key
         report = {
@@ -89,7 +87,7 @@ class Verdicts:
         }
         rows = (({"launch_key": key, "verdict": verdict}, people) for verdict, people in sets.items())
         with self._database.write() as db:
-            # The report comes first: its row makes another process that stores the same launch wait.
+            # Write the report first: its row lock makes another process that stores the same launch wait.
             db.execute(self._database.insert_or_replace(reports), report)
             db.execute(sa.delete(verdicts).where(verdicts.c.launch_key == key))
             VERDICTS.insert(db, rows, largest=self._largest_chunk)
@@ -109,10 +107,10 @@ class Verdicts:
         return LaunchStats.from_json(values)
 
     def revision(self, launch_key: str) -> int:
-        """Return how much has happened to a launch; to be asked before a report is made, and stored with it.
+        """Return the revision of a launch. Read it before making a report, and store it with the report.
 
-        It is one less while the launch has no report: what happens to it until then may see none, and count nothing. So
-        the first report is always made again.
+        It is one less while the launch has no report, because changes until then may not raise the revision. So the
+        first report is always made again.
         """
         query = (
             sa.select(launches.c.revision - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
@@ -123,10 +121,10 @@ class Verdicts:
             return db.scalar(query) or 0
 
     def stale(self, now: datetime | None = None) -> list[str]:
-        """Return the keys of the launches whose newest report does not show all that happened to them, oldest first.
+        """Return the keys of the launches whose newest report is stale, oldest first.
 
-        Also of those that the service sends after the moment of their report and up to ``now``: from then on, silence
-        means something. A launch without a report is given once anything came back of it.
+        A report is also stale if the service finished sending its launch after it was made and by ``now``, because
+        silence then means something. A launch without a report counts as stale once it has post-backs.
         """
         sent = sa.and_(
             reports.c.as_of < launches.c.sends_at, launches.c.sends_at <= (now or datetime.now(UTC))

@@ -99,14 +99,14 @@ def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(
 def test_why_says_in_one_sentence_what_became_of_somebody(url: str, sendoff: Command) -> None:
     done = sendoff("why", KEY[:8], "4711", "--ledger", url)
     said = (
-        "not sent to yet: its request is planned (segment 1, wave 1, dispatch planned, not reconciled yet)\n"
+        "not sent yet: the request is planned (segment 1, wave 1, request planned, not reconciled yet)\n"
     )
     assert (done.stdout, done.stderr) == (said, "")
     assert sendoff("why", KEY, "4712", "--ledger", url).stdout == (
-        "not sent to: left out for the reason 'cap'\n"
+        "not sent: suppressed by 'cap'\n"
     )
     found = json.loads(sendoff("why", KEY, "4712", "--json", "--ledger", url).stdout)
     assert (found["reason"], found["segment"], found["is_named"]) == ("cap", None, True)
     wrong = sendoff("why", KEY, "ann4711", "--ledger", url)
     assert wrong.returncode == 1
-    assert "names people by device_id, as whole numbers" in wrong.stderr
+    assert "identifies recipients by device_id, as whole numbers" in wrong.stderr

@@ -1,4 +1,4 @@
-"""Tests of the ledger drop its tables and partitions, so each module of them has a database of its own."""
+"""Tests of the ledger drop its tables and partitions, so each test module has its own database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sendoff.ledger import Ledger
 
 @pytest.fixture(scope="module")
 def migrated_postgres(postgres_url: str) -> str:
-    """The URL of a PostgreSQL database with the tables of the ledger, which the tests of a module use in turn."""
+    """Return the URL of a migrated PostgreSQL database that the tests of one module share."""
     with closing(Ledger(postgres_url)) as ledger:
         ledger.migrate()
     return postgres_url

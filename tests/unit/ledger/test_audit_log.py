@@ -1,4 +1,4 @@
-"""Decisions: who decided what of a launch, and the states that follow, each reached once."""
+"""Decisions about launches, and the states that they lead to."""
 
 from __future__ import annotations
 

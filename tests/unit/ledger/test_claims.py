@@ -1,4 +1,4 @@
-"""Which dispatch is claimed next, at what cost, and with what it is recorded."""
+"""Which dispatch is claimed next, how many rows that reads, and what a claim records."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_next_is_the_first_segment_whatever_its_zone(ledger: Ledger) -> None
     assert claim(ledger) is None
 
 
-@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite lets one writer in at a time
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
 def test_nobody_waits_for_a_zone_whose_last_dispatch_another_worker_is_taking(ledger: Ledger) -> None:
     freeze(ledger, [("Asia/Tokyo", 1), ("Europe/Dublin", 1)])
     taking = sa.select(dispatches.c.segment).where(dispatches.c.segment == 1).with_for_update()
@@ -105,7 +105,7 @@ def test_a_claim_reads_nothing_of_closed_zones_and_later_waves(ledger: Ledger) -
 
 
 def explained(ledger: Ledger, statement: str, values: Any) -> list[str]:
-    """Give the plan of a statement, made when the tables are counted and undone afterwards."""
+    """Return the plan of a statement that runs after ANALYZE; both are rolled back."""
     is_sqlite = ledger.name.startswith("sqlite")
     how = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF)"
     plan: list[str] = []
@@ -117,7 +117,7 @@ def explained(ledger: Ledger, statement: str, values: Any) -> list[str]:
 
 
 def most_rows(plan: Sequence[str]) -> int:
-    """Give the most rows that any part of a plan of PostgreSQL read or threw away, all its loops together."""
+    """Return the most rows that any node of a PostgreSQL plan read or removed, over all its loops."""
     found = [0]
     for line in plan:
         if "actual rows=" in line:
@@ -192,7 +192,7 @@ def test_what_a_worker_claimed_and_did_not_learn_of_is_planned_again(ledger: Led
     freeze(ledger, [(None, 1)] * 2)
     assert claimed(ledger, "mine").segment == 1
     assert claimed(ledger, "other").segment == 2
-    for _ in range(2):  # to ask again is harmless
+    for _ in range(2):  # asking again is harmless
         ledger.dispatches.give_back(KEY, "mine", NOW)
         assert states(ledger) == ["planned", "in_flight"]
 

@@ -1,4 +1,4 @@
-"""Launches that are prepared at the same time never overlook each other."""
+"""Launches prepared at the same time always see each other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def prepare(tmp_path: Path, warehouse: str) -> Callable[..., Launch]:
 
 @pytest.fixture
 def before_it_writes(ledger: Ledger) -> Iterator[list[Callable[[], object]]]:
-    """What happens elsewhere between the plan of this ledger's next launches and their transactions, one for each."""
+    """Return a list of callables; each runs between the plan and the transaction of one of the next launches."""
     waiting: list[Callable[[], object]] = []
 
     def elsewhere(db: sa.Connection) -> None:
@@ -80,7 +80,7 @@ def before_it_writes(ledger: Ledger) -> Iterator[list[Callable[[], object]]]:
 
 @pytest.fixture
 def elsewhere(ledger: Ledger) -> Iterator[Ledger]:
-    """Another process's ledger on the same database."""
+    """Return a second ledger on the same database, as another process has it."""
     other = Ledger(ledger._database._engine.url.render_as_string(hide_password=False))
     yield other
     other.close()
@@ -179,7 +179,7 @@ def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
 def test_of_launches_that_are_made_at_once_nobody_gets_two_messages(
     ledger: Ledger, elsewhere: Ledger, prepare: Callable[..., Launch], warehouse: str
 ) -> None:
-    """Whoever of the two comes first, the other one looks again: everybody is in exactly one."""
+    """Whichever of the two comes first, the other looks again, so each recipient is in exactly one."""
     both_ask = Barrier(2, timeout=120)
 
     def asking(_name: str) -> str:

@@ -1,4 +1,4 @@
-"""Launches and requests a page at a time, as people look at them."""
+"""Pages of launches and requests."""
 
 from __future__ import annotations
 

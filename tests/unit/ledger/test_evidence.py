@@ -1,4 +1,4 @@
-"""Evidence in the ledger stands over every further request, however it came there and whatever was decided."""
+"""Evidence in the ledger overrides further requests and decisions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def states(ledger: Ledger) -> list[tuple[str, int]]:
 
 
 def sent_again(ledger: Ledger, segments: int = 1) -> Claim:
-    """The second attempt of a dispatch that was in doubt, in flight after somebody had it sent again."""
+    """Return the second attempt of a dispatch that was in doubt; it is in flight after a resend."""
     make_launch(ledger, range(1, segments + 1), size=1)
     first = claimed(ledger)
     ledger.dispatches.record(first, InDoubt("no answer"), NOW)
@@ -46,7 +46,7 @@ def sent_again(ledger: Ledger, segments: int = 1) -> Claim:
 
 
 def hear(ledger: Ledger, key: str) -> None:
-    """Fold a post-back of the person of the first segment."""
+    """Aggregate a post-back from the recipient in the first segment."""
     receiver = ledger.post_backs.register_receiver("test", NOW)
     body = b'{"time": 1772355600, "device": {"id": 1}}'
     ledger.post_backs.store(receiver, [(1, PostBack.received("open", key, NOW, body))])
@@ -54,7 +54,7 @@ def hear(ledger: Ledger, key: str) -> None:
 
 
 def hear_and_die(ledger: Ledger, key: str) -> None:
-    """As a fold does that dies when it has stored what came back, before it resolves doubts by it."""
+    """Store evidence without resolving doubts, as an aggregation does that dies in between."""
     receiver = ledger.post_backs.register_receiver("test", NOW)
     nobody, somebody = integers([]), integers([1])
     part = DispatchTotals(nobody, somebody, 0, 1, {}, NOW, is_evidence=True)
@@ -121,7 +121,7 @@ def test_what_evidence_is_stored_of_is_accepted_and_not_claimed_though_nobody_ha
 
 @pytest.mark.promise("twice/once")
 def test_many_that_evidence_is_stored_of_are_all_passed_over(ledger: Ledger) -> None:
-    """As after a backup was restored that knows of no request."""
+    """The state after restoring a backup from before the request."""
     make_launch(ledger, range(1, 21), size=1)
     for each in ledger.dispatch_queries.of_launch(KEY)[:-1]:
         hear_and_die(ledger, each.dispatch_key)
@@ -134,9 +134,8 @@ def test_evidence_that_a_claim_comes_upon_is_news_for_a_report_that_was_made(led
     key = ledger.dispatch_queries.of_launch(KEY)[0].dispatch_key
     figures = reconcile_launch(ledger, KEY, now=NOW)
     hear_and_die(ledger, key)
-    ledger.verdicts.store(
-        figures, {}, revision=ledger.verdicts.revision(KEY)
-    )  # as a report that was being made then
+    # A report that is being made at this time.
+    ledger.verdicts.store(figures, {}, revision=ledger.verdicts.revision(KEY))
     assert ledger.verdicts.stale(NOW) == []
     assert claimed(ledger).segment == 2
     assert states(ledger)[0] == ("accepted", 0)

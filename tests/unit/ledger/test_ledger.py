@@ -1,4 +1,4 @@
-"""The ledger on every database that can be reached: what is frozen, claimed, recorded, stored and folded."""
+"""The ledger on every available database: freezing, claims, outcomes, post-backs, and aggregation."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:
 
 
 def sent_again(ledger: Ledger) -> tuple[Claim, Claim]:
-    """A dispatch whose worker was silent, that a person had sent again, and that another worker is sending."""
+    """Return both attempts of a dispatch: the first worker was silent, and a resend is in flight."""
     freeze(ledger, 1, 2)
     first = ledger.dispatches.claim(KEY, worker="silent", now=NOW, lease=LEASE)
     assert first is not None
@@ -298,7 +298,7 @@ def test_the_campaign_of_the_newest_attempt_is_kept_where_several_were_accepted(
 
 
 @pytest.mark.promise("twice/once")
-@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite lets one writer in at a time
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
 def test_an_acceptance_that_is_being_recorded_stands_over_what_becomes_of_a_later_attempt(
     ledger: Ledger,
 ) -> None:
@@ -313,7 +313,7 @@ def test_an_acceptance_that_is_being_recorded_stands_over_what_becomes_of_a_late
 
 
 def wait_until_somebody_waits(ledger: Ledger) -> None:
-    """Return when a transaction of this database waits for a lock of another."""
+    """Wait until a transaction of this database waits for a lock."""
     waiting = sa.text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
@@ -389,7 +389,7 @@ def test_a_url_that_cannot_be_used_says_what_one_looks_like(url: str) -> None:
 
 @pytest.mark.promise("hands/rate")
 def test_a_rate_is_kept_by_all_workers_together(ledger: Ledger) -> None:
-    """By arithmetic: every claim has a moment of its own, each later than the one before by the least time."""
+    """No clock is needed: the moments of all claims differ by at least the minimum interval."""
     freeze(ledger, *range(1, 41), segment_size=1)
     barrier = threading.Barrier(4)
 
@@ -403,7 +403,7 @@ def test_a_rate_is_kept_by_all_workers_together(ledger: Ledger) -> None:
                 now = max(now, early.until)
                 continue
             if claim is None and ledger.dispatch_queries.states(KEY).get("planned"):
-                now += LOOKAHEAD  # others have taken what was near
+                now += LOOKAHEAD  # other workers took the near moments
                 continue
             if claim is None:
                 return moments
@@ -434,7 +434,7 @@ def test_a_wish_for_patience_moves_all_workers_of_a_connection(ledger: Ledger) -
     later = NOW + timedelta(seconds=90)
     ledger.rate_limits.delay("another", later + timedelta(hours=1))
     ledger.rate_limits.delay("service", later)
-    ledger.rate_limits.delay("service", NOW)  # an older wish changes nothing
+    ledger.rate_limits.delay("service", NOW)  # an earlier time changes nothing
     for rate in (None, 100.0):
         assert ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate) is None
     claim = ledger.dispatches.claim(KEY, worker="a", now=later, lease=LEASE)

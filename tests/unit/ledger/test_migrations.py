@@ -1,4 +1,4 @@
-"""The migrations make the tables of the schema, and only `sendoff migrate` makes a ledger."""
+"""Migrations create exactly the tables of the schema, and only `sendoff migrate` creates a ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_migrations_make_exactly_the_tables(ledger: Ledger) -> None:
 
 
 def _is_ours(name: str | None, kind: str, _: object) -> bool:
-    return kind != "table" or name in metadata.tables  # and no partition of one
+    return kind != "table" or name in metadata.tables  # skips partitions
 
 
 def test_a_new_ledger_on_postgresql_has_partitions_for_a_week(ledger: Ledger) -> None:
@@ -57,7 +57,7 @@ def test_a_ledger_of_a_newer_version_says_so(tmp_path: Path, caplog: pytest.LogC
         ledger.suppression_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
         with ledger._database.write() as db:
             db.execute(sa.text("UPDATE alembic_version SET version_num = '0999'"))
-        newer = "made by a newer Sendoff .its tables are of revision 0999, this one knows 0"
+        newer = "made by a newer Sendoff .its tables have revision 0999; this version knows up to 0"
         with pytest.raises(UnusableLedgerError, match=newer):
             ledger.migrate()
     caplog.clear()
@@ -79,7 +79,7 @@ def test_a_mistyped_path_is_no_new_ledger(tmp_path: Path, ask: Callable[[Ledger]
             with pytest.raises(UnusableLedgerError) as error:
                 ask(ledger)
             assert str(error.value) == (
-                f"there is no ledger at {path}; is the path right? For a new one, run: sendoff migrate"
+                f"there is no ledger at {path}. Check the path, or run this to create one: sendoff migrate"
             )
         assert list(tmp_path.iterdir()) == []
         ledger.migrate()
@@ -91,6 +91,7 @@ def test_the_command_makes_no_ledger_by_the_way(tmp_path: Path, sendoff: Command
     assert done.returncode == 1
     path = tmp_path / "never.db"
     assert (
-        f"there is no ledger at {path}; is the path right? For a new one, run: sendoff migrate" in done.stderr
+        f"there is no ledger at {path}. Check the path, or run this to create one: sendoff migrate"
+        in done.stderr
     )
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What is wrong with a ledger is named with its cause, and only what may pass by itself is tried again."""
+"""Errors of the ledger name their cause, and only temporary ones are retried."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PASSWORD = "hunter2-is-secret"
 
 
 def ping(url: sa.URL | str) -> Exception:
-    """What a ledger of this URL raises; it does not show the password."""
+    """Return the error that a ledger with this URL raises, and check that it does not show the password."""
     text = url if isinstance(url, str) else url.render_as_string(hide_password=False)
     with (
         pytest.raises((UnusableLedgerError, LedgerUnavailableError)) as caught,
@@ -65,16 +65,13 @@ def test_tables_that_are_missing_are_permanent_with_the_command_that_makes_them(
 def test_a_port_where_nothing_answers_is_named_and_may_pass(free_port: int) -> None:
     error = ping(f"postgresql://sendoff:{PASSWORD}@127.0.0.1:{free_port}/ledger")
     assert isinstance(error, LedgerUnavailableError)
-    assert (
-        f"nothing answers at 127.0.0.1:{free_port}; is the database running, and are host and port right"
-        in str(error)
-    )
+    assert f"nothing answers at 127.0.0.1:{free_port}; check that the database is running" in str(error)
 
 
 def test_an_unknown_host_is_named_and_may_pass() -> None:
     error = ping(f"postgresql://sendoff:{PASSWORD}@nowhere.invalid/ledger")
     assert isinstance(error, LedgerUnavailableError)
-    assert "the host of nowhere.invalid:5432 is not known" in str(error)
+    assert "the host of nowhere.invalid:5432 is unknown" in str(error)
 
 
 def test_an_option_that_does_not_exist_is_permanent(server: sa.URL) -> None:
@@ -94,7 +91,7 @@ Telling = Callable[..., sa.URL]
 
 @pytest.fixture
 def told() -> Iterator[Telling]:
-    """A server of PostgreSQL's protocol that refuses everybody with a SQLSTATE and a text."""
+    """A server that speaks PostgreSQL's protocol and refuses every client with a SQLSTATE and a text."""
     listening = socket.create_server(("127.0.0.1", 0))
     said: list[bytes] = []
 
@@ -106,7 +103,7 @@ def told() -> Iterator[Telling]:
                 return
             with connection:
                 (size,) = struct.unpack("!i", connection.recv(4))
-                if size == 8:  # it asks for TLS
+                if size == 8:  # the client asks for TLS
                     connection.recv(4)
                     connection.sendall(b"N")
                     size = struct.unpack("!i", connection.recv(4) or struct.pack("!i", 4))[0]
@@ -136,18 +133,18 @@ def told() -> Iterator[Telling]:
             "28P01",
             'password authentication failed for user "ann"',
             True,
-            "refuses the password of the user ann",
+            "rejected the password of the user ann",
         ),
         ("28000", 'role "ann" is not permitted to log in', True, "the user ann may not log in"),
         (
             "28000",
             'no pg_hba.conf entry for host "10.0.0.7", user "ann", database "ledger", no encryption',
             True,
-            "pg_hba.conf of 127.0.0.1",
+            "pg_hba.conf on 127.0.0.1",
         ),
         ("42501", 'permission denied for database "ledger"', True, "may not connect to the database ledger"),
         ("57P03", "the database system is starting up", False, "is starting or stopping"),
-        ("53300", "sorry, too many clients already", False, "has no connection left"),
+        ("53300", "sorry, too many clients already", False, "has no free connection"),
         ("XX000", "something else", False, "the ledger database did not answer (OperationalError)"),
     ],
 )
@@ -175,7 +172,7 @@ def test_why_a_server_refuses_is_named(
 
 
 def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown() -> None:
-    with pytest.raises(SettingsError, match="write the one in its password as %40") as caught:
+    with pytest.raises(SettingsError, match="write an @ in its password as %40") as caught:
         Ledger(f"postgresql://ann:x@{PASSWORD}@db/ledger")
     assert PASSWORD not in str(caught.value)
 
@@ -195,7 +192,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
             ledger.migrate()
         assert str(caught.value) == (
             f"the ledger {tmp_path}/no/ledger.db cannot be opened: there is no folder {tmp_path}/no; "
-            "make it, or correct the path"
+            "create it, or correct the path"
         )
 
 
@@ -223,7 +220,7 @@ def test_an_empty_database_asks_to_be_migrated(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(migrated_file: Path) -> None:
     error = ping(f"sqlite:///file:{migrated_file}?mode=ro&uri=true")
     assert isinstance(error, UnusableLedgerError)
-    assert "cannot be written; give this user the right" in str(error)
+    assert "cannot be written; give this user write access" in str(error)
 
 
 def test_a_file_that_another_process_holds_may_be_free_later(
@@ -236,7 +233,7 @@ def test_a_file_that_another_process_holds_may_be_free_later(
         holder.execute("BEGIN IMMEDIATE")
         error = ping(f"sqlite:///{file}")
     assert isinstance(error, LedgerUnavailableError)
-    assert "is locked: another process holds it" in str(error)
+    assert "is locked: another process has held it" in str(error)
 
 
 # The receiver

@@ -1,7 +1,7 @@
-"""The protocol of a dispatch as a state machine: any number of workers, in any order, dying anywhere.
+"""The protocol of a dispatch as a state machine: several workers act in any order and may die at any step.
 
-The service is a set of accepted requests here. That is the model that the ledger is held against, and all that a
-service can do to the protocol: take a request or not, and let the answer arrive or not.
+Here the service is only a set of accepted requests, and the ledger is compared with it. The service can accept a
+request or not, and its reply can arrive or not. Nothing else that a service does matters to the protocol.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ WORKERS_AT_MOST = 3
 WORKERS = st.integers(0, WORKERS_AT_MOST - 1)
 WAYS: tuple[Literal["resend", "write_off"], ...] = ("resend", "write_off")
 DISPATCHES = 3
-PEOPLE = 2  # of each dispatch
+PEOPLE = 2  # per dispatch
 
-# What becomes of a request: whether the service took it, and what the worker then knows.
+# How a request ends: whether the service accepted it, and the outcome that the worker sees.
 TAKEN: dict[str, Outcome] = {
     "answered": Accepted(200, None),
     "answer lost": InDoubt("no answer"),
@@ -78,7 +78,7 @@ MOVES = {
     ("in_doubt", "written_off"),
     ("written_off", "accepted"),
 }
-LATE = {  # the answer, or evidence, came after a person had it sent again
+LATE = {  # the reply, or evidence, came after a person decided to resend it
     ("planned", "accepted"),
     ("refused", "accepted"),
 }
@@ -86,9 +86,9 @@ LATE = {  # the answer, or evidence, came after a person had it sent again
 
 @dataclass
 class Hand:
-    """What one worker holds: a claim, and the outcome of its request once it was made.
+    """A worker's claim, and the outcome of its request after the request was sent.
 
-    ``unseen``: the claim that came with recording it, where the answer to the commit was lost: the worker asks again.
+    ``unseen``: the next claim from ``record_and_claim``, if the reply to that commit was lost; the worker repeats it.
     """
 
     claim: Claim
@@ -107,7 +107,7 @@ class Hand:
 
 
 class Protocol(RuleBasedStateMachine):
-    """Workers, time, post-backs and people, on one launch of three dispatches."""
+    """Workers, time, post-backs, and decisions for one launch of three dispatches."""
 
     ledger: Ledger  # set by ``machine_on``
 
@@ -116,15 +116,13 @@ class Protocol(RuleBasedStateMachine):
         self.key = launch_key("service", "spring", PERIOD)
         self.now = START
         self.hands: dict[int, Hand] = {}
-        self.lives: Counter[int] = Counter()  # of each worker: one that died comes back under another name
-        self.accepted: list[tuple[str, int]] = []  # by the service: dispatch key and attempt
-        self.made: dict[tuple[str, int], str] = {}  # each request, and how it ended
+        self.lives: Counter[int] = Counter()  # per worker; after a crash it comes back under another name
+        self.accepted: list[tuple[str, int]] = []  # accepted by the service: dispatch key and attempt
+        self.made: dict[tuple[str, int], str] = {}  # each request that was sent, and how it ended
         self.recorded: set[tuple[str, int]] = set()
         self.resent: set[str] = set()  # by a person
         self.written_off: set[str] = set()
-        self.is_fold_dead = (
-            False  # the last one, when it had stored evidence perhaps, and resolved nothing by it
-        )
+        self.is_fold_dead = False  # the last aggregation died after storing evidence, before resolving doubts
         self.receiver = self.ledger.post_backs.register_receiver("test", self.now)
         self.stored = 0
         self.freeze(1)
@@ -138,11 +136,11 @@ class Protocol(RuleBasedStateMachine):
             for table in reversed(metadata.sorted_tables):
                 db.execute(sa.delete(table))
 
-    # What happens
+    # Steps
 
     @initialize(resent=st.integers(0, DISPATCHES - 1))
     def begin(self, resent: int) -> None:
-        """Of some, the service took the first request, its answer was lost, and a person has them sent again."""
+        """Begin with some dispatches that were accepted without a reply and that a person resends."""
         for worker in range(resent):
             self.claim(worker, ahead=0)
             self.make(self.hands[worker], "answer lost")
@@ -156,26 +154,26 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(first=st.integers(2, 50))
     def freeze_again(self, first: int) -> None:
-        """A retry comes to the same key, with the people that the query gives by now."""
+        """A retry freezes the same key again, with the query's newer result."""
         self.freeze(first)
         assert self.people() == self.frozen
 
     @rule(worker=WORKERS, ahead=st.integers(-10, 10))
     def claim(self, worker: int, ahead: int) -> None:
-        """A worker takes the next dispatch, by a clock that may be wrong."""
+        """A worker claims the next dispatch; its clock may be wrong."""
         if worker not in self.hands:
             now = self.now + timedelta(minutes=ahead)
             name = self.name_of(worker)
             evident = self.evident()
             claim = self.ledger.dispatches.claim(self.key, worker=name, now=now, lease=LEASE)
             if claim is not None:
-                assert claim.dispatch_key not in evident, "evidence is in the ledger, and it is sent again"
+                assert claim.dispatch_key not in evident, "a dispatch with evidence in the ledger was claimed"
                 self.hands[worker] = Hand(claim)
 
     @precondition(lambda self: any(hand.outcome is None for hand in self.hands.values()))
     @rule(data=st.data(), end=st.sampled_from(sorted(ENDS)))
     def request(self, data: st.DataObject, end: str) -> None:
-        """A worker makes its request; the service takes it or not, and the worker learns that or not."""
+        """A worker sends its request. The service may accept it, and the worker may learn of that."""
         self.make(self.some(data, lambda hand: hand.outcome is None), end)
 
     def make(self, hand: Hand, end: str) -> None:
@@ -188,7 +186,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(worker=WORKERS)
     def send(self, worker: int) -> None:
-        """A worker takes the next dispatch, and the service accepts its request and says so."""
+        """A worker claims the next dispatch, and the service accepts its request and replies."""
         self.claim(worker, ahead=0)
         if (hand := self.hands.get(worker)) and hand.outcome is None:
             self.make(hand, "answered")
@@ -196,7 +194,7 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: any(hand.has_answer for hand in self.hands.values()))
     @rule(data=st.data(), ahead=st.integers(-10, 10), is_answered=st.booleans(), tries=st.integers(1, 3))
     def record_and_claim(self, data: st.DataObject, ahead: int, is_answered: bool, tries: int) -> None:
-        """A worker records that a request was accepted and claims the next; the answers to its commits may be lost."""
+        """A worker records an acceptance and claims the next dispatch; replies to its commits may be lost."""
         worker = self.whose(data, lambda hand: hand.has_answer)
         hand = self.hands[worker]
         for _ in range(tries):
@@ -212,7 +210,7 @@ class Protocol(RuleBasedStateMachine):
         following = self.ledger.dispatches.record_and_claim(
             hand.claim, hand.outcome, now, worker=self.name_of(worker), lease=LEASE
         )
-        assert unseen in (None, following), "the claim that was made before, as old as it is"
+        assert unseen in (None, following), "repeating it must return the earlier claim, with its time"
         assert following in (None, unseen) or following.dispatch_key not in evident
         hand.has_to_ask_again, hand.unseen = True, following
         self.recorded.add((hand.claim.dispatch_key, hand.claim.attempt))
@@ -220,7 +218,7 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: any(hand.may_record for hand in self.hands.values()))
     @rule(data=st.data())
     def record(self, data: st.DataObject) -> None:
-        """A worker records what it knows; it may do so again, as after a commit whose answer was lost."""
+        """A worker records its outcome, perhaps again, as after a commit whose reply was lost."""
         hand = self.some(data, lambda hand: hand.may_record)
         assert hand.outcome is not None
         self.ledger.dispatches.record(hand.claim, hand.outcome, self.now)
@@ -230,13 +228,13 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: any(hand.is_recorded for hand in self.hands.values()))
     @rule(data=st.data())
     def go_on(self, data: st.DataObject) -> None:
-        """A worker is done with a dispatch."""
+        """A worker finishes with a dispatch."""
         hand = self.some(data, lambda hand: hand.is_recorded)
         self.hands = {worker: each for worker, each in self.hands.items() if each is not hand}
 
     @rule(worker=WORKERS)
     def crash(self, worker: int) -> None:
-        """A worker dies, wherever it is."""
+        """A worker dies at any step."""
         self.hands.pop(worker, None)
         self.lives[worker] += 1
 
@@ -247,7 +245,7 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(ahead=st.integers(-30, 30), are_over=st.booleans())
     def expire(self, ahead: int, are_over: bool) -> None:
-        """Somebody looks for dead workers, by a clock that may be wrong."""
+        """A process expires the leases of dead workers; its clock may be wrong."""
         if are_over:
             end_leases(self.ledger)
         expired = self.ledger.doubts.expire_leases(self.key, self.now + timedelta(minutes=ahead))
@@ -256,7 +254,7 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), kind=st.sampled_from(["delivery", "open"]))
     def post_back(self, data: st.DataObject, kind: str) -> None:
-        """Somebody whom an accepted request was for is heard of; perhaps not for the first time."""
+        """A recipient of an accepted request responds, perhaps not for the first time."""
         key, _ = data.draw(st.sampled_from(self.accepted))
         self.hear(data, key, kind)
 
@@ -269,14 +267,14 @@ class Protocol(RuleBasedStateMachine):
 
     @rule()
     def fold(self) -> None:
-        """What came back is folded, and resolves doubts."""
+        """Post-backs are aggregated, and doubts are resolved."""
         aggregate(self.ledger, now=self.now)
         self.is_fold_dead = False
 
     @precondition(lambda self: self.taken_and("planned", "in_doubt"))
     @rule(data=st.data())
     def fold_and_die(self, data: st.DataObject) -> None:
-        """Who folds dies when evidence is stored, before anything is resolved by it."""
+        """The aggregation dies after evidence is stored and before doubts are resolved."""
         key = data.draw(st.sampled_from(self.taken_and("planned", "in_doubt")))
         self.hear(data, key, "open")
         self.is_fold_dead = True
@@ -288,7 +286,7 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: self.taken_and("in_flight"))
     @rule(data=st.data(), is_listed=st.booleans())
     def prove_while_in_flight(self, data: st.DataObject, is_listed: bool) -> None:
-        """A later attempt is in flight when evidence of an earlier one comes."""
+        """Evidence of an earlier attempt arrives while a later one is in flight."""
         key = data.draw(st.sampled_from(self.taken_and("in_flight")))
         if is_listed:
             assert self.ledger.doubts.accept(key, 17, "the service lists it", self.now)
@@ -299,14 +297,14 @@ class Protocol(RuleBasedStateMachine):
     @precondition(lambda self: self.taken_and("planned", "in_doubt", "refused", "written_off"))
     @rule(data=st.data())
     def find_listed(self, data: st.DataObject) -> None:
-        """Somebody who looked up what was in doubt finds it, whatever became of it meanwhile."""
+        """A look-up of a doubt finds the request, whatever happened to the dispatch meanwhile."""
         key = data.draw(st.sampled_from(self.taken_and("planned", "in_doubt", "refused", "written_off")))
         assert self.ledger.doubts.accept(key, 17, "the service lists it", self.now)
 
     @precondition(lambda self: "in_doubt" in self.before.values())
     @rule(data=st.data(), how=st.sampled_from(WAYS))
     def resolve(self, data: st.DataObject, how: Literal["resend", "write_off"]) -> None:
-        """A person decides what becomes of a dispatch in doubt."""
+        """A person resolves a dispatch in doubt."""
         doubted = [key for key, state in self.before.items() if state == "in_doubt"]
         key = data.draw(st.sampled_from(doubted))
         has_evidence = key in self.evident()
@@ -315,7 +313,7 @@ class Protocol(RuleBasedStateMachine):
         if is_resolved:
             (self.resent if how == "resend" else self.written_off).add(key)
 
-    # What must hold, after every step
+    # Invariants
 
     @invariant()
     def the_protocol_holds(self) -> None:
@@ -342,9 +340,7 @@ class Protocol(RuleBasedStateMachine):
     def what_is_known_to_be_accepted_is_accepted(self, states: Mapping[str, str]) -> None:
         for key, attempt in self.accepted:
             if self.made[key, attempt] == "answered" and (key, attempt) in self.recorded:
-                goes_on = (
-                    {"in_flight"} if key in self.resent else set()
-                )  # a later attempt, that was begun before
+                goes_on = {"in_flight"} if key in self.resent else set()  # a later attempt that began earlier
                 assert states[key] in {"accepted"} | goes_on
 
     def what_somebody_was_heard_of_is_not_sent_again(self, states: Mapping[str, str]) -> None:
@@ -415,17 +411,17 @@ class Protocol(RuleBasedStateMachine):
         return {each.dispatch_key: each.state for each in self.ledger.dispatch_queries.of_launch(self.key)}
 
     def evident(self) -> set[str]:
-        """Give the dispatches that evidence is in the ledger of."""
+        """Return the dispatches that have evidence in the ledger."""
         returned = self.ledger.aggregates.totals(self.key)
         return {key for key, part in returned.items() if part.is_evidence}
 
     def taken_and(self, *states: str) -> list[str]:
-        """Give the dispatches in some states of which the service took an attempt that ended already."""
+        """Return dispatches in some states with a finished attempt that the service accepted."""
         doubted = {key for key, attempt in self.accepted if (key, attempt) in self.ended()}
         return [key for key in self.frozen if key in doubted and self.before[key] in states]
 
     def ended(self) -> set[tuple[str, int]]:
-        """Give the requests that are not those of the newest attempt of a dispatch that is in flight."""
+        """Return all requests except those of attempts in flight."""
         in_flight = {(key, attempt) for _, key, attempt in self.in_flight()}
         return self.made.keys() - in_flight
 
@@ -460,7 +456,7 @@ class Protocol(RuleBasedStateMachine):
 
 @contextmanager
 def dying(ledger: Ledger, after: int) -> Iterator[None]:
-    """Break off what is done with a ledger when it connects for the so manieth time."""
+    """Make the ledger's connection number ``after`` fail, as if the process died."""
     left = count(after, -1)
 
     def die(_: sa.Connection) -> None:
@@ -557,4 +553,4 @@ def test_a_wrong_protocol_is_found_out(
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises(AssertionError):
-        run(ledger, 3_000)  # it ends with the first that finds it
+        run(ledger, 3_000)  # stops at the first example that fails

@@ -1,4 +1,4 @@
-"""Retention: what was folded may be forgotten, and no report changes; what is still needed stays."""
+"""Retention deletes aggregated post-backs without changing a report, and keeps those that are still needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STRANGE = "f" * 32
 
 @pytest.fixture
 def launched(ledger: Ledger) -> Ledger:
-    """A ledger with one launch, accepted, and a partition for each day from its day on."""
+    """Return a ledger with one accepted launch and partitions from its day on."""
     for day in (day for day in range(10) if ledger.name.startswith("postgresql")):
         _drop_partition(ledger, NOW + day * DAY)
     ledger.retention.prepare(NOW, days=10)
@@ -45,7 +45,7 @@ def launched(ledger: Ledger) -> Ledger:
 
 
 def _drop_partition(ledger: Ledger, day: datetime) -> None:
-    with ledger._database.write() as db:  # left by the test before, which shares the database
+    with ledger._database.write() as db:  # the previous test shares the database
         db.execute(sa.text(f"DROP TABLE IF EXISTS post_backs_{day:%Y_%m_%d}"))
 
 
@@ -117,8 +117,8 @@ def test_what_is_set_aside_stays_and_what_lies_beside_it_goes(launched: Ledger) 
 
 
 def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(launched: Ledger) -> None:
-    """Every receiver numbers from 1, so the same numbers mean different post-backs."""
-    long_ago = datetime(2020, 1, 1, tzinfo=UTC)  # no day of its own, so they are deleted one by one
+    """Each receiver numbers from 1, so the same number can mean different post-backs."""
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)  # this day has no partition, so they are deleted one by one
     store(launched, [event(1, long_ago), event(2, long_ago)])
     aggregate(launched, now=NOW)
     other = launched.post_backs.register_receiver("other", NOW)
@@ -157,7 +157,7 @@ def test_days_are_prepared_once_and_never_over_what_has_come(ledger: Ledger) -> 
 
 
 def test_for_a_day_that_has_come_nobody_is_kept_waiting(ledger: Ledger) -> None:
-    """That it has come is seen without the lock under which a partition is made."""
+    """The check for existing post-backs needs no lock, unlike creating the partition."""
     start = datetime(2031, 6, 1, 12, tzinfo=UTC)
     store(ledger, [event(1, start)])
     made: list[str] = []
@@ -175,7 +175,7 @@ def test_for_a_day_that_has_come_nobody_is_kept_waiting(ledger: Ledger) -> None:
 @pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite has no partitions
 def test_a_day_whose_partition_could_not_be_made_is_not_reported_as_made(ledger: Ledger) -> None:
     start = datetime(2031, 7, 1, 12, tzinfo=UTC)
-    with ledger._database.read() as reader:  # holds the table for longer than anybody waits
+    with ledger._database.read() as reader:  # holds the table for longer than the lock timeout
         assert reader.scalar(sa.text("SELECT count(*) FROM post_backs")) == 0
         assert ledger.retention.prepare(start, days=1) == []
     assert ledger.retention.prepare(start, days=1) == [start.date()]
@@ -191,7 +191,7 @@ def test_how_many_days_ahead_have_partitions_is_known(launched: Ledger) -> None:
 
 
 def test_too_few_days_ahead_are_told(launched: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    """Post-backs of a day to come, as of a receiver whose clock is ahead, leave that day without a partition."""
+    """If a receiver's clock is ahead, a future day gets post-backs early and no partition."""
     store(launched, [event(1, NOW + 12 * DAY)])
     maintain(launched, keep=DAY, now=NOW + 9 * DAY)
     assert "days ahead" not in caplog.text
@@ -209,7 +209,7 @@ def test_a_day_that_somebody_reads_is_left_for_the_next_time(launched: Ledger) -
     with launched._database.read() as reader:
         assert reader.scalar(sa.text("SELECT count(*) FROM post_backs")) == 1
         found = launched.retention.forget(NOW + DAY)
-        # SQLite's readers keep what they saw, and nobody waits for them.
+        # On SQLite, readers keep their snapshot and block no one.
         assert (found.in_use, found.post_backs) == ((day, 0) if is_partitioned(launched) else ((), 1))
     found = launched.retention.forget(NOW + DAY)
     assert found.days == (day if is_partitioned(launched) else ())

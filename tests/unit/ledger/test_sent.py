@@ -1,4 +1,4 @@
-"""Whom launches are sent to, and what became of one identifier, as the ledger knows it."""
+"""The recipients of launches, and the status of one identifier."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def refused() -> Refused:
     return Refused(400, "no")
 
 
-# Whom a launch is sent to
+# Recipients of a launch
 
 
 def test_planned_requests_count_because_they_may_still_be_sent(ledger: Ledger) -> None:
@@ -103,7 +103,7 @@ def test_a_launch_of_which_nothing_is_sent_is_not_among_those_that_send(ledger: 
 def test_launches_that_send_after_a_moment_are_given_earliest_first(ledger: Ledger) -> None:
     freeze(ledger, "late", sends_at=NOW + LEASE)
     freeze(ledger, "early", sends_at=NOW - 2 * LEASE)
-    freeze(ledger, "edge", sends_at=NOW - LEASE)  # at the moment itself, which is not after it
+    freeze(ledger, "edge", sends_at=NOW - LEASE)  # exactly at the moment, so not after it
     freeze(ledger, "now")
     freeze(ledger, "elsewhere", connection="other")
     found = [each.campaign for each in ledger.launches.sending("service", NOW - LEASE)]
@@ -123,7 +123,7 @@ def test_whom_the_service_chooses_are_nobody_that_is_known(ledger: Ledger) -> No
 
 @pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
 def test_twice_as_many_segments_are_read_in_twice_as_many_steps(ledger: Ledger) -> None:
-    """Counted by the database itself: no segment is compared with every dispatch."""
+    """The database counts its steps: no segment is compared with every dispatch."""
     keys = [
         freeze(ledger, f"of {size}", segments=[Segment(integers([n])) for n in range(1, size + 1)]).launch_key
         for size in (300, 600)
@@ -138,7 +138,7 @@ def test_twice_as_many_segments_are_read_in_twice_as_many_steps(ledger: Ledger) 
 
 
 def steps(ledger: Ledger, call: Callable[[], object]) -> int:
-    """Count the steps of SQLite's machine, in tens, that a call takes."""
+    """Count the steps of SQLite's virtual machine that a call takes, in tens."""
     taken = 0
 
     def count() -> int:
@@ -148,13 +148,13 @@ def steps(ledger: Ledger, call: Callable[[], object]) -> int:
 
     with ledger._database._engine.connect() as db:
         file = db.connection.driver_connection
-    file.set_progress_handler(count, 10)  # the pool has this one alone, so the call uses it
+    file.set_progress_handler(count, 10)  # the pool has only this connection, so the call uses it
     call()
     file.set_progress_handler(None, 0)
     return taken
 
 
-# Launches that were made in the meantime
+# Launches made in the meantime
 
 
 def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger: Ledger) -> None:
@@ -164,12 +164,12 @@ def test_nothing_is_stored_where_another_launch_was_made_in_the_meantime(ledger:
         freeze(ledger, "second", seen=0)
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
     freeze(ledger, "second", seen=1)
-    freeze(ledger, "third")  # whom it leaves out does not depend on others
+    freeze(ledger, "third")  # its suppression does not depend on other launches
     assert ledger.launches.count("service") == 3
 
 
 class Slow(list[Segment]):
-    """Segments that take long to store: until somebody lets them."""
+    """Segments whose storing blocks until the test sets ``go_on``."""
 
     def __init__(self, *segments: Segment) -> None:
         super().__init__(segments)
@@ -184,7 +184,7 @@ class Slow(list[Segment]):
 def test_a_launch_that_is_being_stored_is_waited_for_by_others_of_its_connection_alone(
     ledger: Ledger,
 ) -> None:
-    """On PostgreSQL, where transactions that write run side by side; SQLite lets one in at a time."""
+    """Only PostgreSQL runs writing transactions in parallel; SQLite admits one at a time."""
     engine = ledger._database._engine
     if engine.dialect.name == "sqlite":
         return
@@ -235,20 +235,20 @@ def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledg
     assert len(ledger.audit_log.of_launch(launch.launch_key)) == 1
 
 
-# What became of one identifier
+# The status of one identifier
 
 
 def test_why_says_by_which_reason_somebody_was_left_out(ledger: Ledger) -> None:
     left_out = {"cap": integers([7]), "holdout": integers([8])}
     key = freeze(ledger, left_out=left_out).launch_key
-    assert ledger.launches.recipient(key, 7).sentence == "not sent to: left out for the reason 'cap'"
-    assert ledger.launches.recipient(key, 8).sentence == "not sent to: held out, to measure against"
+    assert ledger.launches.recipient(key, 7).sentence == "not sent: suppressed by 'cap'"
+    assert ledger.launches.recipient(key, 8).sentence == "not sent: held-out group"
     assert ledger.launches.recipient(key, "7").reason == "cap"
     assert (ledger.launches.recipient(key, 9).is_named, ledger.launches.recipient(key, 8).is_named) == (
         False,
         True,
     )
-    assert "did not name it" in ledger.launches.recipient(key, 9).sentence
+    assert "the query did not return it" in ledger.launches.recipient(key, 9).sentence
 
 
 def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> None:
@@ -258,18 +258,18 @@ def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> 
     send(ledger, launch.launch_key, accepted(), refused(), InDoubt("reset"))
     assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
     said = [ledger.launches.recipient(launch.launch_key, n).sentence for n in (1, 2, 3, 4, 5)]
-    unknown = "nobody knows whether its request was processed"
+    unknown = "it is unknown whether the service processed the request"
     variation = "variant red, language fr, zone Europe/Paris"
     assert said == [
-        "sent to (segment 1, wave 1, dispatch accepted, not reconciled yet)",
-        "not sent to: the service refused its request (segment 2, wave 1, dispatch refused, not reconciled yet)",
-        f"perhaps sent to: {unknown} (segment 3, wave 1, dispatch in_doubt, not reconciled yet)",
-        "perhaps sent to: its request is being made (segment 4, wave 1, dispatch in_flight, not reconciled yet)",
-        f"not sent to yet: its request is planned (segment 5, {variation}, wave 2, dispatch planned, not reconciled yet)",  # noqa: E501
+        "sent (segment 1, wave 1, request accepted, not reconciled yet)",
+        "not sent: the service refused the request (segment 2, wave 1, request refused, not reconciled yet)",
+        f"may have been sent: {unknown} (segment 3, wave 1, request in doubt, not reconciled yet)",
+        "may have been sent: the request is in progress (segment 4, wave 1, request in flight, not reconciled yet)",
+        f"not sent yet: the request is planned (segment 5, {variation}, wave 2, request planned, not reconciled yet)",
     ]
     ledger.audit_log.decide(Decision(launch.launch_key, "stopped", "ann", None, NOW))
     assert ledger.launches.recipient(launch.launch_key, 5).sentence.startswith(
-        "not sent to: the launch was stopped (segment 5,"
+        "not sent: the launch was stopped (segment 5,"
     )
 
 
@@ -288,7 +288,7 @@ def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
     assert ledger.launches.recipient(by_user.launch_key, "007").segment == 1
     assert ledger.launches.recipient(by_user.launch_key, "7").segment is None
     by_device = freeze(ledger, "devices")
-    with pytest.raises(AudienceError, match="names people by device_id, as whole numbers") as error:
+    with pytest.raises(AudienceError, match="identifies recipients by device_id, as whole numbers") as error:
         ledger.launches.recipient(by_device.launch_key, "ann4711")
     assert "ann4711" not in str(error.value)
     with pytest.raises(NotFoundError):
@@ -297,5 +297,5 @@ def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
 
 def test_why_says_that_nobody_knows_whom_the_service_chooses(ledger: Ledger) -> None:
     launch = freeze(ledger, segments=[Segment(None)])
-    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("nobody knows")
+    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("unknown: ")
     assert ledger.launches.recipient(launch.launch_key, 1).to_json()["is_known"] is False

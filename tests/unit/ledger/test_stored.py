@@ -1,4 +1,4 @@
-"""Storing post-backs: once, whole, together or not at all, and within time limits."""
+"""Storing post-backs: each once, each batch whole or not at all, and within time limits."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_every_column_is_kept_as_it_was_given(ledger: Ledger) -> None:
     ("batches", "numbers"),
     [
         ([[1, 2, 3], [1, 2, 3]], [1, 2, 3]),  # the whole batch again
-        ([[1, 2, 3], [2, 3, 4, 5]], [1, 2, 3, 4, 5]),  # half of it, and more
-        ([[2], [1, 2, 3]], [1, 2, 3]),  # one of the middle
+        ([[1, 2, 3], [2, 3, 4, 5]], [1, 2, 3, 4, 5]),  # part of the batch, and more
+        ([[2], [1, 2, 3]], [1, 2, 3]),  # one from the middle
         ([[1], [1], [1]], [1]),
         ([[]], []),
     ],
@@ -79,7 +79,7 @@ def test_numbers_that_are_stored_are_passed_over(
 
 
 def test_the_same_batch_stored_by_several_at_once_is_there_once(ledger: Ledger) -> None:
-    """A commit whose answer was lost may still be under way when it is repeated."""
+    """A commit whose reply was lost may still be running when it is repeated."""
     together = threading.Barrier(4)
 
     def store(first: int) -> None:
@@ -102,12 +102,12 @@ def test_the_same_batch_stored_by_several_at_once_is_there_once(ledger: Ledger) 
 )
 def test_a_batch_with_a_value_that_does_not_fit_is_not_stored_at_all(ledger: Ledger, unfit: PostBack) -> None:
     if len(unfit.kind) > 8 and ledger.name.startswith("sqlite"):
-        unfit = PostBack(None, KEY, NOW, b"", None)  # type: ignore[arg-type]  # SQLite cuts no text short
+        unfit = PostBack(None, KEY, NOW, b"", None)  # type: ignore[arg-type]  # SQLite limits no text
     with pytest.raises(Exception) as error:  # noqa: PT011 - each driver has its own
         ledger.post_backs.store(1, [*numbered(1), (2, unfit), *numbered(3)])
     assert not isinstance(error.value, LedgerUnavailableError)
     assert kept(ledger, "number") == []
-    ledger.post_backs.store(1, numbered(1, 2, 3))  # the connection is as good as before
+    ledger.post_backs.store(1, numbered(1, 2, 3))  # the connection still works
     assert kept(ledger, "number") == [(1,), (2,), (3,)]
 
 
@@ -135,7 +135,7 @@ def test_a_connection_that_is_lost_while_it_stores_is_told_and_replaced(
             storing.result(120)
     ledger.post_backs.store(1, numbered(1, 2, 3))
     assert kept(ledger, "number") == [(1,), (2,), (3,)]
-    assert caplog.text == ""  # the pool does not complain of a connection that it should not have got back
+    assert caplog.text == ""  # the pool logs nothing about the broken connection
     engine.dispose()
 
 
@@ -146,7 +146,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 
 
 def end_whoever_waits(engine: sa.Engine) -> int:
-    """End every backend that waits for a lock of this database, and give how many there were."""
+    """End every backend of this database that waits for a lock, and return their number."""
     with engine.begin() as db:
         return int(db.execute(sa.text(END)).scalar_one())
 
@@ -211,7 +211,7 @@ def test_a_lock_that_nobody_gives_back_ends_in_an_error(ledger: Ledger, migrated
 def test_a_session_that_takes_no_writes_is_left_for_another(
     ledger: Ledger, write: Callable[[Ledger], None]
 ) -> None:
-    """As of a server that was a standby when it was connected to, and is not any more."""
+    """The server was a standby when the connection was opened, and is not any more."""
     with ledger._database.write() as db:
         db.execute(sa.text("SET SESSION default_transaction_read_only = on"))
     with pytest.raises(LedgerUnavailableError):
@@ -232,7 +232,7 @@ def test_a_server_that_takes_no_writes_is_passed_over_unless_the_address_says_ot
     ):
         db.execute(sa.text(f"ALTER DATABASE {url.database} SET default_transaction_read_only = on"))
         try:
-            with pytest.raises(LedgerUnavailableError, match="takes no writes"):
+            with pytest.raises(LedgerUnavailableError, match="is read-only"):
                 ledger.launches.search("0")
             assert reader.launches.search("0") == []
         finally:

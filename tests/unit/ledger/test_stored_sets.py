@@ -1,4 +1,4 @@
-"""Sets in parts: cut, stored and read back, in every table that holds them, on every database."""
+"""Sets in chunks: cut, stored, and read back, in every table that holds them, on every database."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ STRANGER = {"integer": 2**63 - 1, "string": "nobody"}
 
 numbers = st.lists(st.integers(1, 2**63 - 2) | st.integers(1, 200_000), max_size=60).map(integers)
 texts = st.lists(st.sampled_from(LONG) | st.sampled_from(["ann", "zoë", "007"]), max_size=60).map(strings)
-limits = st.integers(1, 200) | st.integers(
-    1_024, 6_000
-)  # bytes: a text alone takes more than 1,024 with all around it
+# In bytes; a single text takes more than 1,024 with its overhead.
+limits = st.integers(1, 200) | st.integers(1_024, 6_000)
 
 
 def freeze(
@@ -114,9 +113,8 @@ def test_a_part_is_no_larger_than_the_limit_unless_it_is_one_member(people: Iden
 
 
 def test_a_part_holds_as_many_as_the_limit_allows() -> None:
-    texts = strings(
-        f"{number:0>50}" for number in range(10_000)
-    )  # 58 bytes each in a buffer, with their place
+    # Each takes 58 bytes in the buffer, with its offset.
+    texts = strings(f"{number:0>50}" for number in range(10_000))
     assert [len(part) for part in cut(texts, 10_000 * 58 + 2_000)] == [10_000]
     assert [len(part) for part in cut(texts, 5_000 * 58 + 2_000)] == [5_000, 5_000]
     assert len(list(cut(integers(range(1, 10_000_001)), LARGEST))) == 1
@@ -165,7 +163,7 @@ def test_rows_are_inserted_in_batches_that_end_by_count_or_by_bytes() -> None:
 periods = iter(range(10_000))
 
 
-# Each example has a launch of its own, so that they may share a ledger.
+# Each example makes its own launch, so all can share a ledger.
 @settings(
     max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -271,7 +269,7 @@ def test_parts_behind_the_one_that_holds_somebody_are_not_read(
     ledger: Ledger,
 ) -> None:
     key = freeze(ledger, integers([100]), limit=1, out={"cap": integers(range(1, 61))})
-    with ledger._database.write() as db:  # whoever reads this one fails
+    with ledger._database.write() as db:  # reading this chunk fails
         db.execute(sa.update(suppressed).where(suppressed.c.chunk == 40).values(identifiers=b""))
     assert ledger.launches.recipient(key, 40).reason == "cap"
     with pytest.raises(ValueError, match="no set of identifiers"):
@@ -283,5 +281,5 @@ def test_a_set_that_stood_in_one_value_before_is_read_as_before(ledger: Ledger) 
     row = {"launch_key": key, "name": "language", "value": "fr", "size": 2}
     with ledger._database.write() as db:
         blob = integers([7, 8]).to_bytes()
-        db.execute(sa.insert(audience_groups), {**row, "identifiers": blob})  # its part is 0 by itself
+        db.execute(sa.insert(audience_groups), {**row, "identifiers": blob})  # its chunk is 0 by default
     assert ledger.launches.groups(key, "language") == {"fr": integers([7, 8])}

@@ -1,4 +1,4 @@
-"""Uploaded lists in the ledger: kept by name, replaced, forgotten."""
+"""Uploaded suppression lists in the ledger: stored by name, replaced, and deleted."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def test_a_list_that_is_deleted_is_not_there(ledger: Ledger) -> None:
     ledger.suppression_lists.delete("complaints")
     assert ledger.suppression_lists.all() == []
     with pytest.raises(
-        NotFoundError, match="no list 'complaints'; upload it: sendoff lists upload complaints"
+        NotFoundError,
+        match="no suppression list 'complaints'; upload it with: sendoff lists upload complaints",
     ):
         ledger.suppression_lists.get("complaints")
-    with pytest.raises(NotFoundError, match="no list 'complaints'"):
+    with pytest.raises(NotFoundError, match="no suppression list 'complaints'"):
         ledger.suppression_lists.delete("complaints")

@@ -1,1 +1,1 @@
-"""The history of the ledger's tables; run by ``sendoff migrate``."""
+"""The migrations of the ledger's tables, run by ``sendoff migrate``."""

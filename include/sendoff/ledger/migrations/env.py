@@ -1,4 +1,4 @@
-"""Run the migrations on the connection that the ledger hands over."""
+"""Run the migrations on the connection that the ledger passes."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Make the first tables."""
+"""Create the first tables."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_DAYS = 7  # for which partitions are made; `sendoff maintain` makes the next ones
+_DAYS = 7  # how many partitions to create; `sendoff maintain` creates the next ones
 _DOUBTFUL = sa.text("(state = 'in_doubt' OR state = 'written_off' OR state = 'planned')")
 _IN_FLIGHT = sa.text("state = 'in_flight'")
 
@@ -19,16 +19,16 @@ def upgrade() -> None:
     op.create_table(
         "decisions",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("launch_key", sa.String(length=32), comment="null: every launch"),
+        sa.Column("launch_key", sa.String(length=32), comment="null: all launches"),
         sa.Column(
             "kind",
             sa.String(length=32),
             nullable=False,
             comment="gates, approved, rejected, held, released, stopped, ...",
         ),
-        sa.Column("who", sa.Text(), nullable=False, comment="a person, or what decided by itself"),
+        sa.Column("who", sa.Text(), nullable=False, comment="a person, or the part of Sendoff that decided"),
         sa.Column("why", sa.Text()),
-        sa.Column("detail", sa.JSON(), comment="what it was decided on; counts, never identifiers"),
+        sa.Column("detail", sa.JSON(), comment="the facts behind it; counts, never identifiers"),
         sa.Column("decided_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_decisions")),
         comment="appended, never changed",
@@ -47,7 +47,7 @@ def upgrade() -> None:
             "is_evidence",
             sa.Boolean(),
             nullable=False,
-            comment="somebody answered whom the dispatch was sent to",
+            comment="a recipient of the dispatch responded",
         ),
         sa.Column("delivered", sa.LargeBinary(), nullable=False, comment="identifiers with a delivery"),
         sa.Column("engaged", sa.LargeBinary(), nullable=False, comment="identifiers with an open or click"),
@@ -56,9 +56,11 @@ def upgrade() -> None:
     )
     op.create_table(
         "feed_states",
-        sa.Column("connection", sa.Text(), nullable=False, comment="empty: the receiver, of all connections"),
+        sa.Column(
+            "connection", sa.Text(), nullable=False, comment="empty: the receiver, for all connections"
+        ),
         sa.Column("kind", sa.String(length=8), nullable=False, comment="delivery, open or receiver"),
-        sa.Column("platform", sa.Text(), nullable=False, comment="empty: everybody"),
+        sa.Column("platform", sa.Text(), nullable=False, comment="empty: all platforms"),
         sa.Column("state", sa.String(length=16), nullable=False),
         sa.Column("why", sa.Text(), nullable=False, comment="counts, never identifiers"),
         sa.Column("since", sa.DateTime(timezone=True), nullable=False),
@@ -66,7 +68,7 @@ def upgrade() -> None:
             "state IN ('as expected', 'degraded', 'silent')", name=op.f("ck_feed_states_state")
         ),
         sa.PrimaryKeyConstraint("connection", "kind", "platform", name=op.f("pk_feed_states")),
-        comment="the last certain state of each feed of post-backs; each change raises one alarm",
+        comment="the last certain state of each feed of post-backs; each change raises one alert",
     )
     op.create_table(
         "launches",
@@ -76,22 +78,22 @@ def upgrade() -> None:
         sa.Column("period_start", sa.DateTime(timezone=True), nullable=False),
         sa.Column("period_end", sa.DateTime(timezone=True), nullable=False),
         sa.Column(
-            "partition", sa.Text(), comment="the part of the period's data that it is for, where that is cut"
+            "partition", sa.Text(), comment="which part of the period's data it is for, if that is divided"
         ),
         sa.Column("resend", sa.Integer(), nullable=False),
-        sa.Column("definition", sa.Text(), nullable=False, comment="the campaign as it was frozen, JSON"),
+        sa.Column("definition", sa.Text(), nullable=False, comment="the frozen campaign as JSON"),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column(
             "settled_at",
             sa.DateTime(timezone=True),
-            comment="when quiet or complete; later post-backs count as late",
+            comment="when it was complete or quiet; later post-backs count as late",
         ),
         sa.Column(
             "state",
             sa.String(length=16),
             server_default="released",
             nullable=False,
-            comment="held until somebody agrees; only what is released is sent",
+            comment="only a released launch is sent",
         ),
         sa.Column(
             "wave",
@@ -100,20 +102,18 @@ def upgrade() -> None:
             nullable=False,
             comment="the newest wave that may be sent",
         ),
-        sa.Column(
-            "due_at", sa.DateTime(timezone=True), comment="when it was to be made; lateness counts from here"
-        ),
+        sa.Column("due_at", sa.DateTime(timezone=True), comment="when it was due; lateness counts from here"),
         sa.Column(
             "sends_at",
             sa.DateTime(timezone=True),
-            comment="by when the service has sent; null: again and again",
+            comment="when the service has sent it at the latest; null: recurring",
         ),
         sa.Column(
             "revision",
             sa.BigInteger(),
             server_default="0",
             nullable=False,
-            comment="counts the changes that a report may show: aggregated post-backs, resolved doubts",
+            comment="counts changes that a report may show: aggregated post-backs, resolved doubts",
         ),
         sa.CheckConstraint(
             "state IN ('held', 'released', 'paused', 'rejected', 'stopped')", name=op.f("ck_launches_state")
@@ -130,7 +130,7 @@ def upgrade() -> None:
             sa.BigInteger(),
             autoincrement=False,
             nullable=False,
-            comment="number of the first of them",
+            comment="number of the first post-back",
         ),
         sa.Column("last", sa.BigInteger(), nullable=False),
         sa.Column("dispatch_key", sa.String(length=32), nullable=False),
@@ -139,7 +139,7 @@ def upgrade() -> None:
             "newest_at", sa.DateTime(timezone=True), nullable=False, comment="when the newest was received"
         ),
         sa.PrimaryKeyConstraint("receiver", "first", name=op.f("pk_parked_post_backs")),
-        comment="ranges of post-backs that cannot be counted before their dispatch, or its reply, is known",
+        comment="post-backs that cannot be counted until their dispatch, or the reply to it, is known",
     )
     op.create_table(
         "pauses",
@@ -148,7 +148,7 @@ def upgrade() -> None:
         sa.Column("why", sa.Text(), nullable=False),
         sa.Column("paused_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("scope", name=op.f("pk_pauses")),
-        comment="while a row is there, no request of its scope is sent",
+        comment="while a row exists, no request in its scope is sent",
     )
     op.create_table(
         "post_backs",
@@ -160,17 +160,15 @@ def upgrade() -> None:
             "received_at",
             sa.DateTime(timezone=True),
             nullable=False,
-            comment="by which they are kept apart, and forgotten",
+            comment="decides when it is deleted; on PostgreSQL, also its partition",
         ),
-        sa.Column("occurred_at", sa.DateTime(timezone=True), comment="the body's time"),
+        sa.Column("occurred_at", sa.DateTime(timezone=True), comment="the time in the body"),
         sa.Column("device_id", sa.BigInteger()),
         sa.Column("profile_id", sa.BigInteger()),
         sa.Column("user_id", sa.Text()),
         sa.Column("send_id", sa.BigInteger()),
         sa.Column("campaign_id", sa.BigInteger()),
-        sa.Column(
-            "readable", sa.Boolean(), nullable=False, comment="false: in quarantine, the body says why"
-        ),
+        sa.Column("readable", sa.Boolean(), nullable=False, comment="false: the body could not be read"),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("receiver", "number", "received_at", name=op.f("pk_post_backs")),
         postgresql_partition_by="RANGE (received_at)",
@@ -178,9 +176,11 @@ def upgrade() -> None:
     op.create_table(
         "rate_limits",
         sa.Column("connection", sa.Text(), nullable=False),
-        sa.Column("next_at", sa.DateTime(timezone=True), nullable=False, comment="no request is made before"),
+        sa.Column(
+            "next_at", sa.DateTime(timezone=True), nullable=False, comment="no request is sent before this"
+        ),
         sa.PrimaryKeyConstraint("connection", name=op.f("pk_rate_limits")),
-        comment="when the workers of a connection, all together, may make their next request",
+        comment="when the workers of a connection may send their next request",
     )
     op.create_table(
         "receivers",
@@ -194,7 +194,7 @@ def upgrade() -> None:
             comment="number of the last aggregated post-back",
         ),
         sa.PrimaryKeyConstraint("receiver", name=op.f("pk_receivers")),
-        comment="one row for each receiver process, which numbers its post-backs in the order of its commits",
+        comment="one row per receiver process; each numbers its post-backs in commit order",
     )
     op.create_table(
         "suppression_lists",
@@ -205,7 +205,7 @@ def upgrade() -> None:
         sa.Column("uploaded_by", sa.Text(), nullable=False),
         sa.Column("uploaded_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_suppression_lists")),
-        comment="people to leave out, uploaded for campaigns to name",
+        comment="recipients to leave out, uploaded for campaigns to name",
     )
     op.create_table(
         "audience_groups",
@@ -230,9 +230,9 @@ def upgrade() -> None:
             sa.Boolean(),
             server_default=sa.false(),
             nullable=False,
-            comment="then there is no query, and nobody knows how many they are",
+            comment="then no query runs, and the number of recipients is unknown",
         ),
-        sa.Column("rows", sa.BigInteger(), nullable=False, comment="rows that the query gave"),
+        sa.Column("rows", sa.BigInteger(), nullable=False, comment="rows that the query returned"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("dropped", sa.JSON(), nullable=False, comment="reason -> rows"),
         sa.Column("fingerprint", sa.Text(), nullable=False),
@@ -240,7 +240,7 @@ def upgrade() -> None:
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_audiences_launch_key")
         ),
         sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_audiences")),
-        comment="its people are those of its segments and of its holdout",
+        comment="its identifiers are in its segments and its holdout",
     )
     op.create_table(
         "dispatches",
@@ -260,7 +260,9 @@ def upgrade() -> None:
         ),
         sa.Column("worker", sa.Text()),
         sa.Column(
-            "lease_until", sa.DateTime(timezone=True), comment="a worker silent beyond this counts as dead"
+            "lease_until",
+            sa.DateTime(timezone=True),
+            comment="a worker with no outcome by then counts as dead",
         ),
         sa.Column("campaign_id", sa.BigInteger(), comment="the service's campaign.id, once known"),
         sa.CheckConstraint(
@@ -272,7 +274,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("dispatch_key", name=op.f("pk_dispatches")),
     )
-    # First, since SQLite takes the index that was made last where several cost the same.
+    # Created first: of several indexes with the same cost, SQLite uses the newest.
     op.create_index(
         op.f("ix_dispatches_launch_key_state_time_zone_wave_segment"),
         "dispatches",
@@ -301,7 +303,7 @@ def upgrade() -> None:
             sa.BigInteger(),
             server_default="0",
             nullable=False,
-            comment="of the launch, that it shows",
+            comment="revision of the launch that it shows",
         ),
         sa.Column("figures", sa.JSON(), nullable=False),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_reports_launch_key")),
@@ -311,17 +313,17 @@ def upgrade() -> None:
         "segments",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("language", sa.Text(), comment="of its request, where languages are sent apart"),
-        sa.Column("variant", sa.Text(), comment="of its request, where there are variants"),
-        sa.Column("time_zone", sa.Text(), comment="of its people, where zones are sent apart"),
+        sa.Column("language", sa.Text(), comment="of the request, if the campaign has several"),
+        sa.Column("variant", sa.Text(), comment="of the request, if the campaign has variants"),
+        sa.Column("time_zone", sa.Text(), comment="of the recipients, if each zone is sent separately"),
         sa.Column("wave", sa.Integer(), server_default="1", nullable=False, comment="1 is sent first"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("fingerprint", sa.Text(), nullable=False),
-        sa.Column("identifiers", sa.LargeBinary(), comment="null: the service chooses the people"),
+        sa.Column("identifiers", sa.LargeBinary(), comment="null: the service chooses the recipients"),
         sa.Column(
             "template_values",
             sa.LargeBinary(),
-            comment="each person's own values for the variables of a template",
+            comment="each recipient's values for the variables of a template",
         ),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_segments_launch_key")),
         sa.PrimaryKeyConstraint("launch_key", "number", name=op.f("pk_segments")),
@@ -339,7 +341,7 @@ def upgrade() -> None:
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_suppressed_launch_key")
         ),
         sa.PrimaryKeyConstraint("launch_key", "reason", "chunk", name=op.f("pk_suppressed")),
-        comment="people whom the query named and the launch leaves out; only the holdout is part of the audience",
+        comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
     )
     op.create_table(
         "suppression_list_chunks",
@@ -387,7 +389,7 @@ def upgrade() -> None:
             "started_at",
             sa.DateTime(timezone=True),
             nullable=False,
-            comment="the intent: committed before the request",
+            comment="when the intent was recorded, before the request",
         ),
         sa.ForeignKeyConstraint(
             ["dispatch_key"], ["dispatches.dispatch_key"], name=op.f("fk_attempts_dispatch_key")
@@ -406,7 +408,7 @@ def upgrade() -> None:
             nullable=False,
             comment="accepted, refused, not_processed, in_doubt, evidence",
         ),
-        sa.Column("status", sa.Integer(), comment="HTTP status, where one was read"),
+        sa.Column("status", sa.Integer(), comment="HTTP status, if one was read"),
         sa.Column("reason", sa.Text()),
         sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(

@@ -1,1 +1,1 @@
-"""One module for each change of the tables, in order."""
+"""The migrations in order, one module each."""
