@@ -437,7 +437,7 @@ def test_what_is_held_is_sent_once_somebody_releases_it(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, state="held")
-    with pytest.raises(GateError, match="is held: somebody must agree first"):
+    with pytest.raises(GateError, match="is held: a person must approve it first"):
         send_launch(ledger, KEY, connection)
     assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
     release(ledger, KEY, "ann", "looks right")

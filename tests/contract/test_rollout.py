@@ -77,9 +77,7 @@ def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_i
     fault(service, kind, 1)
     later = too_early(ledger, connection, NOW)
     for _ in range(2):  # calling again changes nothing
-        with pytest.raises(
-            GateError, match=r"is held: after wave 1: gates.rollout.refused: found 1 of 1 requests"
-        ):
+        with pytest.raises(GateError, match=r"is held: after wave 1: gates.rollout.refused: 1 of 1 requests"):
             work_at(ledger, connection, later)
     assert sent_to(service) == []
     assert decided(ledger) == [("held", "sendoff")]
@@ -104,9 +102,7 @@ def test_a_later_wave_is_judged_as_the_first_is(
     later = too_early(ledger, connection, NOW)
     fault(service, "403", 2)
     latest = too_early(ledger, connection, later)
-    with pytest.raises(
-        GateError, match=r"after wave 2: gates.rollout.refused: found 2 of 4 requests .*50.0 %"
-    ):
+    with pytest.raises(GateError, match=r"after wave 2: gates.rollout.refused: 2 of 4 requests .*50.0 %"):
         work_at(ledger, connection, latest)
     assert sent_to(service) == [1, 8, 9, 10]
 
@@ -222,7 +218,7 @@ def test_what_was_to_be_sent_at_a_moment_that_is_over_is_not_requested(
     freeze(ledger, {}, [Segment(integers([1])), Segment(integers([2, 3]))], send=evening)
     assert work_at(ledger, connection, NOW + timedelta(hours=9, minutes=31)) == SendResult()
     assert sent_to(service) == []
-    assert_not_sent(ledger, "the moment of sending is over, and 2 requests are not made", people=3)
+    assert_not_sent(ledger, "the time of sending has passed, and 2 requests are not sent", people=3)
 
 
 def test_of_many_zones_those_whose_moment_lies_ahead_are_requested(
@@ -238,4 +234,4 @@ def test_of_many_zones_those_whose_moment_lies_ahead_are_requested(
     assert work_at(ledger, connection, between) == SendResult(accepted=1)
     assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 1}
     assert service.admin("campaigns")["total"] == 1
-    assert_not_sent(ledger, "the moment of sending is over, and 1 requests", people=1)
+    assert_not_sent(ledger, "the time of sending has passed, and 1 requests", people=1)

@@ -1,6 +1,6 @@
-"""Dispatch: claim a request, send it, record the outcome; pause, resume, and resolve.
+"""Dispatch: claim, send, and record requests; pause, resume, and resolve.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

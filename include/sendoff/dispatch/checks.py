@@ -1,4 +1,4 @@
-"""Whether a launch was sent completely, and without a refusal."""
+"""Checks that a launch was sent completely and without refusals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sendoff.states import DispatchState, LaunchState
 
 
 def check_all_sent(ledger: Ledger, launch_key: str) -> None:
-    """Raise NotYetError while a dispatch is in flight, RetryableError while one is planned.
+    """Raise NotYetError while a dispatch is in flight, and RetryableError while one is planned.
 
     NotYetError carries the time at which the next lease ends: by then, the worker has recorded an outcome or counts as
-    dead. In a launch that is rejected or stopped, planned dispatches do not count.
+    dead. Planned dispatches of a rejected or stopped launch do not count.
     """
     now = datetime.now(UTC)
     ledger.doubts.expire_leases(launch_key, now)
@@ -22,8 +22,8 @@ def check_all_sent(ledger: Ledger, launch_key: str) -> None:
     if in_flight := states.get(DispatchState.IN_FLIGHT):
         left = ledger.doubts.next_expiry(launch_key) or timedelta(0)
         raise NotYetError(
-            f"launch {launch_key}: dispatches in flight: {in_flight}; whether their workers are alive shows when their "
-            "leases end",
+            f"launch {launch_key}: dispatches in flight: {in_flight}; the end of their leases shows whether their "
+            "workers are alive",
             now + left + timedelta(seconds=1),
         )
     planned = (
@@ -32,13 +32,13 @@ def check_all_sent(ledger: Ledger, launch_key: str) -> None:
         else states.get(DispatchState.PLANNED, 0)
     )
     if planned:
-        raise RetryableError(f"launch {launch_key}: dispatches not made yet: {planned}")
+        raise RetryableError(f"launch {launch_key}: dispatches not sent yet: {planned}")
 
 
 def check_refusals(ledger: Ledger, launch_key: str) -> None:
-    """Raise RefusedError, with the service's messages, if the service refused a dispatch of a launch.
+    """Raise RefusedError with the service's messages if the service refused a dispatch of a launch.
 
-    Only refusals since a person released the launch count.
+    Only refusals since a person last released the launch count.
     """
     since = released_at(ledger, launch_key)
     if refused := ledger.dispatch_queries.refused(launch_key, since):

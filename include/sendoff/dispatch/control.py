@@ -1,7 +1,7 @@
-"""What a person may do with launches and with doubts; the audit log keeps who did it and why.
+"""What a person may do with launches and doubts. The audit log records who did it and why.
 
-Every worker checks before each request, so a decision takes effect on all of them at once. A request that is under way
-is not taken back, and no other follows it.
+Every worker checks before each request, so a decision affects all of them at once. A request in progress is not taken
+back, and no other follows it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN
 
 
 def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
-    """Check whether a launch waits for its first approval; ``decisions``: all of the launch.
+    """Check whether a launch waits for its first approval. ``decisions``: all decisions about it.
 
-    A launch that was held later, because something went wrong, does not.
+    A launch that was held later because something went wrong does not wait for an approval.
     """
     kinds = {decision.kind for decision in decisions}
     return launch.state == LaunchState.HELD and not kinds & {"approved", "released", "held"}
 
 
 def awaited_role(launch: Launch, decisions: Sequence[Decision]) -> str | None:
-    """Return the role that must approve a launch before it is sent; None if anybody may, or nobody must.
+    """Return the role that must approve a launch; None if anyone may approve it or no approval is needed.
 
-    The role is that of the frozen campaign. Only Airflow knows who has it.
+    The role comes from the frozen campaign. Only Airflow knows who has it.
     """
     return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
 
@@ -49,47 +49,47 @@ def release(
     without_approval: bool = False,
     now: datetime | None = None,
 ) -> None:
-    """Release a launch that is held. If a wave held it, the next wave follows without a judgement.
+    """Release a launch that is held. If a wave held it, the next wave follows without being judged.
 
-    Only failures after the release count. ``without_approval``: release it even if a role must approve it and has not,
-    since this function cannot know who has the role; the reason in the audit log then says so. Raises GateError if
-    such an approval is missing or the launch is not held, NotFoundError if the ledger does not hold it.
+    Only failures after the release count. ``without_approval``: release the launch even if a role must approve it and
+    has not. This function cannot know who has the role, so the reason in the audit log says so. Raise GateError if the
+    approval is missing or the launch is not held, and NotFoundError if the ledger does not have the launch.
     """
     launch = ledger.launches.get(launch_key)
     if role := awaited_role(launch, ledger.audit_log.of_launch(launch_key)):
         if not without_approval:
             raise GateError(
-                f"launch {launch_key} waits for somebody of the role {role}: they answer the task approve of its run "
-                "in Airflow, under Required Actions; --without-approval releases it all the same, and is kept with the "
-                "reason"
+                f"launch {launch_key} waits for someone with the role {role}, who must answer the task approve of its "
+                "run in Airflow, under Required Actions; --without-approval releases it anyway, and the reason in the "
+                "audit log says so"
             )
         why = f"without the approval of the role {role}: {why}"
     _decide(ledger, launch_key, "released", who, why, now)
 
 
 def reject(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """End a launch that is held: nothing more of it is ever sent. Raises what :func:`release` raises."""
+    """End a launch that is held, so that no more of it is ever sent. Raise the same errors as :func:`release`."""
     _decide(ledger, launch_key, "rejected", who, why, now)
 
 
 def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
     """Pause a launch until a person resumes it; its workers wait.
 
-    Raises GateError if it is not released, NotFoundError if the ledger does not hold it.
+    Raise GateError if it is not released, and NotFoundError if the ledger does not have it.
     """
     _decide(ledger, launch_key, "paused", who, why, now)
 
 
 def resume(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """Resume a paused launch at the next segment. Raises GateError if it is not paused."""
+    """Resume a paused launch at the next segment. Raise GateError if it is not paused."""
     _decide(ledger, launch_key, "resumed", who, why, now)
 
 
 def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """End a launch that is held, released or paused: it makes no further request.
+    """End a launch that is held, released, or paused, so that it sends no further request.
 
-    Requests that the service accepted are not taken back. Raises GateError if it was rejected or stopped before,
-    NotFoundError if the ledger does not hold it.
+    Requests that the service accepted are not taken back. Raise GateError if the launch is already rejected or stopped,
+    and NotFoundError if the ledger does not have it.
     """
     _decide(ledger, launch_key, "stopped", who, why, now)
 
@@ -97,19 +97,19 @@ def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime |
 def pause_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> None:
-    """Pause every launch, or every launch of one connection, also those that are made later.
+    """Pause all launches, or all launches of one connection, including later ones.
 
-    Raises GateError if they are paused already.
+    Raise GateError if they are already paused.
     """
     scope = scope_of(connection)
     if not ledger.pauses.pause(scope, who, why, now=now or datetime.now(UTC)):
-        raise GateError(f"launches are paused already ({scope})")
+        raise GateError(f"launches are already paused ({scope})")
 
 
 def resume_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> None:
-    """Undo :func:`pause_all` of the same connection, and nothing else that holds a launch. Raises GateError."""
+    """Undo :func:`pause_all` for the same scope; other holds and pauses stay. Raise GateError if it is not paused."""
     scope = scope_of(connection)
     if not ledger.pauses.resume(scope, who, why, now=now or datetime.now(UTC)):
         raise GateError(f"launches are not paused ({scope})")
@@ -118,9 +118,9 @@ def resume_all(
 def stop_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
-    """Stop every launch, or every launch of one connection, that may still send, and return their keys.
+    """Stop all launches that may still send, or those of one connection, and return their keys.
 
-    A launch whose last requests are in flight or in doubt may: they can come back unsent, or be sent again.
+    That includes launches whose last requests are in flight or in doubt, because these may be sent again.
     """
     active = (LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED)
     unsent = ledger.launches.unsent(*active, connection=connection, of=_MAY_BE_SENT)
@@ -130,7 +130,7 @@ def stop_all(
 def release_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
-    """Release every launch that was held because something went wrong, and return their keys.
+    """Release all launches that were held because something went wrong, and return their keys.
 
     Launches that wait for an approval stay held.
     """
@@ -143,7 +143,7 @@ def release_all(
 
 
 def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | None = None) -> list[Doubt]:
-    """Return the doubts of a launch, or of all, that no post-back has settled; oldest first."""
+    """Return the doubts of one launch, or of all, that no post-back has settled, oldest first."""
     moment = now or datetime.now(UTC)
     ledger.doubts.expire_leases(launch_key, moment)
     aggregate(ledger, now=moment)
@@ -151,7 +151,7 @@ def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | Non
 
 
 def how_to_continue(planned: Sequence[PendingResend]) -> list[str]:
-    """Return a sentence for each launch with requests planned again: how many, and the command that sends them."""
+    """Return a sentence for each launch with requests planned again: their number, and the command to send them."""
     launches = Counter((resend.launch_key, resend.campaign, resend.state) for resend in planned)
     return [
         f"{counted(count, 'request')} of launch {key[:12]} {'is' if count == 1 else 'are'} planned again and not sent "
@@ -176,12 +176,12 @@ def resolve(
     *,
     now: datetime | None = None,
 ) -> None:
-    """Send a dispatch in doubt again, or write it off, unless post-backs prove by now that it was accepted.
+    """Plan a dispatch in doubt again or write it off, unless post-backs now prove that it was accepted.
 
-    Sent again, its recipients may get the message twice; written off, they may not have got it, and nobody looks any
-    more. If no task is sending the launch, it must be continued for a resend: see :func:`how_to_continue`. Raises
-    GateError if the dispatch is not in doubt, or its launch is over and it would be sent, NotFoundError if the ledger
-    does not hold it.
+    After a resend, recipients may get the message twice. After a write-off, they may not have got it, and no one looks
+    any more. If no task is sending the launch, continue it after a resend: see :func:`how_to_continue`. Raise GateError
+    if the dispatch is not in doubt, or if it would be resent and its launch has ended. Raise NotFoundError if the
+    ledger does not have it.
     """
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
@@ -198,11 +198,11 @@ def resolve_seen(
     *,
     now: datetime | None = None,
 ) -> int:
-    """Resolve several dispatches as :func:`resolve` does, reading the post-backs once, and return how many it resolved.
+    """Resolve several dispatches like :func:`resolve`, reading post-backs once, and return their number.
 
-    ``seen``: the number of attempts of each dispatch that were in doubt when the person saw it. It passes over those
-    that changed since, and over the rest if the ledger goes away after the first. Raises NotFoundError if the ledger
-    does not hold one, LedgerUnavailableError if none was resolved.
+    ``seen``: for each dispatch, how many of its attempts were in doubt when the person saw it. Dispatches that changed
+    since are skipped. If the ledger becomes unavailable after the first, the rest is skipped too. Raise NotFoundError
+    if the ledger does not have a dispatch, and LedgerUnavailableError if none was resolved.
     """
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
@@ -210,7 +210,7 @@ def resolve_seen(
     for key, attempts in seen.items():
         try:
             resolved += ledger.doubts.resolve(key, how, who, why, moment, doubts=attempts)
-        except LedgerUnavailableError:  # each is a commit of its own: report what was done
+        except LedgerUnavailableError:  # each one is a separate commit: report what was done
             if not resolved:
                 raise
             break

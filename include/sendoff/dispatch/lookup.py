@@ -1,8 +1,8 @@
-"""Resolving doubts by the service's list of campaigns: a campaign's title carries the key of its dispatch.
+"""Resolving doubts with the service's list of campaigns: a campaign's title contains the key of its dispatch.
 
 The service's document shows no such list (docs/reference/unknowns.md), so it is read only if the connection has
-``can_list``. A listed campaign was accepted. A campaign that is not listed stays in doubt: no list is known to be
-complete.
+``can_list``. A listed campaign was accepted. A campaign that is not listed stays in doubt, because the list may be
+incomplete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _FOUND = "the service lists a campaign with its key"
 def find_campaigns(
     client: Client, dispatch_keys: Collection[str], app_token: str | None = None
 ) -> dict[str, int]:
-    """Return the service's number of each campaign that dispatches made, by dispatch key, among the newest 5,000.
+    """Return the service's campaign ID for each dispatch key found in the titles of the newest 5,000 campaigns.
 
-    Raises RetryableError if there is no clear answer, RefusedError if the service lists nothing.
+    Raise RetryableError without a clear answer, and RefusedError if the service does not list its campaigns.
     """
     numbers: dict[str, int] = {}
     for number in range(_MAX_PAGES):
@@ -49,13 +49,13 @@ def find_campaigns(
 def resolve_by_listing(
     ledger: Ledger, launch_key: str, connection: ServiceConnection, *, now: datetime | None = None
 ) -> int:
-    """Accept those dispatches in doubt of a launch whose campaigns the service lists, and return their number.
+    """Accept the dispatches in doubt of a launch whose campaigns the service lists, and return their number.
 
-    Executions leave no title to find. Raises SettingsError unless the connection has ``can_list``, and what
-    :func:`find_campaigns` raises.
+    Executions have no title. Raise SettingsError unless the connection has ``can_list``, and the errors of
+    :func:`find_campaigns`.
     """
     if not connection.can_list:
-        raise SettingsError("the connection does not say that the service lists its campaigns (can_list)")
+        raise SettingsError("the connection does not set can_list: the service may not list its campaigns")
     moment = now or datetime.now(UTC)
     keys = {doubt.dispatch_key for doubt in doubts(ledger, launch_key, now=moment)}
     if not keys:
@@ -63,6 +63,6 @@ def resolve_by_listing(
     numbers = find_campaigns(connection.client, keys, connection.app_token)
     resolved = sum(ledger.doubts.accept(key, number, _FOUND, moment) for key, number in numbers.items())
     _log.info(
-        "launch %s: %d of %d dispatches in doubt were found by reading", launch_key, resolved, len(keys)
+        "launch %s: %d of %d dispatches in doubt were found in the list", launch_key, resolved, len(keys)
     )
     return resolved

@@ -1,4 +1,4 @@
-"""What of a launch may be sent now, and whether more of it is to come.
+"""The send policy: which parts of a launch may be sent now, and whether more will follow.
 
 The statement that claims a dispatch checks that the launch is released, that launches are not paused, and the rate
 limit. This module checks the rest: lateness, send windows, waves, and failed requests.
@@ -21,11 +21,11 @@ from sendoff.states import DispatchState, LaunchState
 
 _log = logging.getLogger(__name__)
 
-_PAUSE = timedelta(seconds=30)  # after which a worker looks whether a launch goes on that somebody paused
+_PAUSE = timedelta(seconds=30)  # before a worker checks again whether a paused launch continues
 
 
 class SendPolicy:
-    """Says what of one launch may be sent, and ends or holds it where that must be; may be shared by threads."""
+    """Decides which parts of a launch may be sent, and stops or holds it if necessary; thread-safe."""
 
     def __init__(self, ledger: Ledger, launch_key: str) -> None:
         self.launch = ledger.launches.get(launch_key)
@@ -40,7 +40,7 @@ class SendPolicy:
         return self.zones if self._lateness(now) else frozenset(self.closed_until(now))
 
     def is_too_late(self, now: datetime) -> bool:
-        """Check whether a launch is later than its campaign allows, and stop it if some of it is unsent."""
+        """Check whether the launch is later than its campaign allows. If so, stop it if some of it is unsent."""
         late = self._lateness(now)
         if late and self._ledger.dispatch_queries.states(self._key).get(DispatchState.PLANNED):
             self._stop(late, now)
@@ -49,9 +49,9 @@ class SendPolicy:
     def has_more(self, now: datetime) -> bool:
         """Check whether there is more to send after nothing could be claimed, and open the next wave if it is due.
 
-        Raises GateError if a person must decide, NotYetError if it is too early.
+        Raise GateError if a person must decide, and NotYetError if it is too early.
         """
-        # The launch before its progress: another worker may open a wave at any time.
+        # Read the launch before its progress: another worker may open a wave at any time.
         launch = self._ledger.launches.get(self._key)
         progress = self._ledger.dispatch_queries.progress(self._key)
         planned = [part for part in progress if part.state == DispatchState.PLANNED]
@@ -65,14 +65,16 @@ class SendPolicy:
         ahead = [part for part in planned if shut.get(part.time_zone, now) is not None]
         if not ahead:
             over = sum(part.dispatches for part in planned)
-            self._stop(f"the moment of sending is over, and {over:,} requests are not made", now)
+            self._stop(f"the time of sending has passed, and {over:,} requests are not sent", now)
             return False
         if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
             openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
             if len(openings) == len(in_open_wave):
-                raise NotYetError(f"launch {self._key}: the window of gates.window is closed", min(openings))
+                raise NotYetError(
+                    f"launch {self._key}: the send window (gates.window) is closed", min(openings)
+                )
             self._check_rate(now)
-            return True  # another worker gave a dispatch back, or a launch was released, a moment ago
+            return True  # another worker just gave a dispatch back, or the launch was just released
         rollout = self.campaign.gates.rollout or Rollout()
         if any(part.state == DispatchState.IN_FLIGHT and part.wave <= launch.wave for part in progress):
             until = now + rollout.wait.timedelta()
@@ -81,13 +83,13 @@ class SendPolicy:
         return True
 
     def resend_doubts(self, now: datetime) -> None:
-        """Plan again, once, what is in doubt of a campaign for which twice is better than never."""
+        """Plan doubts again, once each, if the campaign has ``on_doubt: resend``."""
         if self.campaign.on_doubt == "resend":
             for doubt in self._ledger.doubts.open(self._key):
                 self.resend_doubt(doubt.dispatch_key, doubt.segment, now)
 
     def resend_doubt(self, dispatch_key: str, segment: int, now: datetime) -> None:
-        """Plan one dispatch again as :meth:`resend_doubts` does, without looking at the others."""
+        """Plan one dispatch again as :meth:`resend_doubts` does, without reading the others."""
         if self.campaign.on_doubt == "resend" and self._ledger.doubts.resolve(
             dispatch_key, "resend", "sendoff", "on_doubt: resend", now, doubts=1
         ):
@@ -110,8 +112,8 @@ class SendPolicy:
         if failed < most or not self._ledger.dispatch_queries.states(self._key).get(DispatchState.PLANNED):
             return
         why = (
-            f"gates.failures.{outcome.kind}: found {failed:,} of the newest {_count(recent.requests, 'request')} "
-            f"{outcome.kind.replace('_', ' ')}; allowed: fewer than {most:,}"
+            f"gates.failures.{outcome.kind}: {failed:,} of the newest {_count(recent.requests, 'request')} "
+            f"{outcome.kind.replace('_', ' ')}; fewer than {most:,} are allowed"
         )
         if self._ledger.audit_log.decide(
             Decision(self._key, "held", "sendoff", why, now, asdict(recent)), since=seen
@@ -126,12 +128,13 @@ class SendPolicy:
 
     def _stop(self, why: str, now: datetime) -> None:
         if self._ledger.audit_log.decide(Decision(self._key, "stopped", "sendoff", f"too late: {why}", now)):
-            _log.warning("launch %s is stopped, and the rest of it is not sent: %s", self._key, why)
+            _log.warning("launch %s is stopped, and the rest is not sent: %s", self._key, why)
 
     def closed_until(self, now: datetime) -> Mapping[str | None, datetime | None]:
         """Return the closed time zones, each with the time at which it opens; None if it never does.
 
-        The window is for campaigns that send at once; the others were checked against it before the launch was frozen.
+        The window applies to campaigns that send at once. The others were checked against it before the launch was
+        frozen.
         """
         window = self.campaign.gates.window if self.campaign.send.kind == "now" else None
         shut: dict[str | None, datetime | None] = {}
@@ -144,20 +147,20 @@ class SendPolicy:
         return shut
 
     def _check_nothing_may_return(self, now: datetime) -> None:
-        """Raise NotYetError while requests are in flight that are sent again if their workers are dead."""
+        """Raise NotYetError while requests are in flight that would be resent if their workers are dead."""
         if self.campaign.on_doubt != "resend":
             return
         left = self._ledger.doubts.next_expiry(self._key)
         if left is not None:
             raise NotYetError(
-                f"launch {self._key}: its last requests are in flight, and are sent again if their workers are dead",
+                f"launch {self._key}: its last requests are in flight, and are resent if their workers are dead",
                 now + left + timedelta(seconds=1),
             )
 
     def _check_released(self, launch: Launch, now: datetime) -> None:
         if launch.state == LaunchState.HELD:
             held = _last_decision(self._ledger, self._key, "held")
-            why = (held.why or "") if held else "somebody must agree first"
+            why = (held.why or "") if held else "a person must approve it first"
             raise GateError(f"launch {self._key} is held: {why}; release it or stop it")
         if launch.state == LaunchState.PAUSED:
             paused = _last_decision(self._ledger, self._key, "paused")
@@ -177,7 +180,7 @@ class SendPolicy:
 
 
 def released_at(ledger: Ledger, launch_key: str) -> datetime | None:
-    """Return when a person released a launch last; only failures since then count."""
+    """Return when a person last released the launch. Only failures after that count."""
     released = _last_decision(ledger, launch_key, "released")
     return released.decided_at if released else None
 

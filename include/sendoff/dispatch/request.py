@@ -1,4 +1,4 @@
-"""What a worker needs of one connection to write the request of a dispatch and send it."""
+"""The parts of a connection that a worker needs to write a dispatch's request and send it."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from sendoff.service import Client, PostBackSigner
 from sendoff.service.wire import FieldNames, Targeting, request_body
 
 DEFAULT_REQUESTS_AT_ONCE = 4
-"""How many requests a worker makes at a time unless its connection says otherwise."""
+"""The number of requests that a worker sends at once, unless its connection sets another."""
 
 MAX_REQUESTS_AT_ONCE = 16
-"""The most of them: about as many connections as a process holds to its ledger. For more, start more workers."""
+"""The maximum, which is about the number of ledger connections of a process. For more, start more workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConnection:
-    """Everything a worker needs to send dispatches of one connection; shared by the threads of a worker.
+    """Everything that a worker needs to send the dispatches of one connection. Its threads share it.
 
-    Raises SettingsError unless ``requests_at_once`` is from 1 to MAX_REQUESTS_AT_ONCE. The HTTP session of ``client``
-    keeps as many connections open as its adapter's ``pool_maxsize`` says; that should be no less.
+    Raise SettingsError unless ``requests_at_once`` is from 1 to MAX_REQUESTS_AT_ONCE. The ``pool_maxsize`` of the
+    client's HTTP session should be at least as large, because the session keeps no more connections open.
     """
 
     client: Client
     signer: PostBackSigner
     app_token: str | None = field(default=None, repr=False)
     names: FieldNames = field(default_factory=FieldNames)
-    rate: float | None = None  # requests per second of all workers of the connection; None: no limit
-    can_list: bool = False  # the service lists its campaigns, so doubts may be resolved by reading
-    requests_at_once: int = DEFAULT_REQUESTS_AT_ONCE  # of one worker
+    rate: float | None = None  # requests per second for all workers of the connection; None: no limit
+    can_list: bool = False  # the service lists its campaigns, so the list can resolve doubts
+    requests_at_once: int = DEFAULT_REQUESTS_AT_ONCE  # per worker
 
     def __post_init__(self) -> None:
         if not 1 <= self.requests_at_once <= MAX_REQUESTS_AT_ONCE:
             raise SettingsError(f"requests_at_once is not a whole number from 1 to {MAX_REQUESTS_AT_ONCE}")
 
     def build_request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
-        """Return the one request of a dispatch (service.md, sections 4.2 and 4.3); calling it sends it.
+        """Return a function that sends the request of a dispatch (service.md, sections 4.2 and 4.3).
 
-        ``campaign`` is that of the launch. Raises CampaignError and SettingsError for a request that cannot be written;
-        then nothing was sent.
+        ``campaign`` is that of the launch. Raise CampaignError or SettingsError if the request cannot be written;
+        nothing was sent then.
         """
         segment = claim.content
         campaign = campaign.variation(segment.variation, launch.period.end)

@@ -1,8 +1,8 @@
 """Staged rollout: the next wave of a launch opens only if the waves before it went well.
 
-The open waves are judged once all of their requests are made: by the requests that the service refused, and by the
-people who are missing. A request in doubt counts as refused until a post-back proves otherwise. If a person releases a
-launch that a wave had held, that wave and those before it are not judged again.
+The open waves are judged when all their requests are sent. The limits are the share of refused requests and the share
+of missing recipients. A request in doubt counts as refused until a post-back proves otherwise. If a person releases a
+launch that a wave held, that wave and the earlier ones are not judged again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaveResult:
-    """What became of the open waves. ``people``: those accepted whose silence would mean missing."""
+    """The result of the open waves. ``people``: accepted recipients whose silence would mean missing."""
 
     wave: int
     requests: int
@@ -34,7 +34,7 @@ class WaveResult:
     missing: int = 0
 
     def violations(self, rollout: Rollout) -> Iterator[str]:
-        """Yield a sentence for each limit of the campaign that is exceeded."""
+        """Yield a sentence for each limit of the campaign that the waves exceed."""
         limits = [
             ("refused", self.refused, self.requests, "requests refused or in doubt", rollout.refused),
             ("missing", self.missing, self.people, "people missing", rollout.missing),
@@ -43,26 +43,28 @@ class WaveResult:
             percent = 100 * count / whole if whole else 0.0
             if allowed is not None and percent > allowed:
                 yield (
-                    f"gates.rollout.{name}: found {count:,} of {whole:,} {what} ({percent:.1f} %); "
-                    f"allowed: at most {allowed:g} %"
+                    f"gates.rollout.{name}: {count:,} of {whole:,} {what} ({percent:.1f} %); "
+                    f"at most {allowed:g} % is allowed"
                 )
 
 
 def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: datetime) -> None:
     """Judge the open waves of a launch, then open the next one or hold the launch.
 
-    ``launch``: as it was before its open waves were found to be made. If it has changed meanwhile, or somebody decided
-    about it, nothing happens: of any number of workers one decides, and a person's decision comes first. Raises
-    NotYetError while the rollout waits for post-backs.
+    ``launch``: read before its open waves turned out to be sent. If the launch has changed since, or someone has
+    decided about it, do nothing. So only one worker decides, and a person's decision comes first. Raise NotYetError
+    while the rollout waits for post-backs.
     """
     launch_key, wave = launch.launch_key, launch.wave
     newest_decision = ledger.audit_log.newest(launch_key)
     released = _released_wave(ledger.audit_log.of_launch(launch_key))
-    kind, why, result = "wave", "somebody released the launch", None
+    kind, why, result = "wave", "a person released the launch", None
     if released < wave:
         newest = ledger.dispatch_queries.newest_outcome(launch_key, up_to_wave=wave)
         if newest and now < (until := newest + rollout.wait.timedelta()):
-            raise NotYetError(f"launch {launch_key}: wave {wave} is made, and post-backs may come", until)
+            raise NotYetError(
+                f"launch {launch_key}: wave {wave} is sent, and post-backs may still come", until
+            )
         result = _judge(ledger, launch, range(released + 1, wave + 1), rollout, now)
         violations = "; ".join(result.violations(rollout))
         kind, why = (
@@ -79,7 +81,7 @@ def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: dat
 
 
 def _released_wave(decisions: Iterable[Decision]) -> int:
-    """Return the newest wave that held a launch which a person then released; 0 if there is none."""
+    """Return the newest wave that held the launch and was then released by a person; 0 if there is none."""
     held = released = 0
     for decision in decisions:
         if decision.kind == "held":

@@ -1,14 +1,14 @@
 """The dispatch loop: claim the next planned dispatch, send it once, record its outcome.
 
-Any number of workers may run the loop for one launch at once, and again after any crash. The intent is committed before
-the request and the outcome after it. A dispatch whose worker died in between is found in flight after its lease: it
-goes into doubt, and is never sent again by itself.
+Several workers may run the loop for one launch at the same time, and again after any crash. The intent is committed
+before the request, and the outcome after it. If a worker dies in between, its dispatch goes into doubt when the lease
+ends, and is never sent again automatically.
 
-The worker checks the send policy before every request: the state of the launch, global pauses, the rate of the
-connection, lateness, the send window of the recipients, and the open waves.
+The worker checks the send policy before every request. The policy covers the state of the launch, global pauses, the
+connection's rate limit, lateness, the send window of the recipients, and the open waves.
 
-One call makes several requests at once, each on a thread that claims for itself, under a name that nobody else has.
-Decisions about the launch are made between two rounds, when no request of this call is under way.
+One call sends several requests at once. Each runs on a thread that makes its own claims under a unique name. Decisions
+about the launch are made between two rounds, when this call has no request in progress.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from sendoff.telemetry import metrics
 _log = logging.getLogger(__name__)
 
 LEASE = timedelta(minutes=5)
-"""How long a worker may be silent about a dispatch; well above the client's time-outs."""
+"""How long a worker may be silent about a dispatch. It is much longer than the client's timeouts."""
 
-_MAX_CLAIM_AGE = LEASE / 10  # a worker that slept longer may have lost its claim, and makes no request of it
-_MAX_WAIT = 60.0  # seconds to wait for the service between two dispatches; beyond, the caller waits
+_MAX_CLAIM_AGE = LEASE / 10  # a worker that slept longer may have lost its claim, so it sends nothing
+_MAX_WAIT = 60.0  # seconds to wait for the service between two dispatches; for longer waits, the caller waits
 _DEFAULT_RETRY_AFTER = 30.0  # seconds, if the service limits the rate without a Retry-After
-_SIGNAL_POLL = 0.5  # seconds: the main thread handles signals, but another may take one, which wakes nobody
-_MAX_RECORD_ATTEMPTS = 24  # to record an outcome, over about the lease if each fails at once
+_SIGNAL_POLL = 0.5  # seconds; only the main thread handles signals, and another may receive one
+_MAX_RECORD_ATTEMPTS = 24  # to record an outcome; about one lease in total if each fails at once
 _MAX_BACKOFF = 30.0  # seconds between two tries while the service fails without a Retry-After
-_MIN_BACKOFF = 1.0  # seconds, also for a Retry-After of 0: the service's clock may be behind ours
+_MIN_BACKOFF = 1.0  # seconds, even for a Retry-After of 0, because the service's clock may be behind ours
 _CLAIM_TOO_OLD = NotProcessed("the claim is too old")
-_SHUTTING_DOWN = NotProcessed("the worker was told to end before it made the request")
+_SHUTTING_DOWN = NotProcessed("the worker was told to stop before it sent the request")
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What one call of :func:`send_launch` did, in numbers of dispatches."""
+    """The numbers of dispatches that one call of :func:`send_launch` sent, by outcome."""
 
     accepted: int = 0
     refused: int = 0
@@ -80,43 +80,44 @@ def send_launch(
 ) -> SendResult:
     """Send the planned dispatches of a launch until none may be sent, ``connection.requests_at_once`` at a time.
 
-    Raises NotYetError, with the time to call again, while it is too early: outside of the send window, between two
-    waves, while the launch or its connection is paused, while the service limits the rate, or while requests of dead
-    workers may be in flight and the campaign resends doubts. Raises another RetryableError if the service cannot be
-    reached. Both leave the rest planned, and calling again continues at the same dispatch. Raises GateError while the
-    launch is held, and another PermanentError if a person must change something first, such as a secret. A launch that
-    is too late is stopped, and one whose requests fail too often is held. A refusal or a doubt does not stop the loop;
-    the result and the ledger count it.
+    Raise NotYetError with the time to call again if it is too early: outside the send window, between two waves, or
+    while the launch or its connection is paused. The same applies while the service limits the rate, and while requests
+    of dead workers may be in flight and the campaign resends doubts. Raise another RetryableError if the service cannot
+    be reached. Both leave the rest planned, and the next call continues at the same dispatch.
 
-    If a request meets such an error, the requests under way are finished and recorded, and no other begins. Of several
-    errors, the most severe is raised and the others are logged: first an unexpected error, then PermanentError, then
-    RetryableError, then the earliest NotYetError. An interruption of this thread, such as Ctrl-C, also waits until the
-    requests under way are recorded.
+    Raise GateError while the launch is held, and another PermanentError if someone must change something first, such as
+    a secret. A launch that is too late is stopped, and a launch whose requests fail too often is held. A refusal or a
+    doubt does not stop the loop; the result and the ledger count it.
 
-    ``sleep`` replaces waiting, in seconds. The names of the workers in the ledger start with ``worker``.
+    After such an error, requests in progress are finished and recorded, and no other begins. If several requests fail,
+    raise the most severe error and log the others: first an unexpected error, then PermanentError, then RetryableError,
+    then the earliest NotYetError. An interruption of this thread, such as Ctrl-C, also waits until the requests in
+    progress are recorded.
+
+    ``sleep`` replaces waiting, in seconds. ``worker`` is the start of the workers' names in the ledger.
     """
     policy = SendPolicy(ledger, launch_key)
     if expired := ledger.doubts.expire_leases(launch_key, now()):
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
     policy.resend_doubts(now())
-    name = f"{worker or worker_name()}/{secrets.token_hex(8)}"  # unique: nobody else may find our claims
+    name = f"{worker or worker_name()}/{secrets.token_hex(8)}"  # unique: no one else finds our claims
     with ThreadPoolExecutor(connection.requests_at_once, "dispatch") as threads:
         pool = _WorkerPool(ledger, connection, policy, name, now, sleep, threads)
         try:
             return pool.run()
-        except BaseException:  # also a signal: this thread makes no request, so none is cut off by it
+        except BaseException:  # even for a signal: this thread sends no request, so none is cut off
             pool.finish()
             raise
 
 
 class _Delay(NamedTuple):
     seconds: float  # until the next request
-    waits_here: bool  # this worker waits for them itself
+    waits_here: bool  # the worker itself waits
 
 
 @dataclass(slots=True)
 class _WorkerPool:
-    """The threads of one call, each of them a worker of its own in the ledger."""
+    """The threads of one call. In the ledger, each is a separate worker."""
 
     ledger: Ledger
     connection: ServiceConnection
@@ -149,27 +150,27 @@ class _WorkerPool:
         return SendResult(**self._done)
 
     def finish(self) -> None:
-        """Begin no further request, and wait until those under way are recorded.
+        """Begin no further request, and wait until the requests in progress are recorded.
 
-        An executor joins the threads that it has noted, and it notes one after its start: an interruption may come in
-        between, when that thread works already.
+        An executor joins only the threads that it knows, and it registers a thread after starting it. An interruption
+        may come in between, when that thread is already working.
         """
         self.stopping.set()
         with self._counting:
             self._counting.wait_for(lambda: self._at_work == 0)
 
     def _round(self) -> None:
-        """Send on several threads until none of them can claim anything."""
+        """Send on several threads until none of them can claim a dispatch."""
         planned = self.ledger.dispatch_queries.states(self.key).get(DispatchState.PLANNED, 0)
         size = min(self.connection.requests_at_once, planned)
         round_ = [self.threads.submit(self._send, f"{self.name}/{place + 1}") for place in range(size)]
         while wait(round_, _SIGNAL_POLL).not_done:
-            pass  # a signal that another thread took is handled between two waits
+            pass  # between two waits, the main thread handles signals that another thread received
         _raise_most_severe(round_)
 
     def _send(self, worker: str) -> None:
-        """Send one dispatch after the other until there is none to claim, or the pool stops."""
-        with self._counting:  # before the first look at stopping
+        """Send one dispatch after the other until none can be claimed or the pool stops."""
+        with self._counting:  # before the first check of stopping
             self._at_work += 1
         try:
             claim = self._claim(worker)
@@ -198,14 +199,14 @@ class _WorkerPool:
                 )
             except RateLimitedLocallyError as early:
                 waited += self._wait_for_rate(early, waited)
-            except LedgerUnavailableError:  # it may have committed the claim, and only the answer was lost
+            except LedgerUnavailableError:  # the claim may be committed, and only the reply lost
                 if not self._give_back(worker) or is_second:
                     raise
                 is_second = True
         return None
 
     def _give_back(self, worker: str) -> bool:
-        """Give back a claim that the worker never learned of; False if the ledger does not answer."""
+        """Put back a claim that the worker never learned of. Return False if the ledger does not answer."""
         try:
             self.ledger.dispatches.give_back(self.key, worker, self.now())
         except LedgerUnavailableError:
@@ -213,7 +214,7 @@ class _WorkerPool:
         return True
 
     def _send_claim(self, claim: Claim, worker: str) -> Claim | None:
-        """Send the request of a claim and record its outcome; return the next claim if the record came with one."""
+        """Send the request of a claim and record its outcome. Return the next claim if recording made one."""
         outcome = self._attempt(claim)
         metrics.request(self.policy.launch.connection, outcome.kind)
         following = self._record(claim, outcome, worker)
@@ -231,7 +232,7 @@ class _WorkerPool:
         return following
 
     def _attempt(self, claim: Claim) -> Outcome:
-        """Send the request of a claim, unless it is so old that somebody may have decided about it by now."""
+        """Send the request of a claim, unless the claim is so old that someone may have decided about it."""
         try:
             send = self.connection.build_request(claim, self.policy.campaign, self.policy.launch)
         except PermanentError as error:
@@ -243,11 +244,11 @@ class _WorkerPool:
         return send() if self.now() < claim.claimed_at + _MAX_CLAIM_AGE else _CLAIM_TOO_OLD
 
     def _record(self, claim: Claim, outcome: Outcome, worker: str) -> Claim | None:
-        """Record an outcome, and retry while the ledger is away: nobody else knows what became of the request.
+        """Record an outcome, and retry while the ledger is unavailable: only this worker knows the outcome.
 
-        It gives up when the lease of the claim is over; then the dispatch is in doubt. Returns the next claim after an
-        accepted request, made in the same transaction. A connection with a rate claims for itself: the next claim may
-        have to wait, and must not delay the record.
+        Give up when the lease of the claim ends; the dispatch is then in doubt. After an accepted request, return the
+        next claim, which the same transaction makes. A connection with a rate limit claims separately, because a claim
+        may have to wait and must not delay the record.
         """
         retry = Retrying(
             retry=retry_if_exception_type((LedgerUnavailableError, UnusableLedgerError)),
@@ -270,17 +271,15 @@ class _WorkerPool:
         )
 
     def _closed_zones(self, moment: datetime) -> frozenset[str | None]:
-        """Return the time zones of which nothing may be claimed; all of them if the pool stops."""
+        """Return the time zones that must not be claimed from; all of them if the pool stops."""
         return self.policy.zones if self.stopping.is_set() else self.policy.closed_zones(moment)
 
     def _back_off(self, claim: Claim, outcome: NotProcessed) -> None:
-        """Delay all workers of the connection for as long as the service needs; raise if that is too long to wait here.
+        """Delay all workers of the connection as long as the service needs. Raise if that is too long to wait here.
 
-        While the service issues no token, the delays double, for half a minute to a minute in all.
+        While the service issues no token, the delays double, up to a total of half a minute to a minute.
         """
-        if (
-            outcome is _CLAIM_TOO_OLD or outcome is _SHUTTING_DOWN
-        ):  # no word of the service: claim anew, or end
+        if outcome is _CLAIM_TOO_OLD or outcome is _SHUTTING_DOWN:  # the service did not answer this
             return
         text = f"the request of segment {claim.segment} was not processed and stays planned: {outcome.reason}"
         if outcome.is_permanent:
@@ -312,7 +311,7 @@ class _WorkerPool:
         return _Delay(seconds, waits_here=outage + seconds <= _MAX_WAIT)
 
     def _wait_for_rate(self, early: RateLimitedLocallyError, waited: float) -> float:
-        """Wait until the connection's rate allows a request, and return the seconds; raise if that takes too long."""
+        """Wait for the connection's rate limit, and return the seconds waited. Raise if it takes too long."""
         lead = LOOKAHEAD if self.connection.rate else timedelta(0)
         ahead = max((early.until - self.now() - lead).total_seconds(), 0.0)
         if waited + ahead > _MAX_WAIT:
@@ -321,19 +320,19 @@ class _WorkerPool:
         return ahead
 
     def _wait(self, seconds: float) -> None:
-        """Wait, but stop waiting if the pool stops."""
+        """Wait, but not longer than until the pool stops."""
         (self.sleep or self.stopping.wait)(seconds)
 
 
 def _raise_most_severe(round_: list[Future[None]]) -> None:
-    """Raise the most severe error of some threads, and log the others."""
+    """Raise the most severe error of the threads, and log the others."""
     errors = [error for future in round_ if (error := future.exception()) is not None]
     if not errors:
         return
     most_severe = min(errors, key=_rank)
     for error in errors:
         if error is not most_severe:
-            _log.warning("another request met this at the same time: %s", error)
+            _log.warning("another request failed at the same time: %s", error)
     raise most_severe
 
 
@@ -346,5 +345,5 @@ def _rank(error: BaseException) -> tuple[int, float]:
 
 
 def worker_name() -> str:
-    """Name this worker in the ledger: host, process and thread."""
+    """Return the name of this worker in the ledger: host, process, and thread."""
     return f"{socket.gethostname()}/{os.getpid()}/{threading.get_ident()}"

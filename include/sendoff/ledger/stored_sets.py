@@ -191,5 +191,5 @@ def _uploaded(row: sa.Row[Any]) -> SuppressionList:
 
 def _not_there(name: str) -> NotFoundError:
     return NotFoundError(
-        f"the ledger holds no suppression list {name!r}; upload it with: sendoff lists upload {name} FILE"
+        f"the ledger holds no list {name!r}; upload it with: sendoff lists upload {name} FILE"
     )

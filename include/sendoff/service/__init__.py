@@ -1,6 +1,6 @@
 """The External API of the messaging service: credentials, tokens, transport, client, and wire format.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The client: one request for one dispatch, and an outcome that never guesses.
+"""The client: it makes one request for one dispatch and reports an outcome that is never a guess.
 
 .. code-block:: text
 
@@ -49,18 +49,22 @@ from sendoff.service.wire import (
 from sendoff.telemetry import metrics
 
 REQUEST_DEADLINE = 90.0
-"""Seconds after which a request is in doubt, whatever was heard: with two requests and two tokens, below a lease."""
+"""Seconds after which a request is in doubt, whatever was received.
+
+Two requests and two tokens together take less than a lease.
+"""
 
 _REFUSALS = frozenset({400, 403, 404, 405, 410, 413, 422, 301, 307, 308})
 _JSON = {"Content-Type": "application/json"}
 
 
 class Client:
-    """Make requests of the External API with the tokens of one connection; may be shared by threads.
+    """Sends requests to the External API with the tokens of one connection. Threads may share it.
 
-    ``timeout`` is in seconds: for a connection, and for each part of an answer; ``deadline`` is for all of it. The
-    session must not repeat requests by itself: SettingsError. From here on it takes no cookie: no request depends on
-    the one before. ``allow_http`` allows a base URL with ``http://`` on another machine: else SettingsError.
+    ``timeout``: seconds for connecting, and for each part of an answer. ``deadline``: seconds for the whole exchange.
+    The client makes the session ignore cookies, so that no request depends on the one before. ``allow_http`` allows an
+    ``http://`` base URL on another machine. Raise SettingsError without it, and if the session retries requests by
+    itself.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class Client:
     ) -> None:
         self._tokens = tokens
         self._transport = Transport(base_url, session, timeout, deadline, clock, allow_http)
-        # Reading a jar while another thread fills it fails, and a request that fails so would be in doubt.
+        # Reading a cookie jar while another thread writes to it can fail, and such a request would be in doubt.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         retries = getattr(session.get_adapter(self._transport.base_url), "max_retries", None)
         if retries is not None and retries.total != 0:
@@ -85,17 +89,17 @@ class Client:
             )
 
     def create_campaign(self, body: bytes) -> Outcome:
-        """Create a campaign (section 4.2) from what :func:`sendoff.service.wire.create_body` wrote."""
+        """Create a campaign (section 4.2) from the body of :func:`sendoff.service.wire.create_body`."""
         return self._outcome(CREATE_PATH, body)
 
     def execute_campaign(self, body: bytes) -> Outcome:
-        """Execute a template (section 4.3) as :func:`sendoff.service.wire.execute_body` wrote it."""
+        """Execute a template (section 4.3) with the body of :func:`sendoff.service.wire.execute_body`."""
         return self._outcome(EXECUTE_PATH, body)
 
     def list_campaigns(self, body: bytes) -> list[tuple[int, str]]:
-        """Read a page of the list of campaigns, as ids and titles (:func:`sendoff.service.wire.list_body`).
+        """Return a page of the service's campaigns as IDs and titles (:func:`sendoff.service.wire.list_body`).
 
-        Reading may be repeated. Raises RetryableError without a clear answer, RefusedError if the service refuses.
+        Reading is safe to repeat. Raise RetryableError without a clear answer, and RefusedError if the service refuses.
         """
         exchange = self._post(LIST_PATH, body)
         if not isinstance(exchange, Answer):
@@ -120,7 +124,7 @@ class Client:
             return NotProcessed(str(error), is_permanent=isinstance(error, PermanentError))
 
     def _post(self, path: str, body: bytes) -> Exchange:
-        """Post with a token; after a 401, which certainly precedes processing, once more with a new one (5.3)."""
+        """Post with a token. After a 401, which comes before any processing, post once more with a new one (5.3)."""
         token = self._tokens.token()
         exchange = self._post_with(token, path, body)
         if isinstance(exchange, Answer) and exchange.status == requests.codes.unauthorized:
@@ -136,7 +140,7 @@ class Client:
 
 
 def outcome_of(exchange: Exchange) -> Outcome:
-    """Judge what came of a request by its status, and within 2xx by what the reply says; never by a message's text."""
+    """Return the outcome of a request from its status and, within 2xx, its reply; never from a message's text."""
     if isinstance(exchange, NotSent):
         return NotProcessed(exchange.reason)
     if not isinstance(exchange, Answer):
@@ -175,7 +179,7 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
 
 
 def message_of(answer: Answer) -> str:
-    """Return the service's own message in an answer, redacted; an empty text if the answer cannot be read."""
+    """Return the service's message in an answer, redacted; empty if the answer cannot be read."""
     reply = _reply(answer)
     return _redacted(reply) if reply else ""
 

@@ -1,4 +1,4 @@
-"""The two grants of the token endpoint: a client secret and a signed assertion (service.md, sections 5.1 and 5.2)."""
+"""The two grants of the token endpoint: a client secret, or a signed assertion (service.md, sections 5.1 and 5.2)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAX_LIFETIME = 86_400  # seconds
 JWT_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 _ASSERTION_LIFETIME = timedelta(minutes=5)
-_CLOCK_SKEW = timedelta(seconds=10)  # how far a clock of ours may be ahead of the service's
+_CLOCK_SKEW = timedelta(seconds=10)  # how far our clock may be ahead of the service's
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSecret:
-    """A client ID of type Secret (section 5.2). ``lifetime`` is how long tokens should last, in seconds."""
+    """A client ID of type Secret (section 5.2). ``lifetime``: the requested lifetime of tokens, in seconds."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -33,7 +33,7 @@ class ClientSecret:
         if not self.client_secret.strip():
             raise CredentialsError("the client secret is empty")
 
-    def grant(self, now: datetime) -> dict[str, str]:  # noqa: ARG002 - the other grant is dated
+    def grant(self, now: datetime) -> dict[str, str]:  # noqa: ARG002 - only the other grant needs the time
         """Return the fields of a token request."""
         lifetime = {} if self.lifetime is None else {"lifetime": str(self.lifetime)}
         return {
@@ -46,10 +46,10 @@ class ClientSecret:
 
 @dataclass(frozen=True, slots=True)
 class JwtBearer:
-    """A client ID of type Public Key (section 5.1), with the private half of its key in PEM form.
+    """A client ID of type Public Key (section 5.1), with its private key in PEM form.
 
-    Without ``algorithm``, the key decides it. ``certificate_ends`` is known if the key's certificate stands beside it.
-    Raises CredentialsError for a key that the service would not accept, before anything is signed with it.
+    Without ``algorithm``, the key decides it. ``certificate_ends`` is set if the key's certificate was pasted beside
+    it. Raise CredentialsError before anything is signed if the service would not accept the key.
     """
 
     client_id: str
@@ -69,7 +69,7 @@ class JwtBearer:
         object.__setattr__(self, "algorithm", algorithm_for(key, self.algorithm))
 
     def grant(self, now: datetime) -> dict[str, str]:
-        """Return the fields of a token request, with an assertion that is good for one."""
+        """Return the fields of a token request, with an assertion for one request."""
         return {
             "grant_type": JWT_GRANT,
             "assertion": jwt.encode(self._claims(now), self._key, self.algorithm),

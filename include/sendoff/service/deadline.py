@@ -1,4 +1,4 @@
-"""A deadline for a whole exchange: after it, the connection is cut, however much was received."""
+"""A deadline for a whole exchange. When it ends, the connection is cut, however much was received."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from urllib3.exceptions import ConnectTimeoutError
 
 
 class Deadline:
-    """Cuts the connection that this thread uses, once an exchange has taken too long.
+    """Cuts the connection that this thread uses when an exchange takes too long.
 
-    The libraries' time-outs are for each read: a server that sends a byte now and then never exceeds them.
+    The libraries' timeouts apply to each read, so a server that sends a byte now and then never exceeds them.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -43,10 +43,10 @@ class Deadline:
             self._detach()
 
     def attach(self, sock: Any) -> bool:
-        """Cut this connection when it is time; False where it is too late to begin."""
+        """Cut this connection when the deadline ends. Return False if it has already ended."""
         with self._changing:
             self._detach()
-            # A second handle: TLS takes the first one for its own, and while it shakes hands nobody else has it.
+            # Duplicate the socket: TLS takes over the first one, and no one else can reach it during the handshake.
             self._sock = socket.socket(fileno=os.dup(sock.fileno()))
             return not self.is_over
 
@@ -54,7 +54,7 @@ class Deadline:
         with self._changing:
             self.is_over = True
             if self._sock is not None:
-                with suppress(OSError):  # it was closed from the other side
+                with suppress(OSError):  # the other side closed it
                     self._sock.shutdown(socket.SHUT_RDWR)
 
     def _detach(self) -> None:
@@ -69,7 +69,7 @@ _deadline: ContextVar[Deadline | None] = ContextVar("_deadline", default=None)
 def enforce_deadline(session: requests.Session, url: str) -> None:
     """Make the deadline of an exchange cut the session's connections to a URL.
 
-    An adapter of somebody else's making stays as it is, and has no deadline.
+    A custom adapter is not replaced, and has no deadline.
     """
     adapter = session.get_adapter(url)
     if type(adapter) is HTTPAdapter:
@@ -91,7 +91,7 @@ class _DeadlineConnection:
     sock: Any
 
     def _new_conn(self) -> Any:
-        """Connect; also a proxy that is asked for a tunnel, and TLS, may take for ever after this."""
+        """Connect. The proxy tunnel and TLS come after this, and they may hang too."""
         sock = super()._new_conn()  # type: ignore[misc]
         end = _deadline.get()
         if end is not None and not end.attach(sock):
@@ -100,7 +100,7 @@ class _DeadlineConnection:
         return sock
 
     def request(self, *args: Any, **kwargs: Any) -> None:
-        """Send a request, on a new connection or on one that is open from the request before, unless it is too late."""
+        """Send a request on a new or an open connection, unless the deadline has ended."""
         if self.sock is not None and (end := _deadline.get()) and not end.attach(self.sock):
             raise ConnectTimeoutError(self, "the deadline was over before a connection was free")
         super().request(*args, **kwargs)  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""Post-backs: the addresses that they are sent to, and what arrived there.
+"""Post-backs: their signed addresses, and the events that arrive there.
 
-The service signs nothing, shows no event id and lets us choose the addresses of each request (service.md, section 6).
-So the signed address names the dispatch and the kind of event, and the body only confirms them.
+The service does not sign post-backs or send event IDs, but each request chooses its own addresses (service.md, section
+6). So the signed address identifies the dispatch and the kind of event, and the body only confirms them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SHORTEST_SECRET = 32
 
 @dataclass(frozen=True, slots=True)
 class PostBackSigner:
-    """Sign the addresses of post-backs, and recognise them again.
+    """Signs the addresses of post-backs and verifies them.
 
     An address is ``{public_url}/v1/{kind}/{dispatch_key}/{signature}``. The signature is an HMAC-SHA256 of
-    the part between, under the first secret; one under any of the secrets is valid, so that a secret can be
-    replaced while launches are running. Raises SettingsError for an unusable URL or secret.
+    ``v1/{kind}/{dispatch_key}`` under the first secret. Signatures under any of the secrets are valid, so that a secret
+    can be replaced while launches are running. Raise SettingsError if the URL or a secret cannot be used.
     """
 
     public_url: str
@@ -39,30 +39,32 @@ class PostBackSigner:
     def __post_init__(self) -> None:
         _check_public_url(self.public_url)
         if not 1 <= len(self.secrets) <= 2:
-            raise SettingsError("post-backs need one secret, or two while one replaces the other")
+            raise SettingsError("post-backs need one secret, or two during a replacement")
         if any(len(secret) < _SHORTEST_SECRET for secret in self.secrets):
             raise SettingsError(f"a post-back secret needs {_SHORTEST_SECRET} characters or more")
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Use the public URL and secrets of a deployment, or raise SettingsError naming what is missing."""
+        """Create a signer from the settings. Raise SettingsError if the public URL or a secret is missing."""
         if settings.public_url is None:
-            raise SettingsError("SENDOFF_PUBLIC_URL is not set: where does the service reach the receiver?")
+            raise SettingsError(
+                "SENDOFF_PUBLIC_URL is not set; set it to the URL where the service reaches the receiver"
+            )
         if not settings.post_back_secrets:
             raise SettingsError(
-                "SENDOFF_POST_BACK_SECRETS is not set: what signs the addresses of post-backs, the same for the "
-                "receiver and for Airflow (a new one: openssl rand -hex 32)"
+                "SENDOFF_POST_BACK_SECRETS is not set; set it to the secret that signs the addresses of post-backs, "
+                "the same for the receiver and for Airflow (create one: openssl rand -hex 32)"
             )
         return cls(settings.public_url, [secret.get_secret_value() for secret in settings.post_back_secrets])
 
     def for_dispatch(
         self, dispatch_key: str, kinds: Collection[str] = tuple(PostBackKind)
     ) -> PostBackAddresses:
-        """Sign an address for each of ``kinds`` of one dispatch."""
+        """Return a signed address of a dispatch for each of ``kinds``."""
         return PostBackAddresses(**{kind: self.sign(kind, dispatch_key) for kind in kinds})
 
     def sign(self, kind: str, dispatch_key: str) -> str:
-        """Return the full address for one kind of post-back of one dispatch (32 lowercase hex characters)."""
+        """Return the signed address for one kind of post-back of a dispatch (32 lowercase hex characters)."""
         path = f"v1/{kind}/{dispatch_key}"
         signature = _signature(self.secrets[0], path).decode()
         if not _ADDRESS.fullmatch(f"/{path}/{signature}"):
@@ -70,7 +72,7 @@ class PostBackSigner:
         return f"{self.public_url.rstrip('/')}/{path}/{signature}"
 
     def verify(self, kind: str, dispatch_key: str, signature: str) -> bool:
-        """Check whether one of the secrets signed this, in constant time."""
+        """Check in constant time whether one of the secrets made this signature."""
         given = signature.encode(errors="replace")
         path = f"v1/{kind}/{dispatch_key}"
         valid = False
@@ -79,10 +81,9 @@ class PostBackSigner:
         return valid
 
     def read(self, path: str) -> tuple[str, str] | None:
-        """Return the kind and the dispatch key of a request's path, or None if we did not sign it.
+        """Return the kind and the dispatch key of a request's path, or None if its signature is not valid.
 
-        A path in front of ``/v1``, as ``public_url`` may carry it, is understood and need not be there: a
-        proxy passes it on or takes it off.
+        The path of ``public_url`` may come before ``/v1`` or be missing, because a proxy may pass it on or strip it.
         """
         match = _ADDRESS.fullmatch(path.removeprefix(urlsplit(self.public_url).path.rstrip("/")))
         if match and self.verify(*match.groups()):
@@ -96,9 +97,11 @@ def _check_public_url(url: str) -> None:
     except ValueError:
         raise SettingsError("the public URL of post-backs is not a URL") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError("the public URL of post-backs starts with https:// (or http://) and names a host")
+        raise SettingsError(
+            "the public URL of post-backs must start with https:// (or http://) and name a host"
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise SettingsError("the public URL of post-backs has no user, password, query or fragment")
+        raise SettingsError("the public URL of post-backs must have no user, password, query or fragment")
 
 
 def _signature(secret: str, path: str) -> bytes:
@@ -108,17 +111,17 @@ def _signature(secret: str, path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PostBack:
-    """One post-back as it arrived: what its address says, when, and its body, read as far as it goes."""
+    """One post-back: the contents of its address, the time it arrived, and its body, parsed if possible."""
 
     kind: str  # a PostBackKind
     dispatch_key: str = field(repr=False)
     received_at: datetime
-    body: bytes = field(repr=False)  # as it came; it names a person's device
+    body: bytes = field(repr=False)  # unchanged; it names a person's device
     fields: PostBackBody | None = field(repr=False)  # None: the body is unreadable
 
     @classmethod
     def received(cls, kind: str, dispatch_key: str, received_at: datetime, body: bytes) -> Self:
-        """Read the body (service.md, section 6); one that cannot be read is kept all the same."""
+        """Parse the body (service.md, section 6). An unreadable one is kept anyway."""
         try:
             fields = read_post_back(body)
         except Unreadable:

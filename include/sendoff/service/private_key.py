@@ -1,4 +1,4 @@
-"""Private keys that sign assertions: how people paste them, and which algorithm each may be used with (section 5.1)."""
+"""Private keys that sign assertions: how people paste them, and the algorithms that fit each key (section 5.1)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from sendoff.errors import CredentialsError
 SigningKey = RSAPrivateKey | EllipticCurvePrivateKey
 
 RSA_BITS: Mapping[str, int] = {"RS256": 2048, "RS384": 4096, "RS512": 8192}
-"""The least bits of an RSA key for each algorithm."""
+"""The minimum size of an RSA key in bits, for each algorithm."""
 
 EC_CURVES: Mapping[str, str] = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
-"""The one curve of each algorithm."""
+"""The required curve of each algorithm."""
 
 _CURVE_NAMES = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+?)-----(.*?)-----END \1-----", re.DOTALL)
@@ -28,17 +28,17 @@ _ENCRYPTION = re.compile(r"Proc-Type:\s*4,ENCRYPTED\s*DEK-Info:\s*([A-Z0-9-]+,(?
 
 
 def read_private_key(pem: str, passphrase: str | None = None) -> SigningKey:
-    """Read a private key in PEM form as people paste it, or raise CredentialsError that says what is wrong.
+    """Read a private key in PEM form as people paste it. Raise CredentialsError if that fails.
 
-    Line ends may be those of Windows, spaces, or the two characters backslash and n.
+    Line breaks may be those of Windows, spaces, or the two characters backslash and n.
     """
     label, block = _private_block(_unescaped(pem))
     encrypted = label.startswith("ENCRYPTED") or "Proc-Type:" in block
     if encrypted and not passphrase:
-        raise CredentialsError("the private key is encrypted: give its passphrase as well")
+        raise CredentialsError("the private key is encrypted; enter its passphrase as well")
     secret = passphrase.encode() if encrypted and passphrase else None
     try:
-        # The full validation proves primes anew, for five seconds with 8192 bits; the key comes from its owner.
+        # Full validation tests the primes again, which takes five seconds for 8192 bits. The key comes from its owner.
         key = load_pem_private_key(block.encode(), secret, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         hint = "the passphrase is wrong, or " if encrypted else ""
@@ -58,10 +58,10 @@ def _is_whole(key: RSAPrivateKey) -> bool:
 
 
 def certificate_end(pem: str, key: SigningKey) -> datetime | None:
-    """Return the end of the certificate that was pasted beside its private key; None if there is none of this key.
+    """Return the end of the certificate that was pasted beside its private key, or None.
 
-    Of several the last to end counts, because the others were renewed. Others, such as those of authorities, and what
-    cannot be read as a certificate are passed over: only the service needs it.
+    If several certificates belong to the key, the latest end counts, because the others were renewed. Certificates of
+    other keys, such as those of authorities, are ignored, and so are unreadable ones: only the service needs them.
     """
     return max(_ends_of_certificates(_unescaped(pem), key), default=None)
 
@@ -79,9 +79,9 @@ def _ends_of_certificates(text: str, key: SigningKey) -> Iterator[datetime]:
 
 
 def algorithm_for(key: SigningKey, wanted: str | None = None) -> str:
-    """Return the algorithm that a key signs with: the wanted one, or the strongest that the key is long enough for.
+    """Return the algorithm to sign with: ``wanted``, or the strongest one that the key is long enough for.
 
-    Raises CredentialsError where the service would refuse the key, and says which key would do.
+    Raise CredentialsError if the service would refuse the key. The message names keys that work.
     """
     if wanted is not None and wanted not in (*RSA_BITS, *EC_CURVES):
         raise CredentialsError(f"the algorithm must be one of {', '.join((*RSA_BITS, *EC_CURVES))}")
@@ -119,7 +119,7 @@ def _described(key: SigningKey) -> str:
 
 
 def _private_block(text: str) -> tuple[str, str]:
-    """Find the private key among what was pasted, and write it with the line ends that PEM has."""
+    """Find the private key in the pasted text, and restore its line breaks."""
     blocks = dict(_BLOCK.findall(text))
     for label, body in blocks.items():
         if label == "OPENSSH PRIVATE KEY":
@@ -129,18 +129,18 @@ def _private_block(text: str) -> tuple[str, str]:
     for label in blocks:
         if "CERTIFICATE" in label:
             raise CredentialsError(
-                "this is a certificate; the service holds it, and here belongs its private key"
+                "this is a certificate; paste its private key here, and upload it to the service"
             )
         if label.endswith("PUBLIC KEY"):
             raise CredentialsError(
-                "this is a public key; the service holds it, and here belongs its private key"
+                "this is a public key; paste its private key here, and upload it to the service"
             )
     if "PRIVATE KEY-----" in text:
         raise CredentialsError(
-            "the private key is cut: its last line, -----END ... PRIVATE KEY-----, is missing"
+            "the private key is incomplete: its last line, -----END ... PRIVATE KEY-----, is missing"
         )
     raise CredentialsError(
-        "this is no private key in PEM form, which starts with -----BEGIN ... PRIVATE KEY-----"
+        "this is not a private key in PEM form, which starts with -----BEGIN ... PRIVATE KEY-----"
     )
 
 

@@ -1,4 +1,4 @@
-"""One request to the token endpoint (section 4.1): a token, or a sentence that says what to change."""
+"""One request to the token endpoint (section 4.1), which returns a token or an error that says what to change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from sendoff.service.transport import Answer, Bearer, NotSent, Transport, excerp
 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105 - a path
 
-_PUBLIC = frozenset({"grant_type", "client_id", "lifetime"})  # fields of a grant that are no secret
-_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; a date much further off cannot be computed with
+_PUBLIC = frozenset({"grant_type", "client_id", "lifetime"})  # fields of a grant that are not secret
+_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; dates much later overflow
 
 
 def request_token(transport: Transport, grant: Mapping[str, str]) -> tuple[str, int]:
-    """Return a new token and the number of seconds that it lasts.
+    """Return a new token and its lifetime in seconds.
 
-    Raises CredentialsError or SettingsError if a person must change something, else UnreachableError, RateLimitedError,
-    ServiceUnavailableError or another RetryableError.
+    Raise CredentialsError or SettingsError if someone must change something. Otherwise raise UnreachableError,
+    RateLimitedError, ServiceUnavailableError, or another RetryableError.
     """
     answer = transport.post(TOKEN_PATH, grant, Bearer())
     if isinstance(answer, NotSent):
@@ -45,21 +45,25 @@ def _read_token(answer: Answer) -> tuple[str, int]:
     if answer.content is None:
         raise RetryableError("no token: the answer was cut off")
     if answer.is_html:
-        raise SettingsError("no token: a web page came back; is the base URL that of the service's API?")
+        raise SettingsError(
+            "no token: the base URL returned a web page; check that it is the URL of the service's API"
+        )
     document = _document(answer)
     token, seconds = document.get("access_token"), document.get("expires_in")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token.strip():
-        raise SettingsError("no token: the answer holds none; is the base URL that of the service's API?")
+        raise SettingsError(
+            "no token: the answer contains none; check that the base URL is that of the service's API"
+        )
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
         raise SettingsError("no token: the answer does not say how long the token lasts (expires_in)")
     kind = document.get("token_type", "Bearer")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise SettingsError("no token: the answer holds a token of another type than Bearer")
+        raise SettingsError("no token: the answer contains a token of a type other than Bearer")
     return token, min(seconds, _LONGEST_LIFETIME)
 
 
 def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
-    """Return the error for a status, with the endpoint's own message, redacted."""
+    """Return the error for an HTTP status, with the endpoint's own message, redacted."""
     status = answer.status
     if status == requests.codes.too_many_requests:
         return RateLimitedError("no token: the service limits the rate of requests (429)", answer.retry_after)

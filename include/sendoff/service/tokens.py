@@ -1,6 +1,6 @@
-"""The access token of a connection (sections 4.1 and 5), which all threads of a process share.
+"""The access token of a connection (sections 4.1 and 5), shared by all threads of a process.
 
-Asking for a token again is always safe, because each assertion is new and a token that nobody uses just ends.
+Requesting another token is always safe: each assertion is new, and an unused token simply expires.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from sendoff.telemetry import metrics
 _log = logging.getLogger(__name__)
 
 TOKEN_DEADLINE = 40.0
-"""Seconds until a request for a token fails: all other threads wait for it."""
+"""Seconds until a token request fails. All other threads wait for it."""
 
 _EARLY = timedelta(minutes=5)
 _EXPIRY_NOTICE = timedelta(days=14)
-_PAUSE = timedelta(seconds=30)  # between attempts to replace a token that is still good
+_PAUSE = timedelta(seconds=30)  # between attempts to replace a token that is still valid
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token with the times at which to replace it and at which it ends."""
+    """A token, when to replace it, and when it expires."""
 
     text: str = field(repr=False)
     renew_at: datetime
@@ -43,12 +43,12 @@ class _Token:
 
 
 class TokenSource:
-    """The access token of one connection, requested once however many threads want it.
+    """The access token of one connection. It is requested once, however many threads need it.
 
-    A token is renewed when a quarter of its lifetime is left, or five minutes if that is less. If the endpoint is out
-    of reach then, the old one serves until it ends. ``allow_http`` allows a base URL with ``http://`` on another
-    machine. Raises CredentialsError or SettingsError if a person must change something, else UnreachableError,
-    RateLimitedError, ServiceUnavailableError or another RetryableError.
+    A token is renewed when a quarter of its lifetime is left, but at most five minutes before it expires. If the
+    endpoint cannot be reached then, the old token is used until it expires. ``allow_http`` allows an ``http://`` base
+    URL on another machine. Raise CredentialsError or SettingsError if someone must change something; otherwise raise
+    UnreachableError, RateLimitedError, ServiceUnavailableError, or another RetryableError.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TokenSource:
         self._token: _Token | None = None
 
     def token(self) -> str:
-        """Return a token that has not ended."""
+        """Return a token that has not expired."""
         attempts, current, now = self._attempts, self._token, self._transport.clock()
         if current is None or now >= current.ends_at:
             return self._request_shared(attempts, instead_of=current)
@@ -82,18 +82,18 @@ class TokenSource:
             self._lock.release()
 
     def renew(self, rejected: str) -> str:
-        """Return another token than the one that the service rejected with a 401 (section 5.3), requested once."""
+        """Return a new token after a 401 for ``rejected`` (section 5.3); threads share one request."""
         attempts, current = self._attempts, self._token
         if current is not None and current.text != rejected:
             return self.token()
         return self._request_shared(attempts, instead_of=current)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return a sentence for each part of this login that ends soon, as far as the token in use shows it."""
+        """Return a warning for each part of this login that expires soon, as far as the current token shows it."""
         return self._token.warnings if self._token else ()
 
     def _request_shared(self, attempts: int, *, instead_of: _Token | None) -> str:
-        """Request a token, or share what another thread got while this one waited, a failure too."""
+        """Request a token, or share the result of another thread's request, even if it failed."""
         with self._lock:
             if self._token is not None and self._token is not instead_of:
                 return self._token.text
@@ -103,7 +103,7 @@ class TokenSource:
             return self._request()
 
     def _renew_early(self, current: _Token, now: datetime) -> str:
-        """Request a token before the current one ends; if that fails, the current one serves on."""
+        """Request a token before the current one expires. If that fails, keep using the current one."""
         if self._token is not current and self._token is not None:
             return self._token.text
         try:
@@ -119,7 +119,7 @@ class TokenSource:
             token = self._request_new()
         except SendoffError as error:
             metrics.token_request("failed")
-            self._failure = copy.copy(error)  # without the frames of its traceback
+            self._failure = copy.copy(error)  # a copy without the traceback
             raise
         else:
             metrics.token_request("granted")
@@ -142,21 +142,21 @@ class TokenSource:
 def expiry_warnings(
     certificate_ends: datetime | None, asked_seconds: int | None, seconds: int, now: datetime
 ) -> Iterator[str]:
-    """Yield a sentence for each part of a login that ends soon, as far as a client can know it (sections 2.2 and 5.1).
+    """Yield a warning for each part of a login that expires soon, as far as a client can know it.
 
-    A certificate shows its end if it was pasted beside its private key. A client ID shows its end only in a token that
-    lasts fewer ``seconds`` than were asked for, which a lower limit of the service causes too.
+    A certificate shows its end if it was pasted beside its private key (section 2.2). A client ID shows its end only in
+    a token that lasts fewer ``seconds`` than requested (section 5.1). A lower limit of the service has the same effect.
     """
     if certificate_ends is not None and certificate_ends - now <= _EXPIRY_NOTICE:
         ends = "ends" if certificate_ends > now else "ended"
         yield (
             f"the certificate of the private key {ends} at {certificate_ends:%Y-%m-%d %H:%M} UTC, and the service "
-            "refuses one that has ended; add a new one to the service, and put it beside the key here"
+            "refuses expired ones; add a new certificate to the service, and paste it beside the key here"
         )
     if asked_seconds is not None and seconds < asked_seconds:
         yield (
             f"the token lasts {seconds} seconds, not the {asked_seconds} that were asked for: the client ID ends at "
-            f"{now + timedelta(seconds=seconds):%Y-%m-%d %H:%M} UTC, or the service allows no more"
+            f"{now + timedelta(seconds=seconds):%Y-%m-%d %H:%M} UTC, or the service allows no longer lifetime"
         )
 
 
@@ -167,14 +167,14 @@ _sources_lock = threading.Lock()
 def token_source_for(
     credentials: Credentials, base_url: str, session: requests.Session, *, allow_http: bool = False
 ) -> TokenSource:
-    """Return the one source of tokens that this process has for a connection; ``session`` is for a new one."""
+    """Return this process's only token source for a connection. ``session``: used if the source is new."""
     key = _digest(credentials, base_url, session)
     with _sources_lock:
         return _sources.setdefault(key, TokenSource(credentials, base_url, session, allow_http=allow_http))
 
 
 def _digest(credentials: Credentials, base_url: str, session: requests.Session) -> bytes:
-    """Return a digest that differs between connections, without keeping their secrets a second time."""
+    """Return a digest that identifies a connection without storing its secrets a second time."""
     secrets = (
         (credentials.client_secret,)
         if isinstance(credentials, ClientSecret)
@@ -196,8 +196,8 @@ _DIGEST_KEY = os.urandom(32)
 
 
 def _forget_sources() -> None:
-    """Start a forked process without the tokens, sockets and locked locks of its parent."""
-    global _sources_lock  # noqa: PLW0603 - a lock that was current at the fork stays locked for ever
+    """Drop the tokens, sockets, and locks that a forked process inherits."""
+    global _sources_lock  # noqa: PLW0603 - a lock held at the time of the fork stays locked forever
     _sources_lock = threading.Lock()
     _sources.clear()
 

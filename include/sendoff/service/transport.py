@@ -1,4 +1,4 @@
-"""One POST and what came of it: an answer, certainly nothing sent, or nobody knows."""
+"""One POST and its result: an answer, certainly nothing sent, or no answer."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from sendoff.errors import SettingsError
 from sendoff.service.deadline import Deadline, enforce_deadline
 
 Timeout = tuple[float, float]
-"""Seconds to wait for a connection, and for each part of an answer."""
+"""Seconds for connecting, and for each part of an answer."""
 
 Clock = Callable[[], datetime]
 
 MAX_RETRY_AFTER = 86_400.0
-"""Seconds: who asks for more with Retry-After is taken to have asked for a day."""
+"""The maximum of Retry-After, in seconds. A longer wait counts as a day."""
 
 _LONGEST_ANSWER = 4 * 2**20  # bytes
-# Long runs without a space (but not words_like_this), mail addresses, and numbers of four digits or more. A secret has
-# no space in it, however it is spelled: as it is, in a form, in JSON, in Base64.
+# Long runs without a space (except words_like_this), mail addresses, and numbers of four or more digits. A secret
+# contains no space, whether it is plain or encoded for a form, as JSON, or as Base64.
 _HIDDEN = re.compile(
     r"(?<!\S)(?![^\w\s]*[a-z]+(?:_[a-z]+)+[^\w\s]*(?!\S))\S{20,}|\S+@\S+|[0-9]{4,}",
     re.ASCII,
@@ -47,31 +47,31 @@ _HIDDEN = re.compile(
 
 
 def utc_now() -> datetime:
-    """Return the time of the wall clock."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer. ``content`` is None where the connection broke, or the size got absurd, after the status."""
+    """An HTTP answer. ``content`` is None if the connection broke, or the answer became too large, after the status."""
 
     status: int
     content: bytes | None = field(repr=False)
     is_html: bool = False
     retry_after: float | None = None  # seconds
-    location: str | None = None  # scheme, host and port that a redirect leads to
+    location: str | None = None  # scheme, host, and port of a redirect's target
 
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Nothing of the request left this machine, for a reason given as a sentence."""
+    """No part of the request left this machine; ``reason`` is a sentence."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The request may have arrived, and no status came back."""
+    """The request may have arrived, but no status came back."""
 
     reason: str
 
@@ -80,13 +80,13 @@ Exchange = Answer | NotSent | NoAnswer
 
 
 class Bearer(AuthBase):
-    """Adds a token to a request, or no authorization at all, whatever the session or ``.netrc`` hold."""
+    """Adds a token to a request, or no authorization, whatever the session or ``.netrc`` contain."""
 
     def __init__(self, token: str | None = None) -> None:
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Replace the header of a request that is about to be sent."""
+        """Replace the Authorization header of a request that is about to be sent."""
         request.headers.pop("Authorization", None)
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
@@ -95,10 +95,10 @@ class Bearer(AuthBase):
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """Send POST requests to one base URL, each once.
+    """Sends POST requests to one base URL, each once.
 
-    ``timeout``: for a connection, and for each part of an answer. ``deadline``: seconds after which the connection is
-    cut, however much was received by then. Raises SettingsError for a base URL that must not be used.
+    ``timeout``: seconds for connecting, and for each part of an answer. ``deadline``: seconds after which the
+    connection is cut, however much was received. Raise SettingsError if the base URL must not be used.
     """
 
     base_url: str
@@ -119,9 +119,9 @@ class Transport:
         auth: Bearer,
         headers: Mapping[str, str] | None = None,
     ) -> Exchange:
-        """POST once, follow no redirect, and return what came of it; no exception of the wire leaves this method.
+        """POST once without following redirects, and return the result. Network errors are never raised.
 
-        A mapping is sent as a form, bytes as they are.
+        A mapping is sent as a form, and bytes unchanged.
         """
         url = self.base_url + path
         own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
@@ -137,9 +137,7 @@ class Transport:
                     stream=True,
                 ) as response:
                     return _answer(response, self.clock, end)
-            except (
-                Exception
-            ) as error:  # the libraries also stumble over an answer, and then the request was sent
+            except Exception as error:  # also if the libraries fail on an answer: the request was sent
                 failure = _failure(error, host := urlsplit(url).netloc, self.timeout)
                 if end.is_over and isinstance(failure, NoAnswer):
                     return NoAnswer(f"no whole answer from {host} within {self.deadline:g} seconds")
@@ -151,7 +149,7 @@ def _answer(response: requests.Response, clock: Clock, end: Deadline) -> Answer:
     content = _content(response)
     return Answer(
         response.status_code,
-        None if end.is_over else content,  # what was cut may look whole
+        None if end.is_over else content,  # a truncated answer may look complete
         is_html="html" in headers.get("Content-Type", "").lower(),
         retry_after=retry_after_seconds(headers.get("Retry-After"), clock),
         location=_origin(headers.get("Location")),
@@ -172,10 +170,10 @@ def _content(response: requests.Response) -> bytes | None:
 
 
 def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswer:
-    """Return NotSent for the failures that certainly precede sending, else NoAnswer.
+    """Return NotSent if the failure certainly came before sending, and NoAnswer otherwise.
 
-    They are four: the name is not known, no connection was accepted, none was accepted in time (each of the service or
-    of a proxy before it), and the service's certificate is not trusted, which is found before a request is written.
+    Four failures come before sending. The host is unknown. The service, or a proxy before it, accepts no connection, or
+    none in time. The service's certificate is not trusted, which is checked before the request is written.
     """
     cause = _cause(error)
     if isinstance(cause, NameResolutionError):
@@ -188,13 +186,13 @@ def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswe
         return NotSent(f"the certificate of {host} is not trusted: {cause.verify_message}")
     if isinstance(error, ReadTimeout):
         return NoAnswer(f"no answer from {host} within {timeout[1]:g} seconds")
-    if not isinstance(error, (OSError, HTTPError, HTTPException)):  # what requests raises is an OSError
-        return NoAnswer(f"what {host} answered cannot be read ({type(cause).__name__})")
+    if not isinstance(error, (OSError, HTTPError, HTTPException)):  # errors of requests are OSErrors
+        return NoAnswer(f"the answer of {host} cannot be read ({type(cause).__name__})")
     return NoAnswer(f"the connection to {host} broke before an answer ({type(cause).__name__})")
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Unwrap what requests and urllib3 put around the failure itself."""
+    """Unwrap the errors of requests and urllib3 to find the original failure."""
     for wrapper in (requests.RequestException, MaxRetryError, ProxyError, SSLError):
         if isinstance(error, wrapper):
             inner = getattr(error, "reason", None) or getattr(error, "original_error", None) or error.args[:1]
@@ -204,7 +202,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def retry_after_seconds(value: str | None, clock: Clock = utc_now) -> float | None:
-    """Read Retry-After, a number of seconds or a date, as seconds from 0 to MAX_RETRY_AFTER, or None."""
+    """Parse Retry-After, which is a number of seconds or a date. Return 0 to MAX_RETRY_AFTER seconds, or None."""
     if value is None:
         return None
     if value.strip().isascii() and value.strip().isdigit():
@@ -218,7 +216,7 @@ def retry_after_seconds(value: str | None, clock: Clock = utc_now) -> float | No
 
 
 def _origin(location: str | None) -> str | None:
-    """Return scheme, host and port of an address, which hold nothing secret."""
+    """Return the scheme, host, and port of a URL, which contain nothing secret."""
     try:
         parts = urlsplit(location or "")
         host = parts.netloc.rpartition("@")[2]
@@ -228,9 +226,9 @@ def _origin(location: str | None) -> str | None:
 
 
 def checked_base_url(url: str, *, allow_http: bool = False) -> str:
-    """Return a base URL without a slash at its end, or raise SettingsError without quoting it.
+    """Return a base URL without a trailing slash. Raise SettingsError without quoting an invalid one.
 
-    ``http://`` is for this machine, unless ``allow_http`` says that nobody can listen on the way.
+    ``http://`` is only for this machine, unless ``allow_http`` states that no one can listen in between.
     """
     try:
         parts = urlsplit(url)
@@ -244,7 +242,7 @@ def checked_base_url(url: str, *, allow_http: bool = False) -> str:
     if parts.scheme == "http" and not allow_http and not _is_this_machine(parts.hostname or ""):
         raise SettingsError(
             "the base URL begins with http://, which would send the client secret, the tokens and the identifiers "
-            "of people unencrypted; write https://, or set allow_http if nobody can listen on the way"
+            "of recipients unencrypted; use https://, or set allow_http if no one can listen in between"
         )
     return url.rstrip("/")
 
@@ -257,7 +255,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def excerpt(text: str) -> str:
-    """Shorten foreign text for a person, with what may identify somebody or be a secret taken out."""
+    """Shorten text from outside for display, and hide anything that may be an identifier or a secret."""
     words = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
     hidden = _HIDDEN.sub("…", words)
     return hidden if len(hidden) <= 200 else f"{hidden[:199]}…"

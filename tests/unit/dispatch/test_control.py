@@ -1,4 +1,4 @@
-"""What a person may do with a launch, in Python and at the command line; each is in the ledger with who and why."""
+"""Decisions about launches, in Python and at the command line; the audit log records who made them and why."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_somebody_of_a_role_must_agree_to_is_released_without_them_only_on_
 ) -> None:
     freeze(ledger, "held", role="crm")
     with pytest.raises(
-        GateError, match=r"waits for somebody of the role crm: .* in Airflow.*--without-approval"
+        GateError, match=r"waits for someone with the role crm, .* in Airflow.*--without-approval"
     ):
         release(ledger, KEY, "ann", "looks right", now=NOW)
     assert ledger.launches.get(KEY).state == "held"
@@ -183,7 +183,7 @@ def test_a_global_pause_holds_its_scope_and_no_other(ledger: Ledger) -> None:
     freeze(ledger, "released")
     freeze(ledger, "released", OTHER, "another")
     pause_all(ledger, "ann", "an outage", connection="another", now=NOW)
-    with pytest.raises(GateError, match="paused already"):
+    with pytest.raises(GateError, match="already paused"):
         pause_all(ledger, "bob", "an outage", connection="another")
     assert claim(ledger, OTHER) is None
     assert claim(ledger) is not None

@@ -1,4 +1,4 @@
-"""Waves: which are claimed, how they are judged, and who opens the next one."""
+"""Waves: claiming, judging, and opening the next one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def seen(ledger: Ledger) -> Launch:
 
 
 def judge(ledger: Ledger, *, now: datetime = LATER, **rollout: Any) -> str:
-    """Give the state of the launch and its newest wave after a judgement."""
+    """Judge the open waves, and return the launch's state and newest wave."""
     open_next_wave(ledger, seen(ledger), Rollout.model_validate(rollout), now=now)
     return f"{seen(ledger).state} {seen(ledger).wave}"
 
@@ -98,7 +98,7 @@ def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger)
         ([YES, YES, YES, YES], 1, "released 2"),
         ([YES, YES, YES, NO], 25, "released 2"),
         ([YES, YES, YES, NO], 24, "held 1"),
-        ([YES, YES, DOUBT, NO], 49, "held 1"),  # nobody can answer for what is in doubt
+        ([YES, YES, DOUBT, NO], 49, "held 1"),  # a doubt counts as refused
         ([YES, YES, DOUBT, NO], 50, "released 2"),
     ],
 )
@@ -123,14 +123,14 @@ def test_a_doubt_that_a_post_back_resolves_counts_as_accepted(ledger: Ledger) ->
         ((1, 2, 3, 4, 5, 6), 1, "released 2"),
         ((1, 2, 3), 50, "released 2"),
         ((1, 2, 3), 49, "held 1"),
-        ((), None, "released 2"),  # not asked for
+        ((), None, "released 2"),  # the campaign sets no limit
     ],
 )
 def test_a_wave_is_judged_by_who_is_missing(
     ledger: Ledger, delivered: tuple[int, ...], allowed: float | None, after: str
 ) -> None:
     make_launch(ledger, segments=WAVES)
-    send(ledger, KEY, YES, YES, YES, NO)  # 7 and 8 are not missing, they are refused
+    send(ledger, KEY, YES, YES, YES, NO)  # 7 and 8 are refused, not missing
     deliveries(ledger, *delivered)
     assert judge(ledger, refused=25, missing=allowed) == after
 
@@ -144,8 +144,8 @@ def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(led
     assert decision.detail == {"wave": 1, "requests": 4, "refused": 1, "people": 6, "missing": 3}
     assert decision.why == (
         "after wave 1: "
-        "gates.rollout.refused: found 1 of 4 requests refused or in doubt (25.0 %); allowed: at most 1 %; "
-        "gates.rollout.missing: found 3 of 6 people missing (50.0 %); allowed: at most 10 %"
+        "gates.rollout.refused: 1 of 4 requests refused or in doubt (25.0 %); at most 1 % is allowed; "
+        "gates.rollout.missing: 3 of 6 people missing (50.0 %); at most 10 % is allowed"
     )
 
 

@@ -1,4 +1,4 @@
-"""The dispatch loop on a ledger that does not answer, where no request is made."""
+"""The dispatch loop with a ledger that does not answer; no request is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ...ports import reserved_port
 def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_nothing_more(
     ledger: Ledger,
 ) -> None:
-    """A second claim of the same name would hide the first one, which nobody would give back."""
+    """A second claim under the same name would hide the first, and no one would give that back."""
     make_launch(ledger, range(1, 3), size=1)
     claim = ledger.dispatches.claim
 

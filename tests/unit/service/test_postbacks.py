@@ -65,7 +65,7 @@ def test_a_path_that_was_not_signed_is_not_read(case: str) -> None:
 
 
 def test_the_last_character_has_one_spelling() -> None:
-    """Base64 leaves two bits of it unused: a decoder would take four spellings of the same signature."""
+    """Base64 leaves two bits unused, so a decoder would accept four spellings of the same signature."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     signature = ADDRESSES.sign("open", KEY).rpartition("/")[2]
     accepted = [last for last in alphabet if ADDRESSES.verify("open", KEY, signature[:-1] + last)]

@@ -1,4 +1,4 @@
-"""The wire: what a campaign looks like to the service, and what the service says to us."""
+"""The wire format: requests, replies, and the bodies of post-backs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def campaign(**fields: Any) -> Campaign:
 
 
 def written(made: Campaign, targeting: Targeting | None = None, **more: Any) -> dict[str, Any]:
-    """Write the request that creates a campaign, to device 5 where it is for people of a query."""
+    """Write the request that creates a campaign; to device 5 if its recipients come from a query."""
     if targeting is None and made.targeting.kind == "query":
         targeting = Targeting("device_id", ids(5))
     settings: dict[str, Any] = {"title": "The title", "post_backs": PostBackAddresses(None, None), **more}
@@ -161,7 +161,7 @@ def test_one_address_may_serve_all_languages() -> None:
 def test_languages_that_the_service_cannot_choose_between_are_not_sent_together() -> None:
     email = {**EMAIL, "translations": {"fr": {"subject": "Bonjour", "html": "<p>Mots</p>"}}}
     made = campaign(language="en", channels={"email": email})
-    with pytest.raises(CampaignError, match="send each variation apart"):
+    with pytest.raises(CampaignError, match="send each variation separately"):
         written(made)
     assert message_of(made.variation(Variation("fr"), PERIOD_END), "7")["email_subject"] == "Bonjour"
 
@@ -258,7 +258,7 @@ def test_a_webhook_message_is_an_entry_of_type_8(kind: str, member: str) -> None
     }
 
 
-# People
+# Recipients
 
 
 @pytest.mark.rule(
@@ -269,7 +269,7 @@ def test_a_webhook_message_is_an_entry_of_type_8(kind: str, member: str) -> None
     [
         ("device_id", ids(3, 1, 2), "device_ids", [1, 2, 3]),
         ("device_id", ids(2**62), "device_ids", [2**62]),
-        ("device_token", ids(8, 7), "device_tokens", [7, 8]),  # integers, as the document has them
+        ("device_token", ids(8, 7), "device_tokens", [7, 8]),  # integers, as in the document
         ("device_token", texts("b", "a"), "device_tokens", ["a", "b"]),
         ("device_uuid", ids(9), "device_uuids", [9]),
         ("device_uuid", texts("u-1"), "device_uuids", ["u-1"]),
@@ -286,13 +286,13 @@ def test_people_are_named_in_the_array_of_their_kind(
 
 def test_people_that_only_a_template_can_reach_are_refused() -> None:
     with pytest.raises(
-        CampaignError, match="cannot be created for people known by user_id, only by device_id"
+        CampaignError, match="cannot be created for recipients identified by user_id, only by device_id"
     ):
         written(campaign(channels={"email": EMAIL}), Targeting("user_id", texts("cust-1")))
 
 
 def test_a_request_to_nobody_is_not_written() -> None:
-    with pytest.raises(ValueError, match="a request to nobody"):
+    with pytest.raises(ValueError, match="at least one recipient"):
         Targeting("device_id", ids())
 
 
@@ -387,10 +387,10 @@ def test_ten_thousand_devices_are_written_at_the_speed_of_the_encoder() -> None:
     identifiers = integers(range(10**9, 10**9 + 10_000))
     body = create_body(made, title="T", targeting=Targeting("device_id", identifiers), post_backs=ADDRESSES)
     assert orjson.loads(body)["device_ids"] == list(range(10**9, 10**9 + 10_000))
-    assert not isinstance(identifiers.values(), list)  # so no Python object was made for a device
+    assert not isinstance(identifiers.values(), list)  # so there is no Python object per device
 
 
-# Time
+# Schedule and timing
 
 
 @pytest.mark.rule(
@@ -631,7 +631,7 @@ def test_an_execution_names_its_template_and_its_people(
 
 
 def executed_with(own: pa.RecordBatch, column: str, **template: Any) -> tuple[bytes, dict[str, Any]]:
-    """Give the request that executes a template for the people of a query with values of their own."""
+    """Return the request that executes a template for recipients with their own values."""
     made = campaign(template={"id": 88, "channels": ["email"], **template})
     audience = build_audience([own], columns=template["columns"])
     assert audience.template_values is not None
@@ -700,7 +700,7 @@ def test_a_decimal_keeps_its_digits() -> None:
 
 
 def test_a_template_gets_only_the_columns_that_it_names() -> None:
-    """Another variant may name others, and the values of one segment are those of all of them."""
+    """Another variant may use other columns; a segment has the values of all columns."""
     own = build_audience(
         [pa.record_batch({"device_id": [1], "gate": ["B4"], "seat": ["1A"]})], columns=["gate", "seat"]
     )
@@ -717,7 +717,7 @@ def test_a_template_gets_only_the_columns_that_it_names() -> None:
 
 
 def test_a_template_that_needs_values_is_not_executed_without_them() -> None:
-    with pytest.raises(CampaignError, match="the template needs each person's own gate, seat") as caught:
+    with pytest.raises(CampaignError, match="the template needs each recipient's own gate, seat") as caught:
         executed("device_id", ids(4711), columns=["gate", "seat"])
     assert "4711" not in str(caught.value)
 
@@ -737,7 +737,7 @@ def test_a_request_may_be_shown_with_types_in_the_place_of_values() -> None:
 
 
 def test_a_template_cannot_be_executed_by_device_uuid() -> None:
-    with pytest.raises(CampaignError, match="cannot be executed for people known by device_uuid"):
+    with pytest.raises(CampaignError, match="cannot be executed for recipients identified by device_uuid"):
         executed("device_uuid", texts("u"))
 
 
@@ -749,7 +749,7 @@ def test_templates_are_executed_and_other_campaigns_created() -> None:
         written(campaign(template={"id": 88, "channels": ["email"]}))
 
 
-# Names that are not shown
+# Names that the document does not show
 
 
 def test_a_connection_corrects_a_name() -> None:
@@ -761,7 +761,7 @@ def test_a_connection_corrects_a_name() -> None:
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        ({"title": "headline"}, r"title cannot be set; allowed: .*device_ids, "),
+        ({"title": "headline"}, r"title cannot be set. Use: .*device_ids, "),
         ({"device_ids": ""}, "device_ids needs a name"),
         ({"device_ids": 5}, "device_ids needs a name"),
         ({"send_days_monday": "first"}, "send_days_monday needs a number"),
@@ -805,7 +805,7 @@ def test_two_names_of_one_spelling_are_refused(overrides: dict[str, str], both: 
 @pytest.mark.parametrize(
     "overrides",
     [
-        {"device_ids": "segment_ids", "segment_ids": "device_ids"},  # each has the name of the other
+        {"device_ids": "segment_ids", "segment_ids": "device_ids"},  # the two are swapped
         {"target": "device_ids"},  # no request has both
         {"target_by_device_id": "external_id", "target_by_external_id": "id"},
         {"send_days_monday": "0", "message_ios_push": "10"},
@@ -858,7 +858,7 @@ def test_no_other_code_spells_an_unconfirmed_name() -> None:
         if "wire" not in path.parts
         for match in spelled.finditer(path.read_text())
         if match[0]
-        not in ('"external_id"', '"user_id"', '"push_expiry"')  # words of audiences and campaigns too
+        not in ('"external_id"', '"user_id"', '"push_expiry"')  # audiences and campaigns use these words too
     ]
     assert found == []
 

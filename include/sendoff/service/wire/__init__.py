@@ -1,7 +1,8 @@
-"""The wire: the only code that knows how the service spells things, and what of that is unconfirmed.
+"""The wire format: the only code that knows the service's names and values, and which of them are unconfirmed.
 
-``names`` is the table of what the service's document does not show; ``content`` and ``timing`` write the parts of a
-request and ``requests`` the whole; ``responses`` reads what the service says; ``redaction`` hides people and secrets.
+``names`` is the table of what the service's document does not show. ``content`` and ``timing`` write parts of a
+request, and ``requests`` the whole. ``responses`` reads replies and post-backs. ``redaction`` hides identifiers and
+secrets.
 """
 
 from sendoff.service.wire.names import UNCONFIRMED, FieldNames, Unconfirmed

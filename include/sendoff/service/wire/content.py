@@ -1,4 +1,4 @@
-"""Writing what a campaign says: channel flags, and content for each message type (sections 2.3 to 2.8)."""
+"""Writing a campaign's content: channel flags, and the content of each message type (sections 2.3 to 2.8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORT_ENTRIES = (
 
 
 def channel_flags(campaign: Campaign, names: FieldNames) -> Members:
-    """Return the flag of each channel and browser, and what the campaign gives as encryption (section 2.3)."""
+    """Yield the flag of each channel and browser, and the campaign's encryption (section 2.3)."""
     channels = campaign.channels
     for channel in channels.used():
         yield channel.value, 1
@@ -28,7 +28,7 @@ def channel_flags(campaign: Campaign, names: FieldNames) -> Members:
 
 
 def content(campaign: Campaign, names: FieldNames) -> Members:
-    """Yield what push-like channels share, and under ``messages`` the content of single channels (section 2.4)."""
+    """Yield the content shared by push-like channels, and that of single channels under ``messages`` (section 2.4)."""
     if PUSH_LIKE.intersection(campaign.channels.used()):
         yield from _message(campaign.message or Message(), campaign.language, names)
     yield (
@@ -80,7 +80,7 @@ def _message(message: Message, language: str | None, names: FieldNames) -> Membe
 
 
 def _translations(message: Message, language: str) -> Members:
-    """Yield the texts by language (section 2.5), with the campaign's own as the fallback."""
+    """Yield the texts by language (section 2.5), with the campaign's own texts as the fallback."""
     texts: dict[str, Message | Translation] = {language: message, **message.translations}
     yield "languages_multi", 1
     yield "languages_list", list(texts)
@@ -98,7 +98,8 @@ def _email(email: Email) -> Members:
     yield "email_html", email.html
     yield "email_text", email.text
     yield "email_unsubscribe", int(email.unsubscribe_header)
-    # One of these marks content that comes by API and "the other is simply set to 1"; the example has 1 in both.
+    # The document says that one of these marks content sent by API and "the other is simply set to 1"; its example has
+    # 1 in both.
     yield "email_type", 1
     yield "email_template", 1
 

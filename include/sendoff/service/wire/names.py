@@ -1,7 +1,7 @@
-"""Every name and value that the service's document does not show, and what Sendoff sends in its place.
+"""Every name and value that the service's document does not show, and what Sendoff sends instead.
 
-The page ``docs/reference/unknowns.md`` is this table; a test holds the two together. A connection corrects an
-entry by its extra ``field_names``: ``{"device_ids": "the_right_name"}``.
+The page ``docs/reference/unknowns.md`` shows this table, and a test compares the two. A connection corrects an entry
+with its extra ``field_names``: ``{"device_ids": "the_right_name"}``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Members = Iterator[tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Unconfirmed:
-    """One spelling that the document leaves out.
+    """One spelling that the document does not show.
 
-    ``name`` is what is sent by default, ``section`` where the document is silent. ``confidence`` is *quoted* where a
-    public page of the same interface states it, *inferred* where it follows from something stated, else *guess*.
+    ``name`` is the default spelling, and ``section`` is where the document leaves it out. ``confidence`` is *quoted* if
+    a public page of the same interface states it, *inferred* if it follows from something stated, and otherwise
+    *guess*.
     """
 
     name: str
@@ -144,7 +145,7 @@ _VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 _EXECUTION = ("execute_id", "target", "target_with_params", "target_by", "params")
 _CAMPAIGN = tuple(key for key in UNCONFIRMED if key not in {*_EXECUTION, *chain(*_VALUES)})
-# Entries that stand in one place of a request, and the spellings of that place that the document shows.
+# Entries that share one place in a request, and the spellings that the document shows for that place.
 _NAMESPACES: Mapping[tuple[str, ...], Iterable[str]] = {
     _CAMPAIGN: _DOCUMENTED,
     _EXECUTION: ("apptoken", "webhook_delivery", "webhook_open"),
@@ -154,21 +155,21 @@ _NAMESPACES: Mapping[tuple[str, ...], Iterable[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The spelling of each entry of the table, with a connection's corrections in place.
+    """The spelling of each entry of the table, with a connection's corrections.
 
-    Raises SettingsError for a key that is not in the table, an empty spelling, words where a number belongs, or a
-    spelling that something else in the same place of a request has.
+    Raise SettingsError for a key that is not in the table, an empty spelling, or text instead of a number. Also raise it
+    if two names in one place of a request have the same spelling.
     """
 
     overrides: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.overrides, Mapping):
-            raise SettingsError("field_names is a JSON object from our names to the service's")
+            raise SettingsError("field_names must be a JSON object from our names to the service's")
         unknown = [str(key) for key in self.overrides if key not in UNCONFIRMED]
         if unknown:
             raise SettingsError(
-                f"field_names: {', '.join(sorted(unknown))} cannot be set; allowed: {', '.join(UNCONFIRMED)}"
+                f"field_names: {', '.join(sorted(unknown))} cannot be set. Use: {', '.join(UNCONFIRMED)}"
             )
         for key, spelling in self.overrides.items():
             _check_spelling(key, spelling)
@@ -182,7 +183,7 @@ class FieldNames:
             if other != key:
                 raise SettingsError(
                     f"field_names: {other} and {key} would both be sent as {self[key]!r}; "
-                    "give each a spelling of its own"
+                    "use a different spelling for one of them"
                 )
 
     def __getitem__(self, key: str) -> str:
@@ -201,7 +202,7 @@ def _check_spelling(key: str, spelling: object) -> None:
 
 
 def to_object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of some members, without those that are None. Raise SettingsError for two of one name."""
+    """Build an object of some members, leaving out those that are None. Raise SettingsError if a name occurs twice."""
     result: dict[str, Any] = {}
     for name, value in members:
         if name in result:

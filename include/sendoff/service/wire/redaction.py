@@ -1,4 +1,4 @@
-"""A request as people may see it: without anybody's identifier, and without what may be a secret."""
+"""A request that people may see: without identifiers, and without anything that may be secret."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _HIDDEN = "<not shown>"
 def redacted_request(
     request: Mapping[str, Any], *, people: int, names: FieldNames | None = None
 ) -> dict[str, Any]:
-    """Return a request with the number of its recipients in their place.
+    """Return a request with the number of its recipients instead of their identifiers.
 
-    A webhook message (section 2.7) keeps the host of its address; the rest of it, and the values of parameters and
-    headers, may be secret and are left out.
+    A webhook message (section 2.7) keeps only the host of its address. The rest of the address, and the values of
+    parameters and headers, may be secret.
     """
     names = names or FieldNames()
     anybody = f"<{people:,} {'person' if people == 1 else 'people'}>"

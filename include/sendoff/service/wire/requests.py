@@ -1,4 +1,4 @@
-"""Writing requests: a campaign, and the people of one dispatch, as the JSON of the service's document."""
+"""Writing requests: a campaign and the recipients of one dispatch, as JSON in the service's format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or fal
 
 @dataclass(frozen=True, slots=True)
 class PostBackAddresses:
-    """Where the service sends the post-backs of one request; None for a kind that is not wanted."""
+    """The addresses for the post-backs of one request; None for a kind that is not wanted."""
 
     delivery: str | None = field(default=None, repr=False)
     open: str | None = field(default=None, repr=False)
@@ -48,9 +48,9 @@ class PostBackAddresses:
 
 @dataclass(frozen=True, slots=True)
 class Targeting:
-    """The people of one dispatch, and which kind of identifier names them (a column of the audience query).
+    """The recipients of one dispatch, and their kind of identifier (a column of the audience query).
 
-    ``template_values``: each person's own values, as ``Segment`` has them.
+    ``template_values``: each recipient's own values, in the form of ``Segment``.
     """
 
     identified_by: str
@@ -60,7 +60,7 @@ class Targeting:
     def __post_init__(self) -> None:
         if not len(self.identifiers):
             raise ValueError(
-                "a request to nobody must not be made: what the service does with it is not shown"
+                "a request needs at least one recipient: the service's document does not say what happens without one"
             )
 
 
@@ -73,16 +73,16 @@ def create_body(
     app_token: str | None = None,
     names: FieldNames | None = None,
 ) -> bytes:
-    """Write the request that creates a campaign (section 4.2), which must be resolved and in one variation.
+    """Write the request that creates a campaign (section 4.2). The campaign must be resolved and have one variation.
 
-    ``targeting`` names people; None where the campaign leaves choosing them to the service. Raises CampaignError for
-    a campaign that cannot be sent so, SettingsError where ``field_names`` gives two members one name.
+    ``targeting``: the recipients; None if the service chooses them. Raise CampaignError if the campaign cannot be sent
+    this way, and SettingsError if ``field_names`` gives two members the same name.
     """
     names = names or FieldNames()
     if campaign.template:
         raise CampaignError("a campaign with a template is executed, not created")
     if not campaign.has_one_variation:
-        raise CampaignError("one request cannot say what differs between people: send each variation apart")
+        raise CampaignError("one request can contain only one variation; send each variation separately")
     return _encoded(
         _opening(app_token, title),
         channel_flags(campaign, names),
@@ -102,10 +102,10 @@ def execute_body(
     app_token: str | None = None,
     names: FieldNames | None = None,
 ) -> bytes:
-    """Write the request that executes a campaign's template for people (section 4.3), with each one's own variables.
+    """Write the request that executes a template (section 4.3), with each recipient's own variables.
 
-    Raises CampaignError for people whom no execution can name, or who came without the values that the template needs,
-    SettingsError where ``field_names`` gives two members one name.
+    Raise CampaignError if an execution cannot use this kind of identifier, or if the recipients have no values for the
+    template. Raise SettingsError if ``field_names`` gives two members the same name.
     """
     names = names or FieldNames()
     if campaign.template is None:
@@ -128,7 +128,7 @@ def request_body(
 ) -> bytes:
     """Write the request that sends a campaign: it creates the campaign, or executes its template.
 
-    Raises what :func:`create_body` and :func:`execute_body` raise.
+    Raise the same errors as :func:`create_body` and :func:`execute_body`.
     """
     if campaign.template is None:
         return create_body(
@@ -140,20 +140,20 @@ def request_body(
             names=names,
         )
     if targeting is None:
-        raise CampaignError("a template is executed for people of a query")
+        raise CampaignError("a template needs the recipients of a query")
     return execute_body(
         campaign, targeting=targeting, post_backs=post_backs, app_token=app_token, names=names
     )
 
 
 def list_body(limit: int, offset: int, app_token: str | None = None) -> bytes:
-    """Write the request for a page of the list of campaigns, newest first; the service's document does not show it."""
+    """Write the request for a page of the list of campaigns, newest first. The service's document does not show it."""
     page = {"limit": limit, "offset": offset, "select": ["id", "title"], "order": ["id DESC"]}
     return orjson.dumps(page if app_token is None else {"apptoken": app_token, **page})
 
 
 def mask_template_values(request: Mapping[str, Any], names: FieldNames | None = None) -> dict[str, Any]:
-    """Return a request with the type of each recipient's template values in their place, such as ``<text>``."""
+    """Return a request with the types of each recipient's template values in their place, such as ``<text>``."""
     own = (names or FieldNames())["target_with_params"]
     people = {
         person: {name: _TYPES[type(value)] for name, value in variables.items()}
@@ -178,14 +178,16 @@ def _post_backs(addresses: PostBackAddresses) -> Members:
 
 def _execution(template: Template, targeting: Targeting, names: FieldNames) -> Members:
     if targeting.identified_by not in _TARGETS:
-        raise CampaignError(f"a template cannot be executed for people known by {targeting.identified_by}")
+        raise CampaignError(
+            f"a template cannot be executed for recipients identified by {targeting.identified_by}"
+        )
     yield names["execute_id"], template.id
     yield names["target_by"], names[_TARGETS[targeting.identified_by]]
     if template.columns:
         yield names["target_with_params"], _own_variables(template, targeting)
     else:
         yield names["target"], targeting.identifiers.values()
-    # How the service combines the two is not shown, so no variable is in both.
+    # The document does not show how the service combines the two, so no variable is in both.
     common = {name: value for name, value in template.parameters.items() if name not in template.columns}
     yield names["params"], common or None
 
@@ -193,7 +195,7 @@ def _execution(template: Template, targeting: Targeting, names: FieldNames) -> M
 def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[str, Any]]:
     if targeting.template_values is None:
         raise CampaignError(
-            f"the template needs each person's own {', '.join(template.columns)}, and these people came without"
+            f"the template needs each recipient's own {', '.join(template.columns)}, but the segment has no values"
         )
     instead = {name: value for name, value in template.parameters.items() if name in template.columns}
     rows = read_template_values(targeting.template_values, template.columns)
@@ -202,17 +204,17 @@ def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[s
 
 
 def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) -> Members:
-    """Yield the one segmentation that every campaign needs, also one to everybody (section 2.3)."""
+    """Yield the one segmentation that every campaign needs, even a broadcast (section 2.3)."""
     chosen = campaign.targeting
     if (targeting is None) == (chosen.kind == "query"):
         raise CampaignError(
-            f"people by targeting.kind: {chosen.kind}, and a dispatch {'with' if targeting else 'without'} people"
+            f"targeting.kind: {chosen.kind}, but the dispatch has {'recipients' if targeting else 'no recipients'}"
         )
     yield "broadcast", int(isinstance(chosen, Broadcast))
     if targeting:
         if targeting.identified_by not in _ARRAYS:
             raise CampaignError(
-                f"a campaign cannot be created for people known by {targeting.identified_by}, only by "
+                f"a campaign cannot be created for recipients identified by {targeting.identified_by}, only by "
                 f"{', '.join(_ARRAYS)}; a template can be executed for {', '.join(_TARGETS)}"
             )
         yield names[_ARRAYS[targeting.identified_by]], targeting.identifiers.values()

@@ -1,4 +1,4 @@
-"""Reading what the service says: replies of its API, and the bodies of post-backs."""
+"""Reading the service's messages: replies of its API, and the bodies of post-backs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import orjson
 
-_DEEPEST = 8  # levels of ``errors`` that are looked into
+_DEEPEST = 8  # levels of ``errors`` that are read
 
 
-class Unreadable(ValueError):  # noqa: N818 - it is an answer's quality, and is caught rather than shown
-    """The bytes are not what the service's document describes; the text says why, and quotes none of them."""
+class Unreadable(ValueError):  # noqa: N818 - it describes an answer, and is caught rather than shown
+    """The bytes do not have the format of the service's document. The message says why and quotes none of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The envelope of an API reply (section 4.2 leaves it out; public pages show it).
+    """The envelope of an API reply. Section 4.2 does not show it, but public pages do.
 
     ``code`` repeats the HTTP status. ``message`` and ``errors`` are the service's words and may quote identifiers.
     """
@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PostBackBody:
-    """The members of a post-back (section 6); None for what the body lacks."""
+    """The members of a post-back (section 6); None for members that the body lacks."""
 
     time: datetime
     device_id: int | None = field(default=None, repr=False)
@@ -43,9 +43,9 @@ class PostBackBody:
 
 
 def read_reply(status: int, content: bytes) -> Reply:
-    """Read the reply to a create or execute request, or raise Unreadable.
+    """Read the reply to a create or execute request. Raise Unreadable if that fails.
 
-    Readable is a JSON object whose ``success`` is a boolean. A missing ``code`` is the HTTP status.
+    A readable reply is a JSON object with a boolean ``success``. A missing ``code`` is the HTTP status.
     """
     document = _object(content)
     success = document.get("success")
@@ -63,7 +63,7 @@ def read_reply(status: int, content: bytes) -> Reply:
 
 
 def read_campaigns(content: bytes) -> list[tuple[int, str]]:
-    """Read a page of the list of campaigns as ids and titles, or raise Unreadable."""
+    """Read a page of the list of campaigns as IDs and titles. Raise Unreadable if that fails."""
     document = _object(content)
     page = document.get("data")
     if document.get("success") is False or not isinstance(page, list):
@@ -75,10 +75,11 @@ def read_campaigns(content: bytes) -> list[tuple[int, str]]:
 
 
 def read_post_back(content: bytes) -> PostBackBody:
-    """Read the body of a post-back, or raise Unreadable.
+    """Read the body of a post-back. Raise Unreadable if that fails.
 
-    Members may be nested (``{"device": {"id": 1}}``) or dotted (``{"device.id": 1}``); ids are integers or digits.
-    ``time`` is in Unix seconds or ISO 8601, in UTC where it names no offset. A person must be named somehow.
+    Members may be nested (``{"device": {"id": 1}}``) or dotted (``{"device.id": 1}``); IDs are integers or digits.
+    ``time`` is in Unix seconds or ISO 8601, and in UTC if it has no offset. The body must identify a person in some
+    way.
     """
     document = _object(content)
     user_id = _member(document, "profile", "user_id")
@@ -147,9 +148,9 @@ def _time(value: Any) -> datetime:
 
 
 def _sentences(errors: Any, depth: int) -> Iterator[str]:
-    """Flatten ``errors``, whose inner shape is not shown: texts, alone or with the name of a field.
+    """Flatten ``errors``. The document does not show its inner form: texts, alone or with the name of a field.
 
-    What lies deeper than ``depth`` levels is left out.
+    Anything deeper than ``depth`` levels is left out.
     """
     if isinstance(errors, str):
         yield errors

@@ -1,4 +1,4 @@
-"""Writing when a campaign is sent, and for how long (sections 2.10 to 2.12)."""
+"""Writing a campaign's schedule and expiry (sections 2.10 to 2.12)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRIGGERS = {"location": 1, "event": 2, "api": 3}
 
 
 def schedule(campaign: Campaign, names: FieldNames) -> Members:
-    """Yield the schedule in one of the document's shapes (section 2.11); the campaign must be resolved."""
+    """Yield the schedule in one of the document's forms (section 2.11). The campaign must be resolved."""
     send = campaign.send
     if isinstance(send, Now):
         yield "send_type", 0
@@ -77,7 +77,7 @@ def _locations(trigger: LocationTrigger, names: FieldNames) -> Members:
 
 
 def timing(campaign: Campaign, names: FieldNames) -> Members:
-    """Yield how long a push is retried and an inbox message stays (section 2.12)."""
+    """Yield how long a push is retried and how long an inbox keeps the message (section 2.12)."""
     inbox = campaign.channels.inbox
     for prefix, expiry in (("push_expiry", campaign.push_expiry), ("inbox_expiry", inbox and inbox.keep)):
         if expiry and expiry.length:

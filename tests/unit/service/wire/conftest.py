@@ -1,4 +1,4 @@
-"""A TCP server that does as it is told, on a real socket, and private keys of every kind."""
+"""A scripted TCP server on a real socket, and private keys of every kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True)
 class Request:
-    """What a client sent."""
+    """A request that the server read."""
 
     line: str
     headers: dict[str, str]
@@ -42,7 +42,7 @@ Step = Callable[[socket.socket, Callable[[], None]], None]
 
 
 def answer(status: int = 200, content: Any = b"", **headers: str) -> Step:
-    """Read the request and answer it; what is no bytes is JSON."""
+    """Read the request and answer it; any content except bytes is sent as JSON."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     lines = [f"HTTP/1.1 {status} Told", f"Content-Length: {len(body)}", "Connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -59,7 +59,7 @@ def token(text: str = "token-one", expires_in: Any = 3600, **more: Any) -> Step:
 
 
 def raw(content: bytes) -> Step:
-    """Read the request, send just these bytes, and close."""
+    """Read the request, send exactly these bytes, and close."""
 
     def step(connection: socket.socket, read: Callable[[], None]) -> None:
         read()
@@ -80,7 +80,7 @@ def reset(connection: socket.socket, read: Callable[[], None]) -> None:
 
 @dataclass
 class Script:
-    """A server that takes one step for each connection, in order, and keeps the requests that it read."""
+    """A server that takes one step per connection, in order, and keeps the requests that it read."""
 
     context: ssl.SSLContext | None = None
     steps: deque[Step] = field(default_factory=deque)
@@ -103,23 +103,23 @@ class Script:
     reset = staticmethod(reset)
 
     def tell(self, *steps: Step) -> None:
-        """Say what to do next, one step for each connection."""
+        """Add steps, one for each of the next connections."""
         self.steps.extend(steps)
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many requests were read."""
+        """Wait until ``count`` requests were read."""
         deadline = time.monotonic() + 60
         while len(self.requests) < count:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
     def silence(self, connection: socket.socket, read: Callable[[], None]) -> None:
-        """Read the request and say nothing until the test is over."""
+        """Read the request and send nothing until the test is over."""
         read()
         self.patience.wait()
 
     def once(self, is_so: Callable[[], bool], step: Step) -> Step:
-        """Read the request, and take a step once something is so, or the test is over."""
+        """Return a step that reads the request and waits until ``is_so()``, or until the test is over."""
 
         def late(connection: socket.socket, read: Callable[[], None]) -> None:
             read()
@@ -160,7 +160,7 @@ class Script:
                 with connection:
                     self._take_step(connection)
         except OSError:
-            pass  # the client went away, as some tests want it to
+            pass  # the client disconnected, as in some tests
 
     def _take_step(self, connection: socket.socket) -> None:
         connection.settimeout(60)
@@ -174,7 +174,7 @@ class Script:
         self.requests.append(request)
 
     def request_of(self, connection: socket.socket) -> Request:
-        """Give what was read from this connection, whatever others sent meanwhile."""
+        """Return the request of this connection."""
         return self._by_connection[connection]
 
 
@@ -199,7 +199,7 @@ def _some(connection: socket.socket) -> bytes:
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    """A server over plain HTTP."""
+    """Return a server over plain HTTP."""
     server = Script()
     yield server
     server.close()
@@ -207,7 +207,7 @@ def script() -> Iterator[Script]:
 
 @pytest.fixture
 def tls_script(tmp_path: Path) -> Iterator[Script]:
-    """A server over TLS whose certificate nobody trusts."""
+    """Return a server over TLS whose certificate no one trusts."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = certificate_of(key, datetime.now(UTC) + timedelta(days=1))
     file = tmp_path / "server.pem"
@@ -229,7 +229,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.fixture(scope="session")
 def certified() -> Callable[[Any, datetime], str]:
-    """Gives the certificate of a key, in PEM form, that ends at a moment."""
+    """Return a function that makes a certificate in PEM form, for a key and an end."""
     return lambda key, ends: certificate_of(key, ends).public_bytes(Encoding.PEM).decode()
 
 
@@ -242,7 +242,7 @@ def certificate_of(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, ends: da
 
 @pytest.fixture(scope="session")
 def keys() -> dict[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]:
-    """A key for each algorithm, and keys that the service does not accept."""
+    """Return a key for each algorithm, and keys that the service does not accept."""
     return {
         "RS256": rsa.generate_private_key(65537, 2048),
         "RS384": mersenne_key(2203, 2281),
@@ -256,7 +256,7 @@ def keys() -> dict[str, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey]:
 
 
 def mersenne_key(one: int, other: int) -> rsa.RSAPrivateKey:
-    """Make a long RSA key at once, from two known primes, which searching new ones takes ten seconds and more for."""
+    """Make a long RSA key from two known primes; finding new ones would take over ten seconds."""
     q, p = 2**one - 1, 2**other - 1
     d = pow(65537, -1, (p - 1) * (q - 1))
     public = rsa.RSAPublicNumbers(65537, p * q)

@@ -1,4 +1,4 @@
-"""Logging in: what is sent to the token endpoint, what its answers mean, and the one token that threads share."""
+"""Tokens: requests to the token endpoint, the meaning of its answers, and the token that threads share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 @dataclass
 class Clock:
-    """A clock that moves when it is told to."""
+    """A clock that the test moves."""
 
     now: datetime = NOON
     asked: list[None] = field(default_factory=list)
@@ -64,7 +64,7 @@ def source(script: Any, session: requests.Session, clock: Clock) -> TokenSource:
 
 
 def source_of(script: Any, session: requests.Session, clock: Clock, *, silence: float = 60.0) -> TokenSource:
-    """A source that takes so many seconds without an answer for silence."""
+    """Return a token source with a read timeout in seconds."""
     credentials = ClientSecret("client-1", SECRET)
     return TokenSource(credentials, script.url, session, clock=clock, timeout=(60.0, silence))
 
@@ -73,7 +73,7 @@ def private_pem(key: SigningKey) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-# What is sent
+# Requests
 
 
 @pytest.mark.rule(
@@ -171,7 +171,7 @@ def test_an_assertion_goes_to_the_token_endpoint_and_never_to_the_api(
         (lambda: ClientSecret("client-1", SECRET, lifetime=0), "between 1 and 86400"),
         (lambda: ClientSecret("client-1", SECRET, lifetime=86_401), "between 1 and 86400"),
         (lambda: JwtBearer("", "key"), "the client ID is empty"),
-        (lambda: JwtBearer("client-1", SECRET), "this is no private key in PEM form"),
+        (lambda: JwtBearer("client-1", SECRET), "this is not a private key in PEM form"),
     ],
 )
 def test_credentials_that_cannot_work_are_refused_before_they_are_sent(
@@ -216,7 +216,7 @@ def test_neither_session_nor_netrc_add_credentials_of_their_own(
     assert "Authorization" not in script.requests[0].headers
 
 
-# What will end soon
+# Expiry warnings
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
     assert [says in warning for warning in source.warnings()] == [True] * warned
 
 
-# What the answers mean
+# Answers
 
 
 @pytest.mark.rule("2.1/token_type", "4.1/answer", side="client")
@@ -303,7 +303,7 @@ def test_a_web_page_instead_of_a_token_is_told_as_such(script: Any, source: Toke
         script.answer(403, b"<html>No</html>", Content_Type="text/html"),
     )
     with pytest.raises(
-        SettingsError, match="a web page came back; is the base URL that of the service's API"
+        SettingsError, match="the base URL returned a web page; check that it is the URL of the service's API"
     ):
         source.token()
     with pytest.raises(SettingsError, match=r"no token endpoint at the base URL \(HTTP 403\)"):
@@ -397,7 +397,7 @@ def test_silence_and_a_broken_connection_may_be_tried_again(
         source_of(script, session, clock, silence=0.3).token()
 
 
-# One token for all
+# One token for all threads
 
 
 @pytest.mark.rule("2.1/expires_in", "5.3/expires_in", "8/lifetime", side="client")
@@ -430,7 +430,7 @@ def test_the_old_token_serves_until_it_ends_where_a_new_one_cannot_be_had(
     clock.pass_by(minutes=56)
     assert source.token() == "one"
     assert source.token() == "one"
-    assert len(script.requests) == 2  # and it does not try again at once
+    assert len(script.requests) == 2  # it does not retry at once
     clock.pass_by(minutes=5)
     with pytest.raises(RetryableError):
         source.token()
@@ -469,7 +469,7 @@ def test_while_one_thread_replaces_a_token_the_others_go_on_with_the_old_one(
 
 
 def at_once(count: int, call: Callable[[], str]) -> list[str | SendoffError]:
-    """Call from so many threads at the same moment."""
+    """Call a function from several threads at the same moment."""
     barrier = threading.Barrier(count)
 
     def wait_and_call(_: int) -> str | SendoffError:
@@ -484,7 +484,7 @@ def at_once(count: int, call: Callable[[], str]) -> list[str | SendoffError]:
 
 
 def all_ask(clock: Clock, count: int) -> Callable[[], bool]:
-    """Says whether so many threads look for a token: each reads the clock, and who makes the request once more."""
+    """Check whether ``count`` threads want a token: each reads the clock once, and the requesting one twice."""
     return lambda: len(clock.asked) > count
 
 
@@ -562,7 +562,7 @@ def test_a_forked_process_starts_without_the_sources_of_its_parent(session: requ
     from sendoff.service import tokens
 
     token_source_for(ClientSecret("client-1", SECRET), "https://a.example", session)
-    with tokens._sources_lock:  # as if another thread were just asking
+    with tokens._sources_lock:  # as if another thread were requesting a token
         child = os.fork()
         if child == 0:
             os._exit(len(tokens._sources) + tokens._sources_lock.locked())
@@ -586,7 +586,7 @@ def test_no_secret_is_in_a_repr(keys: Keys, session: requests.Session) -> None:
 def test_no_secret_is_in_a_failure_or_a_log(
     script: Any, session: requests.Session, keys: Keys, caplog: pytest.LogCaptureFixture, grant: str
 ) -> None:
-    """The service repeats what it was sent, in every way it can, and breaks off in every way it can."""
+    """The service echoes the request in every way it can, and fails in every way it can."""
     caplog.set_level(logging.DEBUG)
     pem = private_pem(keys["ES256"])
     credentials = ClientSecret("client-1", SECRET) if grant == "secret" else JwtBearer("client-1", pem)

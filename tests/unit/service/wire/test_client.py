@@ -1,4 +1,4 @@
-"""The client: which outcome each answer and each failure of the wire has, on real sockets."""
+"""The client: the outcome of each answer and each network failure, on real sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BODY = b'{"title": "A campaign", "device_ids": [1, 2, 3]}'
 YES = {"success": True, "code": 200, "model": {"id": 701}}
 CREDENTIALS = ClientSecret("client-1", "a-client-secret")
 PATIENCE = NotProcessed("the service limits the rate of requests (429)", is_rate_limited=True)
-SILENCE = 0.3  # seconds that an impatient client waits
+SILENCE = 0.3  # the read timeout of an impatient client, in seconds
 PATIENT = (60.0, 60.0)
 
 
@@ -53,12 +53,12 @@ def client_at(
 
 
 def outcome(script: Any, client: Client, *steps: Any) -> Outcome:
-    """Give the outcome of one request, after a token was had."""
+    """Return the outcome of one request, after a token request."""
     script.tell(script.token("token-one"), *steps)
     return client.create_campaign(BODY)
 
 
-# What is sent
+# Requests
 
 
 @pytest.mark.rule(
@@ -99,7 +99,7 @@ def test_one_token_serves_many_requests(script: Any, client: Client) -> None:
 
 
 def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -> None:
-    # total=2 alone repeats a POST after some failures, whatever read and status say
+    # total=2 alone repeats a POST after some failures, whatever the values of read and status
     for retries in (1, Retry(total=2, connect=2, read=0, status=0), Retry(total=None, connect=2)):
         session.mount("https://", HTTPAdapter(max_retries=retries))
         with pytest.raises(SettingsError, match="max_retries=0"):
@@ -115,17 +115,17 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         (200, YES, Accepted(200, 701)),
         (201, YES, Accepted(201, 701)),
         (202, {"success": True}, Accepted(202, None)),
-        # a success that cannot be read may be one
+        # an unreadable success may be one
         (200, b"", InDoubt("HTTP 200 with an answer that cannot be read")),
         (200, b"<html>", InDoubt("HTTP 200 with an answer that cannot be read")),
         (200, {"code": 200}, InDoubt("HTTP 200 with an answer that cannot be read")),
         (204, b"", InDoubt("HTTP 204 with an answer that cannot be read")),
-        # a no within a success is judged by its code
+        # a failure within a 2xx is judged by its code
         (200, {"success": False, "message": "Bad"}, Refused(200, "Bad")),
         (200, {"success": False, "code": 400, "message": "Bad"}, Refused(400, "Bad")),
         (200, {"success": False, "code": 500, "message": "Oops"}, InDoubt("HTTP 500")),
         (200, {"success": False, "code": 429}, PATIENCE),
-        # a no that will be one again
+        # refusals
         (400, {"success": False, "code": 400, "message": "Bad"}, Refused(400, "Bad")),
         (400, {"success": False, "message": "Bad", "errors": {"title": ["no"]}}, Refused(400, "Bad; title: no")),
         (400, b"not json", Refused(400, "")),
@@ -135,9 +135,9 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         (410, b"", Refused(410, "")),
         (413, b"", Refused(413, "")),
         (422, b"", Refused(422, "")),
-        # patience
+        # rate limits
         (429, b"", PATIENCE),
-        # nobody knows what was done before these
+        # the request may have been processed before these
         (408, b"", InDoubt("HTTP 408")),
         (409, b"", InDoubt("HTTP 409")),
         (418, b"", InDoubt("HTTP 418")),
@@ -196,7 +196,7 @@ def test_a_web_page_instead_of_a_reply_is_in_doubt(script: Any, client: Client) 
         ("Thu, 19 Nov 2026 12:00:00 GMT", 0.0),
         ("soon", None),
         ("Mon, 01 Jan 2024 00:00:00 +99999999999999999", None),
-        # no task should be put off until the sun burns out
+        # longer waits count as a day
         ("100000000000", 86_400.0),
         ("9" * 400, 86_400.0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", 86_400.0),
@@ -209,7 +209,7 @@ def test_patience_is_as_long_as_the_service_says(
     assert told == replace(PATIENCE, retry_after=seconds)
 
 
-# A token that is refused
+# Refused tokens
 
 
 @pytest.mark.rule("5.3/401", "7/401", side="client")
@@ -254,7 +254,7 @@ def test_without_a_token_nothing_is_sent(script: Any, client: Client) -> None:
 
 def test_threads_that_are_all_answered_with_401_share_one_new_token(script: Any, client: Client) -> None:
     def judge(connection: socket.socket, read: Callable[[], None]) -> None:
-        """Refuse the first token and take the second, whoever comes when."""
+        """Refuse the first token and accept the second, in any order."""
         read()
         mine = script.request_of(connection)
         if "/api/oauth/token" in mine.line:
@@ -270,7 +270,7 @@ def test_threads_that_are_all_answered_with_401_share_one_new_token(script: Any,
     assert sum("/api/oauth/token" in each.line for each in script.requests) == 2
 
 
-# Failures that certainly precede sending
+# Failures before sending
 
 
 def test_a_refused_connection_is_not_processed(
@@ -287,7 +287,7 @@ def test_an_unknown_host_is_not_processed(script: Any, session: requests.Session
 
 @contextmanager
 def full_listener() -> Iterator[int]:
-    """Listen on a port without accepting, with the queue full, so that a connection is never opened."""
+    """Listen without accepting and with a full queue, so that no connection is ever opened."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -295,7 +295,7 @@ def full_listener() -> Iterator[int]:
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(listener.getsockname())
-        assert select.select([], waiting, [], 60)[1]  # one is connected: there is room for no other
+        assert select.select([], waiting, [], 60)[1]  # one is connected, so the queue is full
         try:
             yield listener.getsockname()[1]
         finally:
@@ -332,11 +332,11 @@ def test_a_proxy_that_is_not_there_is_not_processed(
         assert outcome(script, client) == NotProcessed("no connection to api.example.com was accepted")
 
 
-# Failures of which nobody knows
+# Failures after sending
 
 
 def test_a_proxy_that_breaks_off_is_in_doubt(script: Any, session: requests.Session) -> None:
-    """The library calls this a failure to connect to the proxy; but the request was sent, and was read."""
+    """The library reports a failure to connect to the proxy, but the request was sent and read."""
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     with requests.Session() as proxied:
         proxied.trust_env = False
@@ -413,16 +413,16 @@ def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -
     assert isinstance(outcome(script, client, endless), InDoubt)
 
 
-# A service that is never done
+# A service that never finishes
 
 
-DEADLINE = 1.0  # seconds, long before anything else would end a request here
+DEADLINE = 1.0  # seconds, much shorter than any other limit here
 
 
 def dribbling(
     beginning: bytes, more: bytes, then: Callable[[], None] = lambda: None
 ) -> Callable[[socket.socket, Callable[[], None]], None]:
-    """Read the request, begin an answer, let something happen, and say a little more every now and then."""
+    """Return a step that begins an answer, calls ``then``, and sends a little more now and then."""
 
     def step(connection: socket.socket, read: Callable[[], None]) -> None:
         read()
@@ -446,7 +446,7 @@ ENDLESS = {
 
 @pytest.fixture
 def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Ends the time of every exchange that is under way when it is called; no clock does."""
+    """Return a function that ends the deadline of every exchange in progress; no clock does."""
     under_way: list[threading.Timer] = []
 
     class Told(threading.Timer):
@@ -457,7 +457,7 @@ def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             under_way.remove(self)
 
     def end() -> None:
-        for each in tuple(under_way):  # while others end by themselves
+        for each in tuple(under_way):  # a copy, as others may end by themselves
             each.function()
 
     monkeypatch.setattr(threading, "Timer", Told)
@@ -474,7 +474,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
     client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON)
 
     def twice(connection: socket.socket, read: Callable[[], None]) -> None:
-        """Answer one request, and dribble as the answer to the next, which comes over the same connection."""
+        """Answer one request, and dribble the answer to the next one on the same connection."""
         read()
         connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         endless(connection, read)
@@ -487,14 +487,14 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
     assert isinstance(told, InDoubt)
     assert told.reason in {
         f"no whole answer from {urlsplit(script.url).netloc} within 1 seconds",
-        "HTTP 200 with an answer that cannot be read",  # where a status was read
+        "HTTP 200 with an answer that cannot be read",  # if a status was read
     }
 
 
 def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
     script: Any, session: requests.Session, time_is_up: Callable[[], None]
 ) -> None:
-    """A handshake is also read in pieces; the first bytes say that a long message follows."""
+    """A handshake is also read in pieces; its first bytes announce a long message."""
 
     def handshake(connection: socket.socket, _: Callable[[], None]) -> None:
         endless = dribbling(b"\x16\x03\x03\x3f\xff", b"\x02", time_is_up)
@@ -522,7 +522,7 @@ def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
 def test_a_request_whose_time_was_over_before_it_was_sent_is_not_sent(
     script: Any, session: requests.Session, time_is_up: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a connection is open from the request before; it may have waited long for that one."""
+    """It may have waited long for an open connection from an earlier request."""
 
     def keep(connection: socket.socket, read: Callable[[], None]) -> None:
         read()
@@ -539,7 +539,7 @@ def test_a_request_whose_time_was_over_before_it_was_sent_is_not_sent(
 
     monkeypatch.setattr(session, "get_adapter", too_late)
     assert isinstance(client.create_campaign(BODY), NotProcessed)
-    assert len(script.requests) == 2  # the token, and the one before
+    assert len(script.requests) == 2  # the token, and the earlier one
 
 
 def test_the_next_request_after_a_deadline_is_as_good_as_any(
@@ -554,12 +554,12 @@ def test_the_next_request_after_a_deadline_is_as_good_as_any(
 
 
 def test_whatever_the_service_does_a_claim_outlives_its_request() -> None:
-    """Of the oldest claim, with a token that has ended, and a 401 that wants another one."""
+    """The worst case is the oldest claim, with an expired token and a 401 that needs another."""
     longest = timedelta(seconds=2 * (TOKEN_DEADLINE + REQUEST_DEADLINE))
     assert _MAX_CLAIM_AGE + longest < LEASE
 
 
-# Secrets and people
+# Secrets and identifiers
 
 
 def test_what_the_service_says_is_short_and_names_nobody(

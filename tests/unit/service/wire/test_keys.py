@@ -1,4 +1,4 @@
-"""Private keys: how people paste them, what they paste instead, and which algorithm a key is good for."""
+"""Private keys: the ways people paste them, mistakes, and the algorithms that fit each key."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_encrypted_key_needs_its_passphrase(keys: Keys, layout: PrivateFormat
     text = PASTED[how](pem(keys["RS256"], layout, BestAvailableEncryption(b"open sesame")))
 
     assert read_private_key(text, "open sesame").public_key() == keys["RS256"].public_key()
-    assert refusal(text) == "the private key is encrypted: give its passphrase as well"
+    assert refusal(text) == "the private key is encrypted; enter its passphrase as well"
     assert "the passphrase is wrong" in refusal(text, "close sesame")
 
 
@@ -150,7 +150,7 @@ def test_an_rsa_key_whose_numbers_do_not_fit_is_refused(keys: Keys) -> None:
 @pytest.mark.parametrize("text", ["", "hunter2", "/etc/keys/sendoff.pem", "-----BEGIN-----"])
 def test_what_is_no_key_is_told_as_such_and_not_quoted(text: str) -> None:
     said = refusal(text)
-    assert said.startswith("this is no private key in PEM form")
+    assert said.startswith("this is not a private key in PEM form")
     assert not text or text not in said
 
 
@@ -161,11 +161,11 @@ def test_what_is_no_key_is_told_as_such_and_not_quoted(text: str) -> None:
         ("RS256", None, "RS256"),
         ("RS384", None, "RS384"),
         ("RS512", None, "RS512"),
-        # an EC key has the algorithm of its curve
+        # an EC key uses the algorithm of its curve
         ("ES256", None, "ES256"),
         ("ES384", None, "ES384"),
         ("ES512", None, "ES512"),
-        # a long RSA key may sign with less
+        # a long RSA key may use a weaker algorithm
         ("RS512", "RS256", "RS256"),
         ("RS384", "RS256", "RS256"),
         ("ES256", "ES256", "ES256"),
