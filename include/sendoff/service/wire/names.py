@@ -157,8 +157,8 @@ _NAMESPACES: Mapping[tuple[str, ...], Iterable[str]] = {
 class FieldNames:
     """The spelling of each entry of the table, with a connection's corrections.
 
-    Raise SettingsError for a key that is not in the table, an empty spelling, or text instead of a number. Also raise it
-    if two names in one place of a request have the same spelling.
+    Raise SettingsError for a key that is not in the table, an empty spelling, or text instead of a number. Also raise
+    it if two names in one place of a request have the same spelling.
     """
 
     overrides: Mapping[str, str] = field(default_factory=dict)
