@@ -1,6 +1,6 @@
-"""Post-backs: receive and store them, aggregate them, and reconcile a launch.
+"""Post-backs: receive and store them, aggregate them, and reconcile launches.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

@@ -1,14 +1,14 @@
 """Aggregation: add new post-backs to the totals of their dispatches, each exactly once.
 
-A run of post-backs is read in batches, counted by a :class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored
-in one transaction together with the mark of how far it went. Which receiver took a post-back, in which order and how
-often changes no set.
+A run of post-backs is read in batches, counted by a :class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored in
+one transaction together with its end mark. The sets do not depend on the receivers, order, or repetition of post-backs.
 
-A post-back is parked, and added later, while there is nothing to hold it against: its dispatch is not in this ledger,
-as after a backup was restored; or the service is being asked at this moment, and its reply will tell the campaign's
-number, without which a forgery cannot be told. A reply is waited for no longer than its worker's lease. If there is
-none, or if an earlier attempt may have made a campaign of another number, post-backs are taken for sound: they are the
-only evidence, and who forges one must have come by a signed address.
+A post-back is parked and added later if it cannot be checked yet. There are two cases. The ledger may not have its
+dispatch, for example after a backup was restored. Or a request is in flight, and its reply will contain the campaign ID
+that reveals forgeries; no reply is awaited beyond the worker's lease.
+
+Post-backs count as genuine if there is no reply, or if an earlier attempt may have created a campaign with another ID.
+They are then the only evidence, and only someone with a signed address could forge one.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from sendoff.telemetry import metrics
 _log = logging.getLogger(__name__)
 
 _RUN = 8_000_000
-"""Post-backs added in one transaction. They are read in batches; what stays of them until then is a bitmap."""
+"""Post-backs added in one transaction. They are read in batches; until it ends, only bitmaps stay in memory."""
 
-_TOGETHER = 5_000  # parked post-backs that are added in one transaction, unless they lie apart
-_SPAN = 50_000  # post-backs among which those are looked for
+_TOGETHER = 5_000  # parked post-backs per transaction, unless they are too far apart
+_SPAN = 50_000  # maximum range of numbers to read for them
 
-_TEXT_ROWS = (
-    1 << 19
-)  # post-backs that are looked up in texts at once, since that takes a step for each dispatch
+# Post-backs to look up in texts at a time, because each look-up takes a step per dispatch.
+_TEXT_ROWS = 1 << 19
 
 
 def aggregate(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -> int:
-    """Add every new post-back to the totals of its dispatch, and resolve doubts by them. Return how many were added.
+    """Add every new post-back to the totals of its dispatch, resolve doubts, and return how many were added.
 
-    May be stopped at any moment and run by several processes at once: each run is stored in one transaction together
-    with the mark of how far it went.
+    This may be stopped at any moment and run by several processes at once: each run is stored in one transaction
+    together with its end mark.
     """
     moment = now or datetime.now(UTC)
     runs, added = _Runs(ledger), 0
@@ -53,26 +52,26 @@ def aggregate(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -
             up_to = min(after + run, newest)
             count = runs.add(receiver, after, up_to)
             added += count or 0
-            # Another process may have been faster: what it has not added is still to be done.
+            # Another process may have been faster; continue with what it has not added.
             after = up_to if count is not None else ledger.post_backs.aggregated_to(receiver)
     for parked in _gathered(ledger.aggregates.parked()):
         added += runs.add_parked(parked)
     metrics.aggregated(added)
-    # Also where nothing was new: a dispatch may go into doubt after its evidence came.
+    # Also do this if nothing was new: a dispatch may go into doubt after its evidence came.
     if resolved := ledger.aggregates.resolve_doubts(moment):
-        _log.info("%d dispatches in doubt are accepted: post-backs came from them", resolved)
+        _log.info("%d dispatches in doubt are accepted: they have post-backs", resolved)
     return added
 
 
 class _Runs:
-    """Reads runs of post-backs and what they are held against, and stores their totals; nothing else here does."""
+    """Reads runs of post-backs and their dispatches' contexts, and stores the totals."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._index = RecipientIndex(ledger.aggregates.sent_to)
 
     def add(self, receiver: int, after: int, up_to: int) -> int | None:
-        """Add a receiver's post-backs. Return how many; None if another process added some of them first."""
+        """Add a receiver's post-backs and return how many; None if another process added some of them first."""
         named_by = self._named_by()
         with self._ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -80,12 +79,12 @@ class _Runs:
             receiver, after=after, up_to=up_to, dispatch_keys=totals.waiting()
         )
         if orphans := sum(each.post_backs for each in parked if each.dispatch_key not in totals.contexts):
-            _log.warning("%d post-backs are set aside: the ledger does not hold their dispatches", orphans)
+            _log.warning("%d post-backs are parked: the ledger does not have their dispatches", orphans)
         run = totals.as_run(receiver, after, up_to, parked)
         return totals.post_backs if self._ledger.aggregates.store_run(run) else None
 
     def add_parked(self, parked: Sequence[Parked]) -> int:
-        """Add parked post-backs whose dispatch is there by now. Return how many."""
+        """Add parked post-backs that can be checked by now, and return how many."""
         named_by = self._named_by()
         with self._ledger.post_backs.read_parked(parked, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -97,7 +96,7 @@ class _Runs:
         return totals.post_backs if self._ledger.aggregates.store_parked(ready, run) else 0
 
     def _total(self, batches: Iterable[pa.RecordBatch], named_by: Collection[str]) -> BatchTotals:
-        if self._index.is_full():  # too much to be kept from run to run
+        if self._index.is_full():  # too large to keep for the next run
             self._index = RecipientIndex(self._ledger.aggregates.sent_to)
         totals = BatchTotals(self._index, named_by)
         for batch in _blocks(batches):
@@ -108,12 +107,12 @@ class _Runs:
         return totals
 
     def _named_by(self) -> set[str]:
-        """Return the members of a post-back by which the people of any launch can be known."""
+        """Return the members of post-backs that can identify the recipients of any launch."""
         return {MATCHED_BY[name] for name in self._ledger.aggregates.identified_by() if name in MATCHED_BY}
 
 
 def _gathered(parked: Iterable[Parked]) -> Iterator[list[Parked]]:
-    """Yield together what lies close together of one receiver, and each dispatch once."""
+    """Group parked post-backs of one receiver that are close together, with each dispatch once per group."""
     ordered = sorted(parked, key=attrgetter("receiver", "first"))
     for _, of_receiver in groupby(ordered, key=attrgetter("receiver")):
         together: list[Parked] = []
@@ -121,7 +120,7 @@ def _gathered(parked: Iterable[Parked]) -> Iterator[list[Parked]]:
         post_backs = last = 0
         for each in of_receiver:
             is_enough = post_backs >= _TOGETHER or (together and each.last - together[0].first >= _SPAN)
-            # What overlaps is of one run: read apart, its post-backs would be gone through again and again.
+            # Overlapping ones are from one run; separate groups would read its post-backs again and again.
             if (is_enough and each.first > last) or each.dispatch_key in keys:
                 yield together
                 together, keys, post_backs, last = [], set(), 0, 0

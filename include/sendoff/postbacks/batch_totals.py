@@ -1,6 +1,6 @@
-"""Totals of a batch: post-backs are counted by dispatch, in columns, batch by batch, without a step for each dispatch.
+"""Totals of a run: counts post-backs by dispatch in columns, batch by batch, without a Python step per dispatch.
 
-Only at its end, when it is stored, does each dispatch get a set of its own.
+Each dispatch gets sets of its own only at the end, when the totals are stored.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from sendoff.postbacks.recipient_index import (
 from sendoff.states import PostBackKind
 
 MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
-"""Which member of a post-back names what an audience was identified by (service.md, section 6)."""
+"""The member of a post-back that matches each identifier column (service.md, section 6)."""
 
 _KINDS: tuple[str, ...] = tuple(PostBackKind)
 _COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", AT_OPENS)
-_NEVER = np.iinfo(np.int64).max  # as a moment, in microseconds
+_NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 500  # dispatches whose sets are in memory
-_PLACES_AT_ONCE = 1 << 20  # of such dispatches, unless one has more
+_PLACES_AT_ONCE = 1 << 20  # places of these dispatches, unless a single one has more
 
 Counts = npt.NDArray[np.int64]
 
 
 class BatchTotals:
-    """What one run of post-backs adds to what came back of each dispatch; ``named_by`` are columns of the batches."""
+    """The totals that one run of post-backs adds to each dispatch. ``named_by``: identifier columns of the batches."""
 
     def __init__(self, index: RecipientIndex, named_by: Collection[str]) -> None:
         self._index, self._named_by = index, named_by
         self.contexts: dict[str, DispatchContext] = {}
         self._launches: dict[str, int] = {}
-        self._is_known = np.zeros(0, np.bool_)  # whether the origin of a code was asked for
+        self._is_known = np.zeros(0, np.bool_)  # whether the context of a code was looked up
         self._is_waiting = np.zeros(0, np.bool_)
-        self._names_nobody = np.zeros(0, np.bool_)  # of its people, in a post-back
+        self._names_nobody = np.zeros(0, np.bool_)  # no post-back can identify the dispatch's recipients
         self._campaign = np.zeros(0, np.int64)
         self._has_campaign = np.zeros(0, np.bool_)
         self._settled = np.zeros(0, np.int64)
@@ -82,22 +82,22 @@ class BatchTotals:
         return codes
 
     def new(self, codes: Codes) -> dict[str, int]:
-        """Return the dispatches among some that were not loaded: codes by their keys."""
+        """Return the dispatches that are not loaded yet: key -> code."""
         if self._is_known[codes].all():
             return {}
         return {self._index.keys[code]: code for code in np.unique(codes[~self._is_known[codes]]).tolist()}
 
     def load(self, new: Mapping[str, int], contexts: Mapping[str, DispatchContext]) -> None:
-        """Load dispatches with what their post-backs are held against, and their recipients.
+        """Load the contexts of dispatches and their recipients.
 
-        The post-backs of a dispatch without a context wait, as do those whose reply is awaited.
+        Post-backs wait if their dispatch has no context, or if a reply is awaited.
         """
         codes = np.fromiter(new.values(), np.intp, len(new))
         self._is_known[codes] = self._is_waiting[codes] = True
         self.contexts |= contexts
         for key, context in contexts.items():
             code, column = new[key], MATCHED_BY.get(context.identified_by)
-            # A column is not there only where the first launch that needs it was made a moment ago.
+            # A column is missing only if the first launch that needs it was made just now.
             is_there = column is None or column in self._named_by
             self._is_waiting[code] = context.awaits_reply or not is_there
             self._names_nobody[code] = column is None
@@ -108,7 +108,7 @@ class BatchTotals:
         self._index.load(codes[~self._is_waiting[codes] & ~self._names_nobody[codes]].tolist())
 
     def add(self, codes: Codes, batch: pa.RecordBatch) -> None:
-        """Count post-backs of dispatches that are loaded. Those of a dispatch that waits are left out."""
+        """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out."""
         if self._is_waiting.any():
             rows = np.flatnonzero(~self._is_waiting[codes])
             if not len(rows):
@@ -146,17 +146,17 @@ class BatchTotals:
         self._counts = {name: _longer(column, size) for name, column in self._counts.items()}
 
     def _are_forged(self, codes: Codes, campaigns: pa.Int64Array) -> Marks:
-        """Mark the well-addressed post-backs whose body names another campaign than the service gave the dispatch."""
+        """Mark the post-backs whose body names another campaign than the one the service assigned to the dispatch."""
         forged: Marks = self._has_campaign[codes] & (values(campaigns) != self._campaign[codes])
         return forged & marks(campaigns.is_valid()) if campaigns.null_count else forged
 
     def _note_who(
         self, codes: Codes, batch: pa.RecordBatch, sound: Marks, kinds: Mapping[str, Marks]
     ) -> Marks:
-        """Mark the post-backs that name somebody whom their dispatch was sent to, and note whom the sound ones name.
+        """Mark the post-backs that name a recipient of their dispatch, and record the recipients in the sound ones.
 
-        Where the service chose the people, it was sent to everybody who is named. Where no post-back can name any of
-        its people, all are marked.
+        If the service chose the recipients, everyone named counts as one. If no post-back can identify the dispatch's
+        recipients, all post-backs are marked.
         """
         places, known = self._index.locate(codes, batch)
         for kind, is_kind in kinds.items():
@@ -188,7 +188,7 @@ class BatchTotals:
         return [self._index.keys[code] for code in np.flatnonzero(self._is_waiting)]
 
     def as_run(self, receiver: int, after: int, up_to: int, parked: Sequence[Parked] = ()) -> AggregatedRun:
-        """Return everything that was counted, to be stored at once. Its totals are made as they are read."""
+        """Return the counted run, to be stored in one transaction; totals are computed when read."""
         launches = list(self._launches)
         touched = np.unique(self._launch[self._touched()])
         deliveries, opens = (self._minutes[kind] for kind in _KINDS)
@@ -201,7 +201,7 @@ class BatchTotals:
         )
 
     def __iter__(self) -> Iterator[Mapping[str, DispatchTotals]]:
-        """Yield the totals of each dispatch, for some dispatches at a time."""
+        """Yield the totals of each dispatch, for a group of dispatches at a time."""
         codes = self._touched()
         codes = codes[np.argsort(self._index.begins[codes], kind="stable")]
         if not len(codes):

@@ -1,7 +1,7 @@
-"""The endpoint that the service sends post-backs to: what is checked of a request, and how it is answered.
+"""The endpoint that the service sends post-backs to: the checks of a request, and the responses.
 
-The document does not say how often a post-back is sent again (service.md, section 6). So a 2xx is never
-given for what is not stored, and never refused to what came to an address that we signed.
+The document does not say how often a post-back is sent again (service.md, section 6). So the endpoint never answers 2xx
+for a post-back that is not stored, and never refuses one with an address that we signed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sendoff.telemetry import metrics
 
 @dataclass(slots=True)
 class ReceiverCounts:
-    """Count what did not end in a commit since the process started, and what was stored unread."""
+    """Counts since the process started: requests that ended without a commit, and unreadable post-backs."""
 
     unreadable: int = 0
     wrong_method: int = 0
@@ -33,10 +33,10 @@ class ReceiverCounts:
 
 
 class PostBackEndpoint:
-    """Answer one post-back: 200 once it is stored, whatever its body; 404 for an address not signed by us.
+    """Serves post-backs: 200 once one is stored, whatever its body; 404 if we did not sign the address.
 
-    405, 400, 408 and 413 are for a wrong method, and a body that breaks off or comes in very many pieces, is slow or
-    is large; 503 with Retry-After says that it was not stored and may be sent again.
+    Other responses are 405 for a wrong method, 400 for a body that breaks off or comes in too many pieces, 408 for a slow
+    body, and 413 for a large one. 503 with Retry-After means that the post-back was not stored and may be sent again.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
         if name == b"content-length" and int(value) > limit:
             raise _TooLargeError
     body = b""
-    for _ in range(_MOST_PIECES + 1):  # the last one may only say that the body is over
+    for _ in range(_MOST_PIECES + 1):  # the last one may only mark the end of the body
         message = await receive()
         if message["type"] != "http.request":
             raise _BrokenOffError
@@ -136,13 +136,12 @@ def _start(status: int, *headers: tuple[bytes, bytes]) -> dict[str, object]:
     }
 
 
-_MOST_PIECES = (
-    64  # each costs as much of a processor as a third of a request; a proxy passes a body on in one or two
-)
+# Each piece costs as much CPU time as a third of a request; a proxy passes a body on in one or two.
+_MOST_PIECES = 64
 _END = {"type": "http.response.body", "body": b""}
-_CLOSE = (b"connection", b"close")  # what is left of a body is not read
+_CLOSE = (b"connection", b"close")  # the rest of a body is not read
 _STARTS = {
-    200: _start(200),  # and not 204: a sender that knows only 200 would repeat for ever
+    200: _start(200),  # not 204, because a sender that knows only 200 would repeat forever
     400: _start(400, _CLOSE),
     404: _start(404, _CLOSE),
     405: _start(405, (b"allow", b"POST"), _CLOSE),

@@ -1,19 +1,19 @@
-"""Silence: post-backs that should have come, held against those that did.
+"""Feed health: compares expected post-backs with received ones and reports each change of state once.
 
-Only what is certain is said. Deliveries are expected of people whose silence means something: their request was
-accepted, an hour has passed since the service sent, and their deliveries are reported reliably. Where earlier
-launches of the campaign tell what is usual by that time, that many are expected; else one, of fifty people. Opens are
-expected only where earlier launches tell: nobody has to open.
+A state is reported only if it is certain. Deliveries are expected from recipients whose silence means something: their
+request was accepted, the service sent it at least an hour ago, and their deliveries are reported reliably. If earlier
+launches of the campaign show how many respond by that time, that many are expected; otherwise, one of fifty recipients.
+Opens are expected only if earlier launches show how many are usual.
 
 .. code-block:: text
 
-    fifty should have been heard of, and nobody was ............ silent
-    fifty should have been, and less than a tenth was .......... degraded
-    somebody was heard of ...................................... as expected
-    otherwise .................................................. cannot tell, which changes nothing
+    at least fifty should have responded, and none did .......... silent
+    at least fifty should have, and less than a tenth did ....... degraded
+    someone responded ........................................... as expected
+    otherwise ................................................... cannot tell, which changes nothing
 
-Judged are the newest hours of sending, as many as it takes until fifty people should have been heard of. The ledger
-keeps what was last certain; :func:`check_feeds` gives each change of it once, whoever looks at the same time.
+A check looks at the newest hours of sending, as many as it takes until fifty recipients should have responded. The
+ledger stores the last certain state. :func:`check_feeds` returns each change of it to only one caller.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from sendoff.telemetry import metrics
 RECEIVER = Feed("", "receiver")
 
 _GRACE = timedelta(hours=1)  # from sending until silence means something
-_LATELY = timedelta(hours=24)  # what was sent before is not looked at
-_ENOUGH = 50  # who should have been heard of, before nobody means silence
-_DEGRADED = 0.1  # of those who are usually heard of by then
-_EARLIER = 5  # launches that tell what is usual
+_LATELY = timedelta(hours=24)  # anything sent earlier is ignored
+_ENOUGH = 50  # expected responses before none of them means silence
+_DEGRADED = 0.1  # of the usual number of responses by then
+_EARLIER = 5  # launches for the baseline
 _WORDS: Mapping[str, str] = {PostBackKind.DELIVERY: "delivery", PostBackKind.OPEN: "open or click"}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What can be said of a feed of post-backs at this moment, and what was last certain of it."""
+    """The state of a feed of post-backs now, and the last certain state."""
 
     feed: Feed
     state: FeedHealth
@@ -56,7 +56,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """What is certain of a feed has changed; ``before`` is None where nothing was certain before."""
+    """A change of a feed's certain state; ``before`` is None if no state was certain before."""
 
     feed: Feed
     before: FeedHealth | None
@@ -65,7 +65,7 @@ class FeedChange:
 
     @property
     def is_alarm(self) -> bool:
-        """Whether it became worse."""
+        """Whether the feed became worse."""
         return self.after == FeedHealth.SILENT or (
             self.after == FeedHealth.DEGRADED and self.before != FeedHealth.SILENT
         )
@@ -76,12 +76,12 @@ class FeedChange:
 
 @dataclass(slots=True)
 class _Hour:
-    """Those who were sent to within one hour, or since it."""
+    """The recipients of requests sent within one hour, or since it."""
 
     people: int = 0
     heard: int = 0
-    due: float = 0  # who should have been heard of by now
-    usual: float = 0  # those of them that earlier launches tell of
+    due: float = 0  # how many should have responded by now
+    usual: float = 0  # those of ``due`` that earlier launches predict
 
     def __iadd__(self, other: _Hour) -> _Hour:
         self.people += other.people
@@ -95,9 +95,9 @@ _Hours = Mapping[Feed, Mapping[datetime, _Hour]]
 
 
 def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChange]:
-    """Check every feed, store what is certain now, and return the changes: each change once, to one of several callers.
+    """Check every feed, store the certain states, and return the changes, each to only one of several callers.
 
-    That a feed is as expected from the first is no change.
+    A feed that is as expected from the start has not changed.
     """
     moment = now or datetime.now(UTC)
     changes = []
@@ -113,7 +113,7 @@ def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChan
 
 
 def inspect_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[Check]:
-    """Aggregate new post-backs, and check each feed of post-backs. The receiver is the first."""
+    """Aggregate new post-backs, and check each feed. The receiver comes first."""
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
     last = {known.feed: known for known in ledger.feed_states.all()}
@@ -138,16 +138,16 @@ def _check(feed: Feed, hours: Mapping[datetime, _Hour]) -> Check:
         if so_far.due >= _ENOUGH:
             state = FeedHealth.DEGRADED if so_far.heard else FeedHealth.SILENT
             return Check(feed, state, _sentence(feed, so_far, since))
-    why = "nobody was sent to lately whose silence would mean something by now"
+    why = "no recent recipient's silence would mean anything yet"
     if so_far.people:
-        why = f"too few should have been heard of: {_sentence(feed, so_far, since)}"
+        why = f"too few post-backs are due: {_sentence(feed, so_far, since)}"
     return Check(feed, FeedHealth.CANNOT_TELL, why)
 
 
 def _sentence(feed: Feed, hour: _Hour, since: datetime) -> str:
     usual = f"; usually about {hour.usual:,.0f} by now" if hour.usual else ""
     return (
-        f"{_WORDS[feed.kind]} by {hour.heard:,} of {hour.people:,} people sent to since "
+        f"{_WORDS[feed.kind]} reported for {hour.heard:,} of {hour.people:,} recipients sent to since "
         f"{since:%Y-%m-%d %H:%M} UTC{usual}"
     )
 
@@ -158,7 +158,7 @@ def _check_receiver(ledger: Ledger, requests: int, hours: _Hours, now: datetime)
         never = "no receiver was ever started"
         if requests:
             return Check(RECEIVER, FeedHealth.SILENT, f"{never}; {requests:,} requests asked for post-backs")
-        why = f"{never}, and nothing that was sent lately asked for post-backs"
+        why = f"{never}, and no recent request asked for post-backs"
         return Check(RECEIVER, FeedHealth.CANNOT_TELL, why)
     text = f"newest post-back {newest:%Y-%m-%d %H:%M} UTC" if newest else "no post-back yet"
     if newest and now - newest < _GRACE:
@@ -170,13 +170,13 @@ def _check_receiver(ledger: Ledger, requests: int, hours: _Hours, now: datetime)
             return Check(RECEIVER, FeedHealth.AS_EXPECTED, text)
         so_far += hour
         if so_far.due >= _ENOUGH:
-            why = f"{text}; {so_far.people:,} people were sent to since {since:%Y-%m-%d %H:%M} UTC"
+            why = f"{text}; {so_far.people:,} recipients were sent to since {since:%Y-%m-%d %H:%M} UTC"
             return Check(RECEIVER, FeedHealth.SILENT, why)
-    return Check(RECEIVER, FeedHealth.CANNOT_TELL, f"{text}; nothing certainly should have come since")
+    return Check(RECEIVER, FeedHealth.CANNOT_TELL, f"{text}; no later post-back was certainly due")
 
 
 def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime, _Hour]]]:
-    """Give how many requests that ask for post-backs the service sent lately, and whom by feed and hour."""
+    """Return the number of recent requests that asked for post-backs, and their recipients by feed and hour."""
     asking = 0
     hours: defaultdict[Feed, defaultdict[datetime, _Hour]] = defaultdict(lambda: defaultdict(_Hour))
     for launch_key, sent in ledger.feed_states.sent(now - _LATELY).items():
@@ -192,7 +192,7 @@ def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime
 def _parts(
     ledger: Ledger, launch: Launch, kinds: Sequence[str], sent: Mapping[str, datetime], now: datetime
 ) -> Iterator[tuple[Feed, datetime, _Hour]]:
-    """Yield for each dispatch and feed when the service sent, and whom: nobody where nothing is certain."""
+    """Yield the sending time and the recipients of each dispatch and feed; no recipients if nothing is certain."""
     returned = ledger.aggregates.totals(launch.launch_key)
     baseline = _Baseline(ledger.feed_states.earlier(launch, _EARLIER))
     watched = [
@@ -209,7 +209,7 @@ def _parts(
 
 
 def _watched(ledger: Ledger, launch: Launch, kind: str, now: datetime) -> Iterator[tuple[str, Identifiers]]:
-    """Yield those of a launch who can be heard of: all of them, under an empty name, and by platform."""
+    """Yield the recipients who can respond: all of them under an empty name, and by platform."""
     if kind == PostBackKind.DELIVERY:
         people = measurable_recipients(ledger, launch, now)
     elif launch.identified_by in MATCHED_BY:
@@ -240,19 +240,19 @@ def _hour(
 
 @dataclass(frozen=True)
 class _Baseline:
-    """What is usual of a campaign, by its earlier launches: when the service sent each, and its figures."""
+    """The usual responses of a campaign, from earlier launches: when the service sent each, and its figures."""
 
     earlier: Sequence[tuple[datetime, LaunchStats]]
 
     def share(self, feed: Feed, age: timedelta) -> float | None:
-        """Give the share of people who are usually heard of so long after sending; None where that is unknown."""
+        """Return the share of recipients who usually respond within ``age`` of sending; None if it is unknown."""
         heard = people = by_then = ever = 0
         for sent_at, figures in self.earlier:
             timeline = [
                 (minute - sent_at, deliveries if feed.kind == PostBackKind.DELIVERY else opens)
                 for minute, deliveries, opens in figures.timeline
             ]
-            if any(count for _, count in timeline):  # else it was silent itself
+            if any(count for _, count in timeline):  # otherwise that launch was silent itself
                 heard_of, all_of = _heard_of(figures, feed)
                 heard, people = heard + heard_of, people + all_of
                 ever += sum(count for _, count in timeline)
@@ -261,7 +261,7 @@ class _Baseline:
 
 
 def _heard_of(figures: LaunchStats, feed: Feed) -> tuple[int, int]:
-    """Give how many of a launch were heard of, and of how many."""
+    """Return how many recipients of a launch responded, and how many could have."""
     if feed.platform:
         counted = [figures.by_platform.get(feed.platform, {})]
     elif feed.kind == PostBackKind.DELIVERY and figures.by_platform and figures.verdicts[Verdict.UNKNOWABLE]:

@@ -1,10 +1,11 @@
-"""Group commit: post-backs of many requests share one transaction, and each request waits for it.
+"""Group commit: the post-backs of many requests share one transaction, and each request waits for it.
 
-One thread takes whatever has gathered while it was busy, so the transactions grow with the load. It numbers
-the post-backs from 1 in the order of its commits, and holds on to a transaction that failed until the
-ledger has taken it: repeating one that did succeed unseen changes nothing, and no number ever appears
-behind a later one. A ledger that was away may come back as an older copy that does not know this receiver
-and gave its number to another: so it is asked first, and the receiver gets a new number where it must.
+One thread takes the post-backs that gathered while it was busy, so transactions grow with the load. It numbers
+post-backs from 1 in the order of its commits. It repeats a failed transaction until the ledger has taken it. Repeating
+a commit that succeeded unnoticed changes nothing, and a number never appears after a higher one.
+
+A ledger that was unavailable may come back as an older copy, which does not know this receiver and may have given its
+number to another. So the receiver checks its number first, and gets a new one if necessary.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Waiting = tuple[PostBack, "asyncio.Future[bool]"]
 
 @dataclass(slots=True)
 class CommitCounts:
-    """Count what was committed since the process started; only the committing thread writes here."""
+    """Counts of commits since the process started. Only the committing thread writes them."""
 
     stored: int = 0
     commits: int = 0
@@ -40,32 +41,32 @@ class CommitCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one receiver process takes, in bytes and post-backs, and how long it waits, in seconds."""
+    """The limits of one receiver process, in bytes, post-backs, and seconds."""
 
     max_body: int = 16_384
     body_timeout: float = 10.0
-    """For a body to arrive."""
+    """Seconds for a body to arrive."""
     answer_timeout: float = 10.0
-    """For the ledger to answer, after which it counts as away."""
+    """Seconds for the ledger to answer before it counts as unavailable."""
     queue_limit: int = 10_000
     """Post-backs that may wait for a transaction."""
     batch_limit: int = 1_000
     """Post-backs in one transaction."""
     pause: float = 1.0
-    """Between two tries while the ledger is away."""
+    """Seconds between two tries while the ledger is unavailable."""
     idle: float = 10.0
-    """Without a post-back, after which the ledger is looked for all the same."""
+    """Seconds without a post-back before the ledger is checked anyway."""
     log_every: float = 60.0
-    """Between two lines of counts in the log."""
+    """Seconds between two log lines with counts."""
 
 
 def utc_now() -> datetime:
-    """Return the time in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 class GroupCommit:
-    """Store post-backs through one thread, many in each transaction."""
+    """Stores post-backs through one thread, many in each transaction."""
 
     def __init__(
         self, ledger: Ledger, name: str, limits: Limits, clock: Callable[[], datetime] = utc_now
@@ -90,28 +91,28 @@ class GroupCommit:
 
     @property
     def available(self) -> bool:
-        """Whether the ledger took what it was last given, and did not fall silent since."""
+        """Whether the ledger took the last step it was given and has not been silent since."""
         busy_since = self._busy_since
         answers = busy_since is None or monotonic() - busy_since < self._limits.answer_timeout
         return self._available and answers and self._thread.is_alive()
 
     def start(self, patience: float = 5.0) -> None:
-        """Start, and wait up to ``patience`` seconds until the ledger answered or failed to."""
+        """Start, and wait up to ``patience`` seconds until the ledger answers or fails."""
         self._thread.start()
         self._tried.wait(patience)
 
     def stop(self, patience: float = 30.0) -> None:
-        """Take no more, commit what is queued, and end; what the ledger does not take is not answered 2xx."""
+        """Take no more post-backs, commit the queued ones, and end. Those not committed get no 2xx."""
         with self._changed:
             self._stop.set()
             self._changed.notify()
         self._thread.join(patience)
 
     def submit(self, post_back: PostBack) -> asyncio.Future[bool] | None:
-        """Queue a post-back, and give a future that says whether it was stored.
+        """Queue a post-back, and return a future with whether it was stored.
 
-        None says that it was not queued: the ledger is away or the queue is full. Called from the event loop
-        that the future belongs to.
+        Return None if it was not queued because the ledger is unavailable or the queue is full. Call this in the event
+        loop that the future belongs to.
         """
         with self._changed:
             if not self.available or self._stop.is_set() or len(self._queue) >= self._limits.queue_limit:
@@ -123,7 +124,7 @@ class GroupCommit:
             return stored
 
     def release(self) -> None:
-        """Tell all who wait that nothing was stored, if the ledger fell silent. Called from their event loop."""
+        """Fail all waiting requests if the ledger became silent. Call this in their event loop."""
         if not self.available:
             with self._changed:
                 queued, self._queue = self._queue, []
@@ -140,7 +141,7 @@ class GroupCommit:
                 _answer(batch, stored=True)
 
     def _take(self) -> list[Waiting]:
-        """Wait for post-backs and take them; none after ``idle`` seconds without any, or once stopped."""
+        """Wait for post-backs and take them. Return none after ``idle`` seconds without any, or once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._limits.idle)
             self._in_flight = self._queue[: self._limits.batch_limit]
@@ -148,7 +149,7 @@ class GroupCommit:
             return self._in_flight
 
     def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
-        """Repeat a step until it succeeds or the process stops; after a failure, nobody is kept waiting."""
+        """Repeat a step until it succeeds or the process stops. After a failure, no request keeps waiting."""
         while not self._succeeds(step, batch):
             if self._stop.wait(self._limits.pause):
                 return False
@@ -158,7 +159,7 @@ class GroupCommit:
         self._busy_since = monotonic()
         try:
             step()
-        except Exception as error:  # the edge of a thread: nothing may end it
+        except Exception as error:  # nothing may end the thread
             self._give_up(batch, error)
             return False
         else:
@@ -176,12 +177,12 @@ class GroupCommit:
         self._is_known = True
 
     def _known_receiver(self) -> int:
-        """Give this receiver's number, a new one where the ledger that came back does not know it."""
+        """Return this receiver's number. If the ledger that came back does not know it, register again."""
         assert self.receiver is not None
         assert self._registered_at is not None
         registered = self._ledger.post_backs.is_registered
         if not self._is_known and not registered(self.receiver, self._name, self._registered_at):
-            log.warning("Receiver %s: the ledger does not know it any more, and gets it anew", self.receiver)
+            log.warning("Receiver %s: the ledger no longer knows it; registering again", self.receiver)
             self._register()
         self._is_known = True
         return self.receiver
@@ -195,7 +196,7 @@ class GroupCommit:
         except (LedgerUnavailableError, UnusableLedgerError):
             raise
         except Exception as error:
-            log.error("Storing %d post-backs singly: together they failed (%s)", len(numbered), _kind(error))
+            log.error("Storing %d post-backs one by one: the batch failed (%s)", len(numbered), _kind(error))
             self._commit_singly(receiver, numbered)
         self._next_number += len(numbered)
         self.counts.stored += len(numbered)
@@ -204,7 +205,7 @@ class GroupCommit:
         metrics.commit(len(numbered), monotonic() - start)
 
     def _commit_singly(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
-        """Store each by itself, and one that cannot be stored as what it said as what arrived."""
+        """Store each post-back separately. If one cannot be stored, store it without its parsed fields."""
         for number, post_back in numbered:
             try:
                 self._ledger.post_backs.store(receiver, [(number, post_back)])
@@ -220,7 +221,7 @@ class GroupCommit:
             queued, self._queue = self._queue, []
         self.counts.failed_commits += 1
         if was_available or not self._tried.is_set():
-            log.error("The ledger is unavailable (%s): answering 503 until it is back", _kind(error))
+            log.error("The ledger is unavailable (%s); answering 503 until it is back", _kind(error))
         _answer(batch + queued, stored=False)
 
     def _recovered(self) -> None:
@@ -231,18 +232,18 @@ class GroupCommit:
 
 
 def _answer(batch: list[Waiting], *, stored: bool) -> None:
-    """Tell all who wait, with one call into their event loop."""
+    """Send the result to all waiting requests, with one call into their event loop."""
     if batch:
         batch[0][1].get_loop().call_soon_threadsafe(partial(_resolve, batch, stored=stored))
 
 
 def _resolve(batch: list[Waiting], *, stored: bool) -> None:
     for _, future in batch:
-        if not future.done():  # its request may have gone away
+        if not future.done():  # the client may have disconnected
             future.set_result(stored)
 
 
 def _kind(error: Exception) -> str:
     if isinstance(error, SendoffError):
         return str(error)
-    return type(error).__name__  # the text of a database's error may quote what was stored
+    return type(error).__name__  # the text of a database error may quote what was stored

@@ -1,7 +1,7 @@
-"""The receiver: the application that post-backs are sent to.
+"""The receiver: the application that the service sends post-backs to.
 
-Several may run side by side: each has a number of its own in the ledger, and numbers what it stores from 1. A
-receiver makes no outgoing call, and nothing of a post-back is in its log or its answers.
+Several may run side by side. Each has its own number in the ledger and numbers its post-backs from 1. A receiver makes
+no outgoing calls, and its log and responses contain nothing of a post-back.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LIMITS = Limits()
 
 
 class ReceiverApp(Starlette):
-    """The application around an endpoint: what is asked of its routes is theirs, everything else the endpoint's.
+    """The application around an endpoint. Requests to its routes go to Starlette, and all others to the endpoint.
 
-    The endpoint is called directly: passing through Starlette's layers takes longer than what it does itself.
+    The endpoint is called directly, because Starlette's layers take longer than its own work.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ReceiverApp(Starlette):
         self._paths = frozenset(route.path for route in routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the start and the end of the process."""
+        """Serve one request, or the start and end of the process."""
         if scope["type"] == "http" and scope["path"] not in self._paths:
             await self._endpoint(scope, receive, send)
         else:
@@ -59,9 +59,9 @@ def create_app(
     limits: Limits = _LIMITS,
     clock: Callable[[], datetime] = utc_now,
 ) -> Starlette:
-    """Make the ASGI application of one receiver process; its lifespan starts and ends the committing thread.
+    """Create the ASGI application of one receiver process. Its lifespan starts and ends the committing thread.
 
-    ``app.state.counts()`` gives all counters.
+    ``app.state.counts()`` returns all counters.
     """
     counts = ReceiverCounts()
     commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
@@ -115,5 +115,5 @@ def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
 
 
 def app_of(settings: Settings) -> Starlette:
-    """Make the application of a deployment."""
+    """Create the application from the settings of a deployment."""
     return create_app(Ledger(settings.ledger()), PostBackSigner.from_settings(settings))

@@ -1,14 +1,14 @@
-"""The recipient index: a number for every recipient of a dispatch, so that many dispatches are counted at once.
+"""The recipient index: numbers the recipients of dispatches, so that many dispatches are counted at once.
 
-Each dispatch has an interval of one line, and each of its recipients a place in it. Places lie close together whatever
-the identifiers are, so that the recipients of all dispatches that answered are one small bitmap over the line.
+Each dispatch has an interval on one number line, and each of its recipients has a place in it. Places are close
+together for all kinds of identifiers. So the recipients of all dispatches who responded are one small bitmap.
 
 .. code-block:: text
 
     dense: numbers close together ....... by their distance from the lowest of the segment
     sparse: numbers far apart ........... by their rank in the segment
     text ................................ by their rank in the segment
-    open: chosen by the service ......... none: anybody can be among them
+    open: chosen by the service ......... none: anyone may be among them
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from sendoff.ledger import column_of, marks, values
 
 
 class Encoding(IntEnum):
-    """How the people of a dispatch are numbered."""
+    """How the recipients of a dispatch are numbered."""
 
     NOT_LOADED = 0
     DENSE = 1
     SPARSE = 2
     TEXT = 3
     OPEN = 4
-    """Not at all: the service chose them, and anybody can be among them."""
+    """Not numbered: the service chose them, and anyone may be among them."""
 
 
-_DENSE = 64  # numbers of a span for each member of it
-_TEXT_BYTES = 64 << 20  # of segments that are kept to be looked into again
+_DENSE = 64  # the maximum range per member
+_TEXT_BYTES = 64 << 20  # of segments that are kept for later look-ups
 _SPARSE_BYTES = 256 << 20
 _NUMBERS_AT_ONCE = 1 << 18
 _LINE = 1 << 63
@@ -49,12 +49,12 @@ Numbers = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.intp]
 Marks = npt.NDArray[np.bool_]
 ReadRecipients = Callable[[Iterable[str]], Iterator[tuple[str, Identifiers | None]]]
-"""Reads the recipients of dispatches by their keys; None for those whom the service chose."""
+"""Reads the recipients of dispatches by their keys; None if the service chose them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SparseGroup:
-    """Some segments of sparse numbers, one behind the other and each from 0, in sorted order."""
+    """Segments of sparse numbers, one after the other, each shifted to follow the one before."""
 
     numbers: Numbers
     first_place: int
@@ -63,9 +63,8 @@ class _SparseGroup:
 class RecipientIndex:
     """The places of the recipients of dispatches. Each dispatch has a code, counted from 0.
 
-    What it read of a segment it keeps: a bit or so for each person where numbers are dense, eight bytes where
-    they are sparse, and texts up to a limit. One that is full, as :meth:`is_full` says, is to be replaced by an
-    empty one.
+    The index keeps what it reads: about a bit per person for dense numbers, eight bytes for sparse ones, and texts up
+    to a limit. Replace it with an empty one when :meth:`is_full` returns True.
     """
 
     def __init__(self, read: ReadRecipients) -> None:
@@ -76,20 +75,20 @@ class RecipientIndex:
         self.begins = np.zeros(0, np.uint64)  # the first place of each dispatch
         self.widths = np.zeros(0, np.uint64)
         self._lowest = np.zeros(0, np.uint64)
-        self._start = np.zeros(0, np.uint64)  # of sparse numbers, in their group
+        self._start = np.zeros(0, np.uint64)  # of sparse numbers, within their group
         self._group = np.zeros(0, np.intp)
         self._groups: list[_SparseGroup] = []
-        self._members = BitMap64()  # places where somebody is, of dense numbers
+        self._members = BitMap64()  # occupied places, of dense numbers
         self._texts: dict[int, pa.LargeStringArray] = {}
         self._text_bytes = 0
         self._end = 0
 
     def is_full(self) -> bool:
-        """Say whether what is kept of sparse numbers has reached its limit; codes that were given need it still."""
+        """Check whether the sparse numbers have reached their limit. They stay, because assigned codes need them."""
         return sum(group.numbers.nbytes for group in self._groups) >= _SPARSE_BYTES
 
     def codes(self, dispatch_keys: pa.StringArray) -> Codes:
-        """Give the code of each dispatch key; new ones get one."""
+        """Return the code of each dispatch key, assigning codes to new keys."""
         encoded = dispatch_keys.dictionary_encode()
         keys = encoded.dictionary.to_pylist()
         for key in keys:
@@ -108,7 +107,7 @@ class RecipientIndex:
                 setattr(self, name, np.append(of_all, np.zeros(more, of_all.dtype)))
 
     def load(self, codes: Iterable[int]) -> None:
-        """Read whom some dispatches were sent to, unless that is known already."""
+        """Read the recipients of dispatches that are not loaded yet."""
         keys = [self.keys[code] for code in codes if self.encodings[code] == Encoding.NOT_LOADED]
         sparse: list[tuple[int, Numbers]] = []
         dense: list[Numbers] = []
@@ -167,9 +166,9 @@ class RecipientIndex:
         self._text_bytes += texts.nbytes
 
     def locate(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
-        """Give the place of whom each post-back names, and mark those that name somebody it was sent to.
+        """Return the place that each post-back names, and mark those that name a recipient of their dispatch.
 
-        ``codes`` and ``batch`` are of the same length; places stand where it is marked.
+        ``codes`` and ``batch`` have the same length. A place is valid only if it is marked.
         """
         encodings = self.encodings[codes]
         places, known = np.zeros(len(codes), np.uint64), np.zeros(len(codes), np.bool_)
@@ -186,7 +185,7 @@ class RecipientIndex:
         return places, known
 
     def _locate_dense(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
-        distances = numbers_of(batch) - self._lowest[codes]  # of whoever is below it, beyond any width
+        distances = numbers_of(batch) - self._lowest[codes]  # wraps around for numbers below the lowest
         known = distances < self.widths[codes]
         places = distances + self.begins[codes]
         strangers = bitmap(places[known]) - self._members
@@ -204,7 +203,7 @@ class RecipientIndex:
             wanted = numbers[rows] - self._lowest[of] + self._start[of]
             ranks = np.minimum(np.searchsorted(group.numbers, wanted), len(group.numbers) - 1)
             found = (ranks + group.first_place).astype(np.uint64)
-            # Of another segment of the group is whoever lies beyond the dispatch's own places.
+            # A place outside the dispatch's own interval belongs to another segment of the group.
             known[rows] = (group.numbers[ranks] == wanted) & (found - self.begins[of] < self.widths[of])
             places[rows] = found
         return places, known
@@ -231,7 +230,7 @@ class RecipientIndex:
             yield self._codes[key], people.column()
 
     def people(self, codes: Codes, places: Numbers) -> Iterator[tuple[int, Identifiers]]:
-        """Yield codes, each with who is meant by its places; ``codes`` stand in the order of their places."""
+        """Yield each code with the identifiers at its places; ``codes`` must be in the order of their places."""
         begins = np.searchsorted(places, self.begins[codes])
         ends = np.searchsorted(places, self.begins[codes] + self.widths[codes])
         of = {code: places[a:b] for code, a, b in zip(codes.tolist(), begins, ends, strict=True)}
@@ -249,19 +248,19 @@ class RecipientIndex:
 
 
 def numbers_of(batch: pa.RecordBatch) -> Numbers:
-    """Give the device of each post-back; 0, which is nobody's number, where it names none."""
+    """Return the device ID of each post-back; 0, which no device has, if it has none."""
     devices = batch["device_id"]
     numbers: Numbers = values(devices).view(np.uint64)
     return np.where(marks(devices.is_valid()), numbers, np.uint64(0)) if devices.null_count else numbers
 
 
 def bitmap(places: Numbers) -> BitMap64:
-    """Give a set of places, which come in any order."""
-    return BitMap64(packed(np.sort(places)))  # sorting first makes it several times faster
+    """Return the set of places, which may come in any order."""
+    return BitMap64(packed(np.sort(places)))  # sorting first is several times faster
 
 
 def set_of_numbers(numbers: Numbers) -> IntegerIdentifiers:
-    """Give the set of usable identifiers, in ascending order."""
+    """Return the set of some valid identifiers, which must be in ascending order."""
     members = BitMap64(packed(numbers))
     members.run_optimize()
     return IntegerIdentifiers(members)
@@ -278,7 +277,7 @@ def _are_dense(numbers: Numbers) -> bool:
 
 
 def _groups(segments: list[tuple[int, Numbers]]) -> Iterator[list[tuple[int, Numbers]]]:
-    """Cut segments into groups whose numbers can stand one behind the other in 63 bits."""
+    """Split segments into groups whose numbers, placed one after the other, fit into 63 bits."""
     group: list[tuple[int, Numbers]] = []
     end = 0
     for code, numbers in segments:

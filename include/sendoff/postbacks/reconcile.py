@@ -1,19 +1,19 @@
-"""Reconciliation: what was sent against what came back, one verdict for each identifier.
+"""Reconciliation: compares what was sent with what came back, and finds one verdict for each identifier.
 
-:mod:`sendoff.postbacks.aggregation` has added up what came back of each dispatch; :func:`reconcile_launch` gives every
-identifier of a launch
-exactly one verdict, by set algebra. Neither the order of post-backs nor their repetition changes a figure.
+:mod:`sendoff.postbacks.aggregation` has added up the post-backs of each dispatch. :func:`reconcile_launch` then gives
+every identifier of a launch exactly one verdict, by set operations. Neither the order of post-backs nor their
+repetition changes a figure.
 
 .. code-block:: text
 
     opened or clicked .......................................... engaged
-    delivered, as far as a delivery was reported ............... delivered
+    delivery reported .......................................... delivered
     silent, request refused or not made ........................ not sent
-    silent, nobody knows whether the request was processed ..... in doubt
+    silent, unknown whether the request was processed .......... in doubt
     silent, accepted, sent, its deliveries reported reliably ... missing
     silent, accepted, otherwise ................................ unknowable
 
-Where the service chooses the people, only those heard of are known, and nobody is silent.
+If the service chooses the recipients, only those with a post-back are known, and none of them is silent.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ _JOINED_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """Whom the requests of a launch are for, by what became of them."""
+    """The recipients of a launch's requests, by the state of the request."""
 
     accepted: Identifiers
     refused: Identifiers
     in_doubt: Identifiers
     planned: Identifiers
-    unattributed: Identifiers  # of whose requests a post-back may hide a delivery
+    unattributed: Identifiers  # recipients of requests with a post-back that may hide a delivery
     by_variant: Mapping[str, Identifiers]
-    states: Mapping[str, int]  # of their dispatches, as they were when it was read whom they are for
+    states: Mapping[str, int]  # of the dispatches, read together with their recipients
 
 
 @dataclass(frozen=True, slots=True)
 class _Received:
-    """What came back of all dispatches of a launch together."""
+    """The post-backs of all dispatches of a launch together."""
 
-    delivered: Identifiers  # of whom no open came
+    delivered: Identifiers  # without those who opened
     engaged: Identifiers
     deliveries: int
     opens: int
     anomalies: Mapping[str, int]
-    named: int  # people with a delivery and people with an open, counted in each dispatch
-    unattributed: frozenset[str]  # dispatches of which a post-back may hide a delivery
+    named: int  # recipients with a delivery plus recipients with an open, counted per dispatch
+    unattributed: frozenset[str]  # dispatches with a post-back that may hide a delivery
 
 
 class _UnionBuilder:
-    """Sets by name that are joined as they come, so that not all of them are in memory."""
+    """Builds named sets by joining parts as they arrive, so that not all parts are in memory."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -80,7 +80,7 @@ class _UnionBuilder:
             waiting.clear()
 
     def take(self, name: str) -> Identifiers:
-        """Give a set; what it was joined of is not kept."""
+        """Return a set and drop its parts."""
         return _together(self._kind, [*self._joined.pop(name, []), *self._waiting.pop(name, [])])
 
 
@@ -130,11 +130,12 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
 
 
 def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: datetime | None = None) -> bool:
-    """Say whether a launch is complete (everybody engaged) or has been quiet for a while, and note it once it is.
+    """Check whether a launch is complete or quiet, and mark it as settled if so.
 
-    Quiet: no dispatch is waiting or in flight, and neither an outcome nor a post-back came within ``quiet_for``, nor
-    did the moment at which the service sends. What the service sends again and again is quiet, but never settled; what
-    goes to people of its choice is never complete. In a launch that is rejected or stopped nothing waits.
+    A launch is complete when every recipient engaged. It is quiet when no dispatch is planned or in flight, and no
+    outcome, post-back, or sending by the service happened within ``quiet_for``. A recurring launch can be quiet, but is
+    never settled. A launch whose recipients the service chooses is never complete. Planned dispatches of a rejected or
+    stopped launch do not count.
     """
     moment = now or datetime.now(UTC)
     ledger.doubts.expire_leases(launch_key, moment)
@@ -195,7 +196,7 @@ def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sen
     certain = (DispatchState.ACCEPTED, DispatchState.REFUSED, DispatchState.PLANNED)
     for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
         states[dispatch.state] += 1
-        # Its doubt may have been cleared since the doubted were read.
+        # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
         is_certain = dispatch.state in certain and not is_doubted
         sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
@@ -213,7 +214,8 @@ def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sen
 def _judge(
     sent: _Sent, held_out: Identifiers, received: _Received, reliable: Identifiers
 ) -> dict[str, Identifiers]:
-    # One set after the other is taken away: texts that are joined are copied, those of a whole launch many times.
+    # Subtract one set after the other. A union copies text identifiers, and would copy those of a whole launch many
+    # times.
     engaged, delivered = received.engaged, received.delivered
     accepted, in_doubt = (people - engaged - delivered for people in (sent.accepted, sent.in_doubt))
     missing = (accepted & reliable) - sent.unattributed
@@ -229,7 +231,7 @@ def _judge(
 
 
 def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
-    """Join sets; one that is joined with none but empty ones is not copied."""
+    """Join sets. If only one of them has members, return it without a copy."""
     some = [each for each in sets if each]
     return some[0] if len(some) == 1 else union(kind, some)
 
@@ -237,7 +239,7 @@ def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 def _not_sent_because(
     launch: Launch, sent: _Sent, held_out: Identifiers, not_sent: Identifiers
 ) -> dict[str, int]:
-    """Count those who were not sent to by reason, in the order in which it is decided."""
+    """Count the recipients who were not sent to by reason, in the order of precedence."""
     held_out = not_sent & held_out
     refused = not_sent & sent.refused
     counts = {
@@ -261,7 +263,7 @@ def _by_group(
 
 @dataclass(frozen=True, slots=True)
 class _Measurable:
-    """For whom of a launch silence means that nothing was delivered. ``why_nobody``: the reason if for nobody."""
+    """Recipients whose silence means that nothing was delivered. ``why_nobody``: why there are none."""
 
     launch: Launch
     campaign: Campaign
@@ -282,23 +284,23 @@ class _Measurable:
 
     @property
     def unmeasured(self) -> tuple[str, ...]:
-        """The kinds of post-backs that were not asked for, or cannot name the people."""
+        """The kinds of post-backs that were not requested, or cannot identify the recipients."""
         asked = self.campaign.post_backs.kinds if self.launch.identified_by in MATCHED_BY else ()
         return tuple(kind.value for kind in PostBackKind if kind not in asked)
 
     def among(self, people: Identifiers) -> Identifiers:
-        """Return those for whom silence means that nothing was delivered."""
+        """Return the recipients whose silence means that nothing was delivered."""
         if self.why_nobody:
             return empty(self.launch.kind)
         variations = [Variation(variant=name) for name in self.campaign.variants] or [Variation()]
         end = self.launch.period.end
         if all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations):
             return people
-        # Whoever came with two platforms may have been sent to on the one that reports nothing.
+        # A recipient with two platforms may have been sent to on the one that reports nothing.
         return self._on(are_reliable=True) - self._on(are_reliable=False)
 
     def why_unknowable(self, unknowable: Identifiers, reliable: Identifiers) -> dict[str, int]:
-        """Count those whose silence proves nothing by reason, in the order in which it is decided."""
+        """Count the recipients whose silence proves nothing by reason, in the order of precedence."""
         if self.why_nobody:
             return {self.why_nobody: len(unknowable)} if unknowable else {}
         others = unknowable - reliable
@@ -316,7 +318,7 @@ class _Measurable:
 
 
 def measurable_recipients(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
-    """Return those of a launch's audience for whom silence means that nothing was delivered."""
+    """Return the recipients of a launch whose silence means that nothing was delivered."""
     return _Measurable.of(ledger, launch, now).among(ledger.launches.audience(launch.launch_key))
 
 
@@ -331,11 +333,11 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
 
 
 def _anomalies(launch: Launch, received: _Received) -> dict[str, int]:
-    repeats = launch.sends_at is None  # then many messages to one person are meant
+    repeats = launch.sends_at is None  # several messages to one person are intended then
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
     counts.update({kind: received.anomalies[kind] for kind in ANOMALIES})
     if launch.identified_by in MATCHED_BY and not repeats:
         undecided = sum(counts[kind] for kind in ("unexpected", "forged", "unreadable"))
-        # The service gives no event id, so a second click of one person counts here as well.
+        # The service sends no event ID, so a second click of one person counts here as well.
         counts["duplicate"] += received.deliveries + received.opens - undecided - received.named
     return dict(counts)

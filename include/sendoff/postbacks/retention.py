@@ -1,4 +1,4 @@
-"""What keeps a ledger small and quick: partitions made ahead, and old post-backs forgotten."""
+"""Maintenance that keeps a ledger small and fast: creates partitions ahead, and deletes old post-backs."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from sendoff.ledger import Forgotten, Ledger
 from sendoff.postbacks.aggregation import aggregate
 
 SHORTEST = timedelta(days=1)
-"""For how long post-backs are kept at least: what a service sends again after a day is still recognised."""
+"""The minimum time to keep post-backs. If the service repeats one within a day, it is still recognised."""
 
-_FEWEST_AHEAD = 2  # days: of fewer, the next run may be too late
+_FEWEST_AHEAD = 2  # days; with fewer, the next run may be too late
 
 _log = logging.getLogger(__name__)
 
 
 def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) -> Forgotten:
-    """Fold what came back, make the partitions of the next days, and forget post-backs older than ``keep``.
+    """Aggregate post-backs, create the partitions of the next days, and delete post-backs older than ``keep``.
 
-    No report changes by it. Needs the rights of the owner of the ledger's tables. May be stopped at any moment and run
-    again. Raises ValueError for less than a day.
+    Reports do not change. This needs the rights of the tables' owner. It may be stopped at any moment and run again.
+    Raise ValueError if ``keep`` is less than a day.
     """
     if keep < SHORTEST:
-        raise ValueError(f"post-backs are kept for a day or longer; found {keep}")
+        raise ValueError(f"post-backs must be kept for a day or longer, not {keep}")
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
     made = ledger.retention.prepare(moment)
     ahead = ledger.retention.ahead(moment)
     if ahead is not None and ahead < _FEWEST_AHEAD:
         _log.warning(
-            "%d days ahead have partitions: others use the table all the time, or post-backs of later days have come",
+            "%d days ahead have partitions: the table was always in use, or post-backs of later days already arrived",
             ahead,
         )
     forgotten = ledger.retention.forget(moment - keep)
     _log.info(
-        "%d days made ready, %d days and %d single post-backs forgotten; %d days are still needed, %d were in use",
+        "%d partitions created, %d dropped, and %d single post-backs deleted; %d days are still needed, %d were in use",
         len(made),
         len(forgotten.days),
         forgotten.post_backs,

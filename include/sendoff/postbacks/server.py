@@ -1,4 +1,4 @@
-"""The receiver's processes: they share an address, start from their parent's settings, and end with it."""
+"""The receiver's processes: they share an address, start with their parent's settings, and end with it."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from sendoff.telemetry import exporters, logs
 
 log = logging.getLogger(__name__)
 
-_LEDGER_SECONDS = 5  # for the ledger to answer before the receiver starts without having heard of it
-_HEAD_BYTES = 16_384  # the request line and all headers; each connection may hold as much
-_HEADER_MILLISECONDS = 30_000  # also ends an idle connection: longer than a proxy keeps one
-_STOP_SECONDS = 50  # to answer and store what has arrived takes 10 and 30 at most; then a worker is killed
-_CONNECTIONS = 2_048  # at once, for each worker
+_LEDGER_SECONDS = 5  # maximum wait for the ledger's answer at the start
+_HEAD_BYTES = 16_384  # the request line and all headers; each connection may use as much
+_HEADER_MILLISECONDS = 30_000  # also ends idle connections; longer than a proxy keeps one
+_STOP_SECONDS = 50  # answering and storing takes at most 10 and 30 seconds; after this, a worker is killed
+_CONNECTIONS = 2_048  # per worker
 
 
 class Server(MPServer):
     """Granian, except that a worker whose process has ended counts as stopped.
 
-    Granian reaps a worker in one thread and asks in another whether it still runs. If the first thread has not
-    noted the end yet, the worker seems to be alive, and Granian logs that it killed a worker that "refused to
-    gracefully stop" (Granian 2.8, ``AbstractServer._stop_workers``). The sentinel of a process is never late.
+    Granian reaps a worker in one thread and checks in another whether it still runs. If the first thread has not noted
+    the end yet, the worker seems to be alive. Granian then logs that it killed a worker that "refused to gracefully
+    stop" (Granian 2.8, ``AbstractServer._stop_workers``). The sentinel of a process is never late.
     """
 
     def _spawn_worker(self, *args: Any, **options: Any) -> Any:
@@ -59,9 +59,9 @@ def serve(
 ) -> None:
     """Serve post-backs until SIGINT or SIGTERM, from ``workers`` processes that share the address.
 
-    Stopping answers and stores what has arrived. Raises SettingsError for settings that are missing and for
-    an address that cannot be listened on, and UnusableLedgerError for a ledger that somebody must correct, such as
-    one without tables. A ledger that is away is waited for. ``make_app`` is called in each worker process.
+    Stopping answers and stores the requests that have arrived. Raise SettingsError if a setting is missing or the
+    address cannot be used. Raise UnusableLedgerError if someone must correct the ledger, such as one without tables. If
+    the ledger is unavailable, wait for it. ``make_app`` is called in each worker process.
     """
     PostBackSigner.from_settings(settings)
     _check_ledger(settings.ledger())
@@ -84,12 +84,12 @@ def serve(
     try:
         server.serve(target_loader=partial(_worker_main, make_app, settings), wrap_loader=False)
     except SystemExit:
-        if not server.interrupt_signal:  # else a worker was only faster than its parent
+        if not server.interrupt_signal:  # otherwise a worker only ended before its parent
             raise
 
 
 def _check_ledger(url: str) -> None:
-    """Raise what a person must correct of a ledger; one that is silent for some seconds may be well later."""
+    """Raise the ledger's permanent error, if it has one. If the ledger does not answer for some seconds, go on."""
     found: list[PermanentError] = []
 
     def check() -> None:
@@ -109,7 +109,7 @@ def _check_ledger(url: str) -> None:
 
 
 def _resolve_bind_address(host: str, port: int) -> str:
-    """Give the IP address of a host, if it is free: the server's own word for "taken" is a stack trace."""
+    """Return a host's IP address if the port is free; the server would print a stack trace if not."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as trial:
@@ -130,11 +130,11 @@ def _worker_main(make_app: Callable[[Settings], Starlette], settings: Settings) 
 
 
 def _take_signals() -> None:
-    """Let a worker end by a signal from its first moment on, and by one that is repeated no differently.
+    """Make signals end a worker from its first moment, and ignore repeated ones.
 
-    A worker comes with the handlers of its parent, which would swallow what arrives before it serves. And the server's
-    own handler waits for ever, all threads with it, when it is called a third time, or a second time before it serves
-    (Granian 2.8, ``WorkerSignal.set``): a terminal, a supervisor and the parent each send a signal.
+    A worker starts with its parent's handlers, which would swallow signals that arrive before it serves. A terminal, a
+    supervisor, and the parent may each send a signal. The server's own handler hangs forever, with all threads, when it
+    is called a third time, or a second time before it serves (Granian 2.8, ``WorkerSignal.set``).
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -155,6 +155,6 @@ def _take_signals() -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Stop this worker when its parent is gone, even if it was killed: it would hold the port for ever."""
+    """Stop this worker when its parent is gone or killed; it would hold the port forever."""
     wait([parent])
     os.kill(os.getpid(), signal.SIGTERM)

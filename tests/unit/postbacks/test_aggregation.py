@@ -1,4 +1,4 @@
-"""Folding: the same comes of it however post-backs are ordered, split, repeated and interrupted."""
+"""Aggregation: the result does not depend on order, splits, repetition, or interruptions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def claim(ledger: Ledger, now: datetime = NOW) -> Claim:
 
 @pytest.mark.promise("twice/once")
 def test_what_came_back_proves_a_request_that_a_restored_ledger_has_forgotten(ledger: Ledger) -> None:
-    freeze(ledger)  # as it stood in the backup, from before the first claim
+    freeze(ledger)  # restored from a backup before the first claim
     store(ledger, post_back(KEYS[0], "open", 1))
     assert aggregate(ledger, now=NOW) == 1
     assert [(each.state, each.attempt) for each in ledger.dispatch_queries.of_launch(KEY)] == [
@@ -93,7 +93,7 @@ def test_no_reply_is_waited_for_after_the_lease(ledger: Ledger) -> None:
     freeze(ledger)
     claim(ledger)
     store(ledger, post_back(KEYS[0], "open", 2))
-    assert aggregate(ledger, now=NOW + LEASE + MINUTE) == 0  # the clock of whoever folds may be wrong
+    assert aggregate(ledger, now=NOW + LEASE + MINUTE) == 0  # the aggregating process's clock may be wrong
     end_leases(ledger)
     assert aggregate(ledger, now=NOW) == 1
     reconcile_launch(ledger, KEY, now=NOW + LEASE + MINUTE)
@@ -138,7 +138,7 @@ def test_post_backs_of_a_dispatch_that_is_not_there_are_counted_until_it_is(ledg
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens: post-backs arrive at a receiver, or somebody folds or reconciles."""
+    """One step: post-backs arrive at a receiver, or a process aggregates or reconciles."""
 
     what: str
     events: tuple[PostBack, ...] = ()
@@ -222,7 +222,7 @@ def _after(template: Path, folder: Path, steps: Iterable[Step], outcome: Outcome
 
 
 def prepared(ledger: Ledger) -> None:
-    """Leave post-backs to be folded: of two receivers, one of whose runs is set aside, and of a dispatch in doubt."""
+    """Store post-backs of two receivers, one run of them parked, and of a dispatch in doubt."""
     store(
         ledger, *(post_back(KEYS[1], kind, device) for kind in ("delivery", "open") for device in (4, 5, 6))
     )
@@ -250,7 +250,7 @@ def check(ledger: Ledger) -> None:
 
 @contextmanager
 def breaking_off(ledger: Ledger, statement: int) -> Iterator[list[int]]:
-    """Take the database away before a fold's so-many-th statement; on PostgreSQL the server ends the connection."""
+    """Fail before statement number ``at`` of an aggregation; on PostgreSQL, end the connection."""
     engine = ledger._database._engine
     seen = [0]
 
@@ -292,7 +292,7 @@ def test_a_fold_that_breaks_off_at_any_statement_is_finished_by_the_next(ledger:
 
 _TURNS = st.lists(
     st.tuples(
-        st.sets(st.integers(0, 3)),  # dispatches whose replies are awaited
+        st.sets(st.integers(0, 3)),  # dispatches with an awaited reply
         st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.sampled_from([17, 17, 18])), max_size=12),
     ),
     min_size=1,
@@ -300,7 +300,7 @@ _TURNS = st.lists(
 )
 
 
-# What lies between and was folded at once is not added again.
+# Post-backs in between that were already aggregated are not added again.
 @example(turns=[({0}, [(0, 1, 17)]), (set(), [(0, 2, 17)]), ({1}, [(1, 3, 17)])], together=8, span=20, keys=2)
 @given(turns=_TURNS, together=st.integers(1, 8), span=st.integers(1, 20), keys=st.integers(0, 2))
 @settings(
@@ -339,7 +339,7 @@ def test_however_what_was_set_aside_is_gathered_each_post_back_is_added_once(
 
 
 def _fold_in_turns(ledger: Ledger, keys: Sequence[str], turns: Sequence[Any]) -> int:
-    """Fold a run of one receiver in each turn, and what was set aside in none; gives the number folded."""
+    """Aggregate one run per turn, and no parked post-backs; return how many were added."""
     receiver = ledger.post_backs.register_receiver("r", NOW)
     numbers = count(1)
     folded = 0
@@ -389,7 +389,7 @@ def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> N
         ledger.dispatches.record(claim(ledger), InDoubt("no answer"), NOW)
     store(ledger, post_back(KEYS[0], "open", 1), post_back(KEYS[1], "open", 4))
     assert aggregate(ledger, now=NOW) == 2
-    # More than PostgreSQL takes as parameters of one statement, each a copy of the first.
+    # More copies of the first than PostgreSQL takes as parameters of one statement.
     doubts = 66_000
     numbers = sa.select(sa.literal(1).label("n")).cte("numbers", recursive=True)
     numbers = numbers.union_all(sa.select(numbers.c.n + 1).where(numbers.c.n < doubts))
@@ -445,14 +445,14 @@ def test_processes_that_fold_at_once_add_each_post_back_once(ledger: Ledger) -> 
 
 @dataclass(frozen=True)
 class Sent:
-    """A dispatch of one launch, and whom it was sent to; None: people of the service's choice."""
+    """A dispatch of a launch, and its recipients; None: the service chose them."""
 
     key: str
     people: Identifiers | None
 
 
 def freeze_many(ledger: Ledger, launches: Sequence[tuple[str, Sequence[Identifiers | None]]]) -> list[Sent]:
-    """Freeze launches, each named by how its people are identified, and let the service accept all of them."""
+    """Make accepted launches, one per kind of identifier."""
     for number, (identified_by, segments) in enumerate(launches):
         key = launch_key("service", "spring", PERIOD, number)
         known = [each for each in segments if each is not None]
@@ -477,7 +477,7 @@ def freeze_many(ledger: Ledger, launches: Sequence[tuple[str, Sequence[Identifie
 
 SCATTERED = [1, 77, 2**40, 2**40 + 1, 2**62, 2**63 - 1]
 WORLDS: list[tuple[str, list[Identifiers | None]]] = [
-    ("device_id", [integers([1, 2, 3, 7]), integers([4, 5, 6, 8])]),  # whose numbers lie close together
+    ("device_id", [integers([1, 2, 3, 7]), integers([4, 5, 6, 8])]),  # numbers close together
     ("device_id", [integers(SCATTERED[:3]), integers(SCATTERED[3:])]),
     ("device_id", [integers([2, 2**62, 2**63 - 2]), integers([3, 2**61])]),  # too far apart for one group
     ("device_id", [None]),
@@ -530,7 +530,7 @@ def test_many_dispatches_at_once_are_counted_as_one_by_one(
 
 
 def test_a_stranger_just_above_scattered_numbers_is_not_the_first_of_the_next_segment(ledger: Ledger) -> None:
-    """The segments stand one behind the other on a line, so the next place is that of somebody else."""
+    """Segments follow each other on the line, so the next place belongs to another segment."""
     segments: list[Identifiers | None] = [integers([1, 2**40]), integers([2**41, 2**50])]
     first, second = freeze_many(ledger, [("device_id", segments)])
     events = [post_back(first.key, "open", who) for who in (1, 2**40, 2**40 + 1, 2**41)]
@@ -575,7 +575,7 @@ def _named(key: str, kind: str, names: tuple[Any, Any], campaign: int | None, re
 
 
 def _one_by_one(sent: Sent, identified_by: str, events: Sequence[PostBack]) -> tuple[Any, ...]:
-    """Say what must come back of one dispatch, as its meaning is written down."""
+    """Return the expected totals of one dispatch, computed one post-back at a time."""
     who: dict[str, set[Any]] = {"delivery": set(), "open": set()}
     counts = dict.fromkeys(("delivery", "open", "unexpected", "forged", "unreadable", "at_opens"), 0)
     for each in events:
@@ -590,7 +590,7 @@ def _one_by_one(sent: Sent, identified_by: str, events: Sequence[PostBack]) -> t
         elif each.fields.campaign_id not in (None, 17):
             counts["forged"] += 1
         elif identified_by == "external_id":
-            continue  # no post-back names it, and none is unexpected
+            continue  # no post-back contains it, so none is unexpected
         elif named is None or (sent.people is not None and named not in sent.people):
             counts["unexpected"] += 1
         else:
@@ -628,7 +628,7 @@ def test_many_post_backs_are_read_with_and_without_the_driver_for_arrow(
     sent = freeze_many(ledger, [("device_id", list(people.slices(1_000))), ("user_id", [deliveries])])
     events = [post_back(each.key, "delivery", int(who)) for each in sent[:-1] for who in each.people or ()]
     events += [_named(sent[-1].key, "open", (5, f"user {each}"), 17, True) for each in range(11_000)]
-    assert len(events) > 20_000  # fewer are read another way
+    assert len(events) > 20_000  # fewer would be read in another way
     store(ledger, *events, _named(sent[0].key, "open", (None, None), None, False))
     assert aggregate(ledger, now=NOW) == len(events) + 1
     figures = [
@@ -737,7 +737,7 @@ print(figures.verdicts["engaged"])
 """
 
 
-@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # whose rows are no objects of Python
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # its rows never become Python objects
 def test_whole_numbers_are_reconciled_without_the_time_and_memory_of_importing_pandas(
     migrated_postgres: str, ledger: Ledger
 ) -> None:

@@ -1,4 +1,4 @@
-"""Silence: only what is certain is said, and each change of it once."""
+"""Feed health: only certain states are reported, and each change once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def send(
     connection: str = "service",
     platforms: dict[str, Iterable[int]] | None = None,
 ) -> str:
-    """Send a launch to the people from 1 on, in one request that is accepted, and give the key of its dispatch."""
+    """Send a launch to recipients from 1 on, in one accepted request, and return its dispatch key."""
     period = Period(at - timedelta(days=1), at)
     groups = {"platform": {of: integers(who) for of, who in (platforms or {}).items()}}
     everybody = integers(range(1, people + 1))
@@ -72,7 +72,7 @@ def receive(ledger: Ledger, key: str, kind: str, who: Iterable[int], at: datetim
 
 
 def settle(ledger: Ledger, at: datetime, **more: Any) -> None:
-    """Report on the launch that was sent at a moment, and let it be over."""
+    """Reconcile and settle the launch that was sent at a moment."""
     key = launch_key(
         more.get("connection", "service"), more.get("name", "spring"), Period(at - 24 * HOUR, at)
     )
@@ -98,18 +98,18 @@ def test_one_delivery_is_as_expected(ledger: Ledger) -> None:
     receive(ledger, send(ledger, START), "delivery", [1], START)
     found = finding(ledger, DELIVERIES, START + HOUR)
     assert found.state == "as expected"
-    assert found.why == "delivery by 1 of 100 people sent to since 2026-03-02 09:00 UTC"
+    assert found.why == "delivery reported for 1 of 100 recipients sent to since 2026-03-02 09:00 UTC"
 
 
 @pytest.mark.parametrize(
     ("sent", "age", "why"),
     [
-        ({"people": 49}, HOUR, "too few should have been heard of"),
-        ({}, HOUR - timedelta(seconds=1), "nobody was sent to lately"),
-        ({}, timedelta(days=1), None),  # nothing was sent lately: the connection is not named at all
-        # Android reports no deliveries, and nobody knows who of all is on Chrome.
-        ({"campaign": PUSH}, HOUR, "nobody was sent to lately"),
-        ({"campaign": PUSH, "platforms": {"android": range(1, 101)}}, HOUR, "nobody was sent to lately"),
+        ({"people": 49}, HOUR, "too few post-backs are due"),
+        ({}, HOUR - timedelta(seconds=1), "no recent recipient's silence"),
+        ({}, timedelta(days=1), None),  # nothing was sent recently, so the connection has no feed
+        # Android reports no deliveries, and it is unknown who is on Chrome.
+        ({"campaign": PUSH}, HOUR, "no recent recipient's silence"),
+        ({"campaign": PUSH, "platforms": {"android": range(1, 101)}}, HOUR, "no recent recipient's silence"),
     ],
 )
 def test_what_is_not_certain_is_not_said(
@@ -164,7 +164,7 @@ def test_what_was_silent_is_as_expected_with_the_first_delivery_of_a_newer_launc
 
 
 def usual(ledger: Ledger, *, delivered: int, opened: int = 0, after: timedelta = timedelta(0)) -> None:
-    """Let an earlier launch to a thousand people have gone well."""
+    """Add an earlier, successful launch to a thousand recipients."""
     at = START - timedelta(days=3)
     key = send(ledger, at, 1_000)
     receive(ledger, key, "delivery", range(1, delivered + 1), at + after)
@@ -236,7 +236,7 @@ def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_hav
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "cannot tell"
     send(ledger, START + HOUR, people=1)
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "silent"
-    receive(ledger, "f" * 32, "open", [1], START + 2 * HOUR)  # anything that arrives shows that it is there
+    receive(ledger, "f" * 32, "open", [1], START + 2 * HOUR)  # any post-back shows that the receiver works
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "as expected"
 
 

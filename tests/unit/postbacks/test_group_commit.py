@@ -1,4 +1,4 @@
-"""Group commit on real ledgers, with commits that fail, or succeed unseen."""
+"""Group commit on real ledgers, with commits that fail or succeed without a reply."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ def post_back(device: int, user_id: str | None = None) -> PostBack:
 
 @dataclass
 class Disturbed:
-    """The post-backs of a real ledger, whose commits are disturbed as planned: one plan for each call."""
+    """The post-backs of a real ledger with planned disturbances, one per commit."""
 
     real: Any
     plans: list[str]
@@ -94,7 +94,7 @@ def test_a_commit_that_succeeded_unseen_is_repeated_and_stored_once(ledger: Ledg
 
     async def test() -> None:
         async with committing(ledger) as commit:
-            assert await stored(commit, post_back(1)) == [False]  # nobody knew
+            assert await stored(commit, post_back(1)) == [False]  # the commit got no reply
             await available(commit)
             assert await stored(commit, post_back(2)) == [True]
 
@@ -136,7 +136,7 @@ def test_while_the_ledger_is_away_nothing_is_queued(ledger: Ledger) -> None:
 def test_what_the_ledger_cannot_hold_is_kept_as_it_arrived_and_harms_no_neighbour(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    too_large = post_back(2**70)  # wire.py lets no such number through
+    too_large = post_back(2**70)  # the wire format refuses such a number
 
     async def test() -> None:
         async with committing(ledger) as commit:
@@ -149,7 +149,7 @@ def test_what_the_ledger_cannot_hold_is_kept_as_it_arrived_and_harms_no_neighbou
 
 
 def test_a_name_with_a_zero_in_it_is_answered_for(ledger: Ledger) -> None:
-    """JSON may hold U+0000, and text in PostgreSQL may not."""
+    """JSON may contain U+0000, and text in PostgreSQL may not."""
 
     async def test() -> None:
         async with committing(ledger) as commit:
@@ -215,7 +215,7 @@ def test_a_ledger_that_comes_back_as_an_older_copy_gets_the_receiver_anew(ledger
         async with committing(ledger) as commit:
             assert await stored(commit, post_back(1)) == [True]
             forget_receivers(ledger)
-            other = disturbed.real.register_receiver("test:2", NOW)  # may get the number that was free
+            other = disturbed.real.register_receiver("test:2", NOW)  # may get the number that became free
             disturbed.real.store(other, [(1, post_back(7)), (2, post_back(8))])
             assert await stored(commit, post_back(2)) == [False]
             await available(commit)
@@ -230,7 +230,7 @@ def test_a_ledger_that_comes_back_as_an_older_copy_gets_the_receiver_anew(ledger
 
 
 def forget_receivers(ledger: Ledger) -> None:
-    """Make a ledger what it was before the first receiver, as a backup would."""
+    """Reset a ledger to its state before the first receiver, as restoring a backup would."""
     with ledger._database.write() as db:
         db.execute(sa.delete(post_backs))
         db.execute(sa.delete(receivers))
@@ -238,7 +238,7 @@ def forget_receivers(ledger: Ledger) -> None:
 
 @dataclass
 class Silent(Disturbed):
-    """The post-backs of a real ledger that gives no answer, not even that it is away, until it is told to."""
+    """The post-backs of a real ledger that does not answer until the test lets it."""
 
     heard: threading.Event = field(default_factory=threading.Event)
 
@@ -258,7 +258,7 @@ def test_nobody_waits_longer_than_the_patience_for_a_ledger_that_gives_no_answer
             commit.release()
             assert await waiting is False
             assert commit.submit(post_back(2)) is None
-            assert commit.counts.failed_commits == 0  # the ledger was silent all that time
+            assert commit.counts.failed_commits == 0  # the ledger did not answer all that time
             silent.heard.set()
             await available(commit)
 

@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Database:
-    """A ledger's file, and a second pair of eyes on it."""
+    """A ledger's file, with a second connection to look at it."""
 
     path: Path
     has_tables: bool = False
@@ -57,7 +57,7 @@ class Database:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else can write meanwhile."""
+        """Hold the write lock."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             db.execute("BEGIN IMMEDIATE")
             yield
@@ -65,7 +65,7 @@ class Database:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Database:
-    """A ledger without tables."""
+    """Return a ledger without tables."""
     return Database(tmp_path / "ledger.db")
 
 
@@ -90,7 +90,7 @@ async def running(database: Database, **options: Any) -> AsyncIterator[Starlette
 
 
 def tell_of_commits(ledger: Ledger, loop: asyncio.AbstractEventLoop, commits: asyncio.Event) -> None:
-    """Set an event when the committing thread begins a transaction, before it waits for its lock."""
+    """Set an event when the committing thread begins a transaction, before it waits for the lock."""
 
     def tell(_: object) -> None:
         loop.call_soon_threadsafe(commits.set)
@@ -110,7 +110,7 @@ async def send(
     receive: Callable[[], Awaitable[dict[str, Any]]] | None = None,
     length: bool = True,
 ) -> Answer:
-    """One request as an ASGI server would pass it on."""
+    """Send one request as an ASGI server would."""
     sent: list[dict[str, Any]] = []
     headers = [(b"host", b"events.example.com")]
     headers += [(b"content-length", str(len(body)).encode())] if length else []
@@ -168,7 +168,7 @@ def test_post_backs_that_arrive_together_share_commits(database: Database) -> No
 
     counts = run(test())
     assert counts["stored"] == 300
-    assert counts["commits"] <= 2  # what came first, and what gathered meanwhile
+    assert counts["commits"] <= 2  # the first, and those that gathered meanwhile
     assert database.rows("number") == list(range(1, 301))
 
 
@@ -201,7 +201,7 @@ def test_a_wrong_address_is_answered_404_and_touches_no_database(empty: Database
     async def test() -> dict[str, int]:
         async with running(empty) as app:
             assert {status_of(await send(app, path)) for path in WRONG_PATHS} == {404}
-            assert status_of(await send(app, PATH)) == 503  # a right one would have needed it
+            assert status_of(await send(app, PATH)) == 503  # a valid request needs the ledger
             return app.state.counts()
 
     assert run(test())["wrong_address"] == len(WRONG_PATHS)
@@ -391,7 +391,7 @@ def test_a_full_queue_is_answered_503_and_loses_nothing(database: Database) -> N
             with database.locked():
                 app.state.commits.clear()
                 first = asyncio.create_task(send(app))
-                await app.state.commits.wait()  # it waits for the lock, with the first
+                await app.state.commits.wait()  # the first is waiting for the lock
                 more = [asyncio.create_task(send(app)) for _ in range(8)]
                 await asyncio.sleep(0.3)
                 refused = [task for task in more if task.done()]
@@ -407,7 +407,7 @@ def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(data
         async with running(database, answer_timeout=0.5) as app:
             with database.locked():
                 begun = time.monotonic()
-                assert status_of(await send(app)) == 503  # after its time
+                assert status_of(await send(app)) == 503  # after the timeout
                 assert 0.5 <= time.monotonic() - begun < 15  # the ledger itself gives up after 30
                 assert status_of(await send(app, "/readyz", method="GET")) == 503
                 assert status_of(await send(app)) == 503  # at once
@@ -442,7 +442,7 @@ def test_a_ledger_that_is_away_does_not_keep_the_receiver_from_stopping(empty: D
             assert is_committing()
 
     run(test())
-    assert not is_committing()  # and nobody only gave up waiting for it
+    assert not is_committing()  # the thread has really ended
 
 
 def is_committing() -> bool:
@@ -483,6 +483,6 @@ def test_the_log_counts_and_tells_nothing_of_a_post_back(
     *changes, end = [told for told in caplog.messages if "since its start" in told]
     assert counted in end
     assert changes[-1] == end
-    assert len(set(changes)) == len(changes)  # it is told when it had changed, and at the end
+    assert len(set(changes)) == len(changes)  # logged after a change, and at the end
     for planted in ("987654321", KEY, PATH.rpartition("/")[2][:20], SECRET):
         assert planted not in caplog.text

@@ -1,4 +1,4 @@
-"""Verdicts: one for each identifier, whatever came back, in whatever order, however often."""
+"""Verdicts: exactly one per identifier, whatever the order and repetition of post-backs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECURRING = {
     "start": "2026-03-02",
     "end": "never",
 }
-# 1 to 4 are on Chrome, 5 to 8 on Android, 9 and 10 came without a platform; 4 came with both.
+# 1 to 4 are on Chrome, 5 to 8 on Android, 9 and 10 have no platform, and 4 has both.
 PLATFORMS = {"chrome": [1, 2, 3, 4], "android": [4, 5, 6, 7, 8]}
 
 
@@ -66,7 +66,7 @@ def launch(
     outcomes: Sequence[Outcome] = (Accepted(200, 17),),
     **more: Any,
 ) -> list[str]:
-    """Freeze a launch of the ten, give its dispatches these outcomes, and give their keys."""
+    """Freeze a launch of the ten, record these outcomes, and return the dispatch keys."""
     identifiers = members or integers(range(1, 11))
     make_launch(
         ledger,
@@ -95,7 +95,7 @@ def launch(
 def broadcast(
     ledger: Ledger, *, campaign: Campaign = EMAIL, outcomes: Sequence[Outcome] = (Accepted(200, 17),)
 ) -> str:
-    """Freeze a launch whose people the service chooses, give its dispatch this outcome, and give its key."""
+    """Freeze a launch whose recipients the service chooses, record this outcome, and return the dispatch key."""
     make_launch(ledger, campaign=campaign, sends_at=_sends_at(campaign))
     (key,) = sent(ledger, outcomes)
     return key
@@ -148,10 +148,10 @@ def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
     assert verdict_of(ledger, 1) == "delivered"
     assert verdict_of(ledger, 2) == "engaged"
     assert verdict_of(ledger, 3) == "missing"  # Chrome reports deliveries
-    assert verdict_of(ledger, 4) == "unknowable"  # Chrome and Android: nobody knows which
+    assert verdict_of(ledger, 4) == "unknowable"  # Chrome or Android, it is unknown which
     assert verdict_of(ledger, 5) == "engaged"  # an open without a delivery
     assert verdict_of(ledger, 6) == "unknowable"  # Android reports none
-    assert verdict_of(ledger, 9) == "unknowable"  # nobody knows where it is
+    assert verdict_of(ledger, 9) == "unknowable"  # no platform
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     aggregate(ledger)
     assert ledger.verdicts.stale() == [KEY]
     reconcile_launch(ledger, KEY)
-    reconcile_launch(ledger, KEY)  # a first report is made again
+    reconcile_launch(ledger, KEY)  # the first report is always made again
     assert ledger.verdicts.stale() == []
 
 
@@ -367,7 +367,7 @@ def test_an_outcome_after_the_first_report_is_news(
     launch(ledger, segment_size=5)
     held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert held is not None
-    for _ in range(2):  # a first report is made again
+    for _ in range(2):  # the first report is always made again
         reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.stale(NOW) == []
     end(ledger, held)
@@ -377,7 +377,7 @@ def test_an_outcome_after_the_first_report_is_news(
 
 
 def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledger: Ledger) -> None:
-    """It moves nothing, but its doubt is cleared."""
+    """It moves no dispatch, but clears its doubt."""
     (key,) = launch(ledger, outcomes=[])
     held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert held is not None
@@ -424,7 +424,10 @@ def at_six(campaign: Campaign, zone: str) -> Campaign:
     ("zone", "sent_at"),
     [
         ("Europe/Dublin", datetime(2026, 3, 2, 18, tzinfo=UTC)),
-        ("user", datetime(2026, 3, 3, 6, tzinfo=UTC)),  # each person's own, the last of them west of Hawaii
+        (
+            "user",
+            datetime(2026, 3, 3, 6, tzinfo=UTC),
+        ),  # each recipient's own zone; the last one is west of Hawaii
     ],
 )
 @pytest.mark.promise("honest/unknowable")
@@ -671,7 +674,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
     store(ledger, [strange, event(key, "delivery", 2)])
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.unknowable_because == {
-        "post-back not understood": 2,  # 1 and 3, which are on Chrome
+        "post-back not understood": 2,  # 1 and 3 are on Chrome
         "unreliable platform": 5,
         "unknown platform": 2,
     }
@@ -733,7 +736,7 @@ def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger)
         if not overtaken:
             overtaken.append(mine)
             aggregates.store_run = store_run  # type: ignore[method-assign]
-            aggregate(ledger, run=1)  # the other process, a little ahead of this one
+            aggregate(ledger, run=1)  # the other process is a little ahead
         return store_run(mine)
 
     aggregates.store_run = overtake  # type: ignore[method-assign]
@@ -788,7 +791,7 @@ def test_order_repetition_and_splitting_change_no_verdict(
 def test_no_forgery_at_the_address_for_opens_changes_a_verdict(
     tmp_path: Path, migrated_file: Path, events: list[tuple[int, str, int, int]], strange: list[int]
 ) -> None:
-    forged = [(which, "open", 1, 18) for which in strange if which not in (1, 2)]  # which have no number
+    forged = [(which, "open", 1, 18) for which in strange if which not in (1, 2)]  # those have no campaign ID
     plain = _figures_after(tmp_path, migrated_file, [events])
     other = _figures_after(tmp_path, migrated_file, [events + forged])
     assert other.verdicts == plain.verdicts
@@ -833,7 +836,7 @@ def test_the_first_report_of_a_launch_is_made_again(ledger: Ledger) -> None:
 
 
 class Meanwhile:
-    """A request that was in flight, or in doubt, and what happens to it while the first report is being made."""
+    """A request in flight or in doubt, and its change while the first report is being made."""
 
     def __init__(self, ledger: Ledger, how: str) -> None:
         self._ledger, self._how = ledger, how
@@ -891,7 +894,7 @@ def test_of_two_processes_that_make_the_first_report_none_hides_what_happened(le
     def overtaken(launch_key: str) -> list[tuple[datetime, int, int]]:
         ledger.aggregates.timeline = timeline  # type: ignore[method-assign]
         happen()
-        reconcile_launch(ledger, KEY, now=NOW)  # the other process, which began later
+        reconcile_launch(ledger, KEY, now=NOW)  # the other process began later
         return timeline(launch_key)
 
     ledger.aggregates.timeline = overtaken  # type: ignore[method-assign]
@@ -936,7 +939,7 @@ def test_launches_are_changed_where_their_report_would_differ_and_where_somethin
         outcomes = [Accepted(200, 17), InDoubt("no answer")]
         keys = launch(ledger, platforms={}, campaign=at_six(EMAIL, "UTC"), segment_size=4, outcomes=outcomes)
         reconcile_launch(ledger, KEY, now=now)
-        reconcile_launch(ledger, KEY, now=now)  # a first report is made again
+        reconcile_launch(ledger, KEY, now=now)  # the first report is always made again
         happened = False
         for what, which, device in happenings:
             if what == "reconciled":
@@ -956,7 +959,7 @@ def test_launches_are_changed_where_their_report_would_differ_and_where_somethin
 
 
 def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device: int, now: datetime) -> bool:
-    """Let something happen to the launch, and say whether it did."""
+    """Do one step to the launch, and return whether it was possible."""
     if what == "came":
         store(ledger, [event(keys[which], "open", device, at=now)])
         return aggregate(ledger, now=now) == 1
@@ -973,7 +976,7 @@ def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device:
 
 
 def _would_be(ledger: Ledger, folder: Path, now: datetime) -> LaunchStats:
-    """Give what a report made now would show, and leave the ledger as it is."""
+    """Return the report that would be made now, without changing the ledger."""
     with sqlite3.connect(folder / "property.db") as source, sqlite3.connect(folder / "copy.db") as target:
         source.backup(target)
     source.close()
