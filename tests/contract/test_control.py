@@ -137,7 +137,7 @@ def test_a_service_that_fails_every_request_holds_the_launch_until_a_person_rele
 ) -> None:
     freeze(ledger, people=10)
     fault(service, kind, 5)
-    with pytest.raises(GateError, match=f"is held: {said}; allowed: fewer than 3"):
+    with pytest.raises(GateError, match=f"is held: {said}; fewer than 3 are allowed"):
         work_at(ledger, connection)
     states = ledger.dispatch_queries.states(KEY)
     assert states == {"planned": 7, "refused" if result.refused else "in_doubt": 3}

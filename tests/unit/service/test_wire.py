@@ -765,7 +765,7 @@ def test_a_connection_corrects_a_name() -> None:
         ({"device_ids": ""}, "device_ids needs a name"),
         ({"device_ids": 5}, "device_ids needs a name"),
         ({"send_days_monday": "first"}, "send_days_monday needs a number"),
-        (["device_ids"], "field_names is a JSON object"),
+        (["device_ids"], "field_names must be a JSON object"),
     ],
 )
 def test_a_wrong_correction_is_refused(overrides: Any, problem: str) -> None:
