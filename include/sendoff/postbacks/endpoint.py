@@ -36,7 +36,8 @@ class PostBackEndpoint:
     """Serves post-backs: 200 once one is stored, whatever its body; 404 if we did not sign the address.
 
     Other responses are 405 for a wrong method, 400 for a body that breaks off or comes in too many pieces, 408 for a
-    slow body, and 413 for a large one. 503 with Retry-After means that the post-back was not stored and may be sent again.
+    slow body, and 413 for a large one. A 503 with Retry-After means that the post-back was not stored and may be sent
+    again.
     """
 
     def __init__(
