@@ -166,7 +166,7 @@ def campaign_folder(tmp_path: Path, text: str) -> Path:
 def test_a_campaign_file_constructs_nothing(tmp_path: Path, place: str, value: str) -> None:
     trace = tmp_path / "trace"
     folder = campaign_folder(tmp_path, place.format(value=value.format(trace=trace)))
-    with pytest.raises(CampaignError, match="tags are not used here"):
+    with pytest.raises(CampaignError, match="tags are not supported"):
         load_campaign(folder)
     assert not trace.exists()
 

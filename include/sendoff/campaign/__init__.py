@@ -1,6 +1,6 @@
-"""Campaign: what to send, to whom, and when; its YAML form and its validation.
+"""Campaigns: the model, its YAML form and its validation.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

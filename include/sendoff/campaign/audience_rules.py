@@ -1,4 +1,4 @@
-"""The rules of an audience: who of the query's people is left out, and why."""
+"""Audience rules: which of the query's recipients are left out, and why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sendoff.campaign.field_types import (
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
 OWN_REASONS = ("null", "invalid", "duplicate", "cap", "priority", "size_limit", "holdout")
-"""Why somebody is left out, where no exclusion of the file says it in its own words."""
+"""The built-in reasons for leaving out a recipient; an exclusion's own reason must differ from them."""
 
 
 def _file_name(name: str) -> str:
@@ -32,7 +32,9 @@ def _file_name(name: str) -> str:
 
 def _reason(text: str) -> str:
     if not _REASON.fullmatch(text) or text in OWN_REASONS:
-        raise problem(describe(text), f"small letters, digits and _, and none of {', '.join(OWN_REASONS)}")
+        raise problem(
+            describe(text), f"lower-case letters, digits and _, but none of {', '.join(OWN_REASONS)}"
+        )
     return text
 
 
@@ -43,41 +45,41 @@ Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 class _Exclusion(FrozenModel):
     reason: Reason | None = optional(
-        "What the people it leaves out are counted under; default its kind and name: list complaints"
+        "Reason to show for these recipients in reports; by default the kind and name, such as list complaints"
     )
 
 
 class QueryExclusion(_Exclusion):
-    """Leave out the people of another query."""
+    """Leave out the recipients that another query returns."""
 
     kind: Literal["query"] = "query"
-    file: FileName = Field(description="A file in the campaign's folder with the query, such as returned.sql")
+    file: FileName = Field(description="File in the campaign's folder with the query, such as returned.sql")
     warehouse: ConnectionName | None = optional(
-        "Airflow connection that it runs on; default the campaign's warehouse"
+        "Airflow connection of the database to query; by default the campaign's warehouse"
     )
 
 
 class CampaignExclusion(_Exclusion):
-    """Leave out whom another campaign was sent to."""
+    """Leave out recipients of another campaign."""
 
     kind: Literal["campaign"] = "campaign"
-    name: Text = Field(description="Name of the other campaign: its folder")
-    days: Int32 = Field(description="How many days back its launches count, from the moment of this one")
+    name: Text = Field(description="Name of the other campaign, which is the name of its folder")
+    days: Int32 = Field(description="How many days before this launch the other campaign's launches count")
 
 
 class ListExclusion(_Exclusion):
-    """Leave out the people of a list that was uploaded: ``sendoff lists upload``."""
+    """Leave out the recipients on an uploaded list (``sendoff lists upload``)."""
 
     kind: Literal["list"] = "list"
     name: Text = Field(description="Name of the list in the ledger")
 
 
 class FileExclusion(_Exclusion):
-    """Leave out the people of a file that lies beside the campaign."""
+    """Leave out the recipients in a file of the campaign's folder."""
 
     kind: Literal["file"] = "file"
     file: FileName = Field(
-        description="A CSV file in the campaign's folder, with a column named as the query names its people"
+        description="CSV file in the campaign's folder, with the same identifier column as the query"
     )
 
 
@@ -87,49 +89,53 @@ Exclusion = Annotated[
 
 
 def counted_as(exclusion: Exclusion) -> str:
-    """Return the reason under which the people that it leaves out are counted."""
+    """Return the reason to count an exclusion's recipients under."""
     name = exclusion.file if isinstance(exclusion, QueryExclusion | FileExclusion) else exclusion.name
     return exclusion.reason or f"{exclusion.kind} {name}"
 
 
 class Cap(FrozenModel):
-    """The most messages that anybody gets in some days, counted over all campaigns of the connection."""
+    """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection."""
 
-    messages: Int32 = Field(description="Most messages, this launch's included")
-    days: Int32 = Field(description="In how many days, wherever this launch falls among them")
+    messages: Int32 = Field(description="Maximum number of messages, including the one of this launch")
+    days: Int32 = Field(description="Length of any stretch of days, before or after this launch, to count in")
 
 
 class Priority(FrozenModel):
-    """Which of several campaigns of one day reaches a person that all of them name."""
+    """Which campaign goes first if several would reach the same recipient on the same day."""
 
-    rank: Int32 = Field(description="1 is the most important")
-    group: Text = optional("Campaigns that share it compete", "all")
+    rank: Int32 = Field(description="Rank of this campaign; 1 is the most important")
+    group: Text = optional("Only campaigns with the same group compete with each other", "all")
 
 
 class Holdout(FrozenModel):
-    """People who are not sent to, so that what the message did can be measured."""
+    """A random share of the audience that gets no message, to measure the effect of the message."""
 
     percent: Percent = Field(description="Share of the audience, in percent")
     salt: Text | None = optional(
-        "Campaigns that share it hold out the same people; default the name of the campaign"
+        "Campaigns with the same salt hold out the same recipients; by default the name of the campaign"
     )
 
 
 class AudienceRules(FrozenModel):
-    """How the query's people are read, and who of them is left out."""
+    """How the audience query is read, and which recipients are left out."""
 
     partitions: Annotated[int, between(1, 32)] | None = optional(
-        "In how many parts, at the same time, audience.sql is read: each gives the rows of :part (from 0) "
-        "of :parts"
+        "Number of parts of audience.sql to read at the same time; the query must select one part "
+        "by :part (from 0) and :parts"
     )
-    exclude: tuple[Exclusion, ...] = optional("Exclusions, in the order in which they count", ())
-    priority: Priority | None = optional("Rank among the campaigns of one day")
-    cap: Cap | None = optional("Most messages for a person in some days")
-    holdout: Holdout | None = optional("Share that is left alone, to measure against")
+    exclude: tuple[Exclusion, ...] = optional(
+        "Recipients to leave out; the first exclusion that matches a recipient is the reason to report", ()
+    )
+    priority: Priority | None = optional("Rank among the campaigns of the same day")
+    cap: Cap | None = optional("Maximum number of messages per recipient in a number of days")
+    holdout: Holdout | None = optional(
+        "Random share of the audience that gets no message, as a control group"
+    )
 
     @property
     def depend_on_launches(self) -> bool:
-        """Check whether it matters whom other launches are sent to."""
+        """Check whether the rules depend on the recipients of other launches."""
         return bool(
             self.cap or self.priority or any(isinstance(each, CampaignExclusion) for each in self.exclude)
         )

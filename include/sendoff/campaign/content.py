@@ -1,4 +1,4 @@
-"""What is said on each channel (sections 2.4 to 2.8)."""
+"""The content of each channel (sections 2.4 to 2.8)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sendoff.campaign.schedule import TimeToLive
 
 
 class Channel(StrEnum):
-    """The ways to a person, in words of the field (section 2.3)."""
+    """The channels that reach recipients (section 2.3)."""
 
     ANDROID_PUSH = "android_push"
     IOS_PUSH = "ios_push"
@@ -35,96 +35,101 @@ class Channel(StrEnum):
 
 
 PUSH_LIKE = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH, Channel.WEB_PUSH, Channel.INBOX})
-"""Channels that show a title and a text, and so share ``message``."""
+"""Channels that show a title and a text, and therefore share ``message``."""
 
 
 class _Content(FrozenModel):
-    """Words for people; a repr does not show them."""
+    """Content that recipients see; its repr hides all values."""
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         return iter(())
 
 
 class Translation(_Content):
-    """A push or inbox message in another language; ``url`` where that language leads elsewhere."""
+    """A push or inbox message in another language."""
 
-    title: Text | None = optional("Title in that language; required where the message has one")
-    text: Text | None = optional("Text in that language; required where the message has one")
-    url: Link | None = optional("Where opening the message leads; default the url of the message")
+    title: Text | None = optional("Title in this language; required if the message has a title")
+    text: Text | None = optional("Text in this language; required if the message has a text")
+    url: Link | None = optional("Link that the message opens; by default the url of the message")
 
 
 class Message(_Content):
-    """What push, web push and inbox messages say, unless a channel has words of its own.
+    """The content of push, web push and inbox messages, unless a channel overrides it.
 
-    Where there are translations, the service gives each person the words of their language, and ``title`` and
-    ``text`` themselves, which are in the campaign's ``language``, to everybody else.
+    If there are translations, the service sends each recipient the text in their language. All others get ``title``
+    and ``text`` themselves, which are in the campaign's ``language``.
     """
 
-    title: Text | None = optional("Title of the message; tags in double braces are personalised")
-    text: Text | None = optional("Text of the message; tags in double braces are personalised")
-    url: Link | None = optional("Where opening the message leads: a web address, or a link into the app")
-    open_in: Literal["web_view", "browser"] | None = optional("What shows the address of url")
-    page: Text | None = optional("HTML shown when the message is opened")
-    picture: WebAddress | None = optional("Image in the message")
-    icon: WebAddress | None = optional("Icon of the message")
-    payload: Mapping[str, str] = optional("Keys and values for the app", {})
-    translations: Mapping[Language, Translation] = optional("The words in other languages", {})
+    title: Text | None = optional("Title of the message; may contain personalisation tags in double braces")
+    text: Text | None = optional("Text of the message; may contain personalisation tags in double braces")
+    url: Link | None = optional("Link that the message opens: a web address, or a link into the app")
+    open_in: Literal["web_view", "browser"] | None = optional("Whether the app or a browser shows the url")
+    page: Text | None = optional("HTML page to show when the message is opened")
+    picture: WebAddress | None = optional("Web address of an image to show in the message")
+    icon: WebAddress | None = optional("Web address of the message's icon")
+    payload: Mapping[str, str] = optional("Keys and values to pass to the app", {})
+    translations: Mapping[Language, Translation] = optional("The message in other languages", {})
 
 
 class AndroidPush(Message):
-    """Push to Android devices; what is given here replaces what ``message`` says."""
+    """Push to Android devices; fields given here override those of ``message``."""
 
 
 class IosPush(Message):
-    """Push to iOS devices; what is given here replaces what ``message`` says."""
+    """Push to iOS devices; fields given here override those of ``message``."""
 
-    sandbox: Flag = optional("Reach the sandbox of Apple instead of real devices", False)
+    sandbox: Flag = optional("Whether to send to Apple's sandbox instead of real devices", False)
 
 
 class WebPush(_Content):
-    """Push to browsers; title, text and url replace what ``message`` says, in one language only (section 2.4)."""
+    """Push to browsers; title, text and url override those of ``message``, in one language only (section 2.4)."""
 
     browsers: Annotated[
         tuple[Literal["chrome", "firefox", "opera", "safari"], ...],
-        Field(min_length=1, description="The browsers that are pushed to"),
+        Field(min_length=1, description="Browsers to send to"),
     ]
-    title: Text | None = optional("Title in browsers; default that of message")
-    text: Text | None = optional("Text in browsers; default that of message")
-    url: WebAddress | None = optional("Where opening it leads; default the url of message")
+    title: Text | None = optional("Title in browsers; by default that of message")
+    text: Text | None = optional("Text in browsers; by default that of message")
+    url: WebAddress | None = optional("Web address that the message opens; by default the url of message")
 
 
 class Inbox(_Content):
-    """Messages in the app's inbox; title, text, url and translations replace what ``message`` says."""
+    """Messages in the app's inbox; title, text, url and translations override those of ``message``."""
 
-    title: Text | None = optional("Title in the inbox; default that of message")
-    text: Text | None = optional("Text in the inbox; default that of message")
-    url: Link | None = optional("Where opening it leads; default the url of message")
+    title: Text | None = optional("Title in the inbox; by default that of message")
+    text: Text | None = optional("Text in the inbox; by default that of message")
+    url: Link | None = optional("Link that the message opens; by default the url of message")
     translations: Mapping[Language, Translation] = optional(
-        "The words in other languages; default those of message unless title or text is given here",
+        "The message in other languages; by default those of message, unless you give a title or text here",
         default={},
     )
-    style: Text | None = optional("inbox_type as it stands; the document does not show its values")
-    keep: TimeToLive | None = optional("When the message leaves the inbox; default never")
+    style: Text | None = optional(
+        "Passed on to the service unchanged, as inbox_type; its documentation does not list the values"
+    )
+    keep: TimeToLive | None = optional("How long the message stays in the inbox; without limit by default")
 
 
 class EmailTranslation(_Content):
     """An email in another language."""
 
-    subject: Text = Field(description="Subject in that language")
-    html: Text | None = optional("HTML in that language; required where the email has one")
-    text: Text | None = optional("Plain text in that language; required where the email has one")
+    subject: Text = Field(description="Subject in this language")
+    html: Text | None = optional("HTML in this language; required if the email has an HTML version")
+    text: Text | None = optional(
+        "Plain text in this language; required if the email has a plain-text version"
+    )
 
 
 class Email(_Content):
-    """An email, from a verified address that the service knows by number."""
+    """An email, sent from a verified address."""
 
-    from_address: Int32 = Field(description="Id of a verified from address")
-    subject: Text = Field(description="Subject; tags in double braces are personalised")
-    html: Text | None = optional("The HTML version; html, text or both must be given")
-    text: Text | None = optional("The plain-text version; html, text or both must be given")
+    from_address: Int32 = Field(description="ID of a verified sender address in the service")
+    subject: Text = Field(description="Subject; may contain personalisation tags in double braces")
+    html: Text | None = optional("HTML version; give html, text or both")
+    text: Text | None = optional("Plain-text version; give html, text or both")
     unsubscribe_header: Flag = optional("Whether to send the unsubscribe header", True)
     translations: Mapping[Language, EmailTranslation] = optional(
-        "The email in other languages, each sent apart to those whose column language names it", default={}
+        "The email in other languages; the query's column language decides which recipients get which",
+        default={},
     )
 
     @model_validator(mode="after")
@@ -137,54 +142,55 @@ class Email(_Content):
 class SmsTranslation(_Content):
     """A text message in another language."""
 
-    text: Text = Field(description="Text in that language")
+    text: Text = Field(description="Text in this language")
 
 
 class Sms(_Content):
     """A text message."""
 
-    sender: Text = Field(description="Sender header that names the brand")
-    text: Text = Field(description="The message")
+    sender: Text = Field(description="Sender name that recipients see, such as your brand")
+    text: Text = Field(description="Text of the message; may contain personalisation tags in double braces")
     translations: Mapping[Language, SmsTranslation] = optional(
-        "The message in other languages, each sent apart to those whose column language names it", default={}
+        "The text in other languages; the query's column language decides which recipients get which",
+        default={},
     )
 
 
 class WebhookBody(_Content):
-    """What a webhook message carries."""
+    """The body of a webhook's request."""
 
-    kind: Literal["raw", "form", "json"] = Field(description="How content is sent")
-    content: Text = Field(description="The body")
+    kind: Literal["raw", "form", "json"] = Field(description="Format in which the content is sent")
+    content: Text = Field(description="The body itself")
 
 
 class Webhook(_Content):
-    """A call of an address for each person."""
+    """A request to a web address, one for each recipient."""
 
-    address: WebAddress = Field(description="The address that the service calls")
-    query: Mapping[str, str] = optional("Parameters that are added to the address", {})
+    address: WebAddress = Field(description="Web address that the service calls")
+    query: Mapping[str, str] = optional("Query parameters to add to the address", {})
     headers: Mapping[str, str] = optional("Headers of the request", {})
     body: WebhookBody | None = optional("Body of the request")
 
 
 class Channels(FrozenModel):
-    """The channels that a campaign uses: those that are named, each with what is its own.
+    """The channels of a campaign, each with its own settings.
 
-    A channel that has nothing of its own is named with nothing after the colon.
+    A channel without settings has nothing after the colon.
     """
 
     android_push: AndroidPush | None = optional(
-        "Push to Android devices; what is given here replaces what message says"
+        "Push to Android devices; fields given here override those of message"
     )
-    ios_push: IosPush | None = optional("Push to iOS devices; what is given here replaces what message says")
+    ios_push: IosPush | None = optional("Push to iOS devices; fields given here override those of message")
     web_push: WebPush | None = optional(
-        "Push to browsers; title, text and url replace those of message, in one language only"
+        "Push to browsers; title, text and url override those of message, in one language only"
     )
     inbox: Inbox | None = optional(
-        "Messages in the app's inbox; title, text, url and translations replace those of message"
+        "Messages in the app's inbox; title, text, url and translations override those of message"
     )
-    email: Email | None = optional("An email, from a verified address that the service knows by number")
+    email: Email | None = optional("An email, sent from a verified address")
     sms: Sms | None = optional("A text message")
-    webhook: Webhook | None = optional("A call of an address for each person")
+    webhook: Webhook | None = optional("A request to a web address, one for each recipient")
 
     @model_validator(mode="before")
     @classmethod
@@ -198,14 +204,14 @@ class Channels(FrozenModel):
         return {name: settings for name, settings in dump(self).items() if settings is not None}
 
     def used(self) -> tuple[Channel, ...]:
-        """Return the channels that are named."""
+        """Return the channels that the campaign uses."""
         return tuple(channel for channel in Channel if getattr(self, channel) is not None)
 
     def items(self) -> list[tuple[str, Any]]:
-        """Return the name and the settings of each channel that is named."""
+        """Return the name and settings of each channel that the campaign uses."""
         return [(channel.value, getattr(self, channel)) for channel in self.used()]
 
     def own_words(self, channel: Channel) -> dict[str, Any]:
-        """Return the parts of a message that a push-like channel has of its own, by the names in ``Message``."""
+        """Return the fields of ``Message`` that a push-like channel overrides."""
         settings = getattr(self, channel) if channel in PUSH_LIKE else None
         return {name: own for name in Message.model_fields if (own := getattr(settings, name, None))}

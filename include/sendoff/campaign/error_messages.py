@@ -1,4 +1,4 @@
-"""The errors of pydantic as sentences: what was found, and what is allowed in its place by the JSON Schema."""
+"""Pydantic's errors as sentences: what was found, and what the JSON Schema allows there."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ _ALLOWED = {
 
 
 def campaign_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``campaign.yaml``, by which editors complete and check it."""
+    """Return the JSON Schema of ``campaign.yaml``, which editors use to complete and check the file."""
     schema = Campaign.model_json_schema()
     for node in schema["$defs"].values():
-        if "const" in node.get("properties", {}).get("kind", ()):  # has a default in Python, none in the file
+        if "const" in node.get("properties", {}).get(
+            "kind", ()
+        ):  # its default is for Python only, not for the file
             del node["properties"]["kind"]["default"]
             node["required"] = ["kind", *node.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def sentence(error: ErrorDetails) -> str:
-    """Return what was found and what is allowed; never the words of a message."""
+    """Return an error as one sentence, without any message text."""
     kind, loc = error["type"], error["loc"]
     context = error.get("ctx", {})
     if kind == "campaign":
@@ -60,14 +62,14 @@ def sentence(error: ErrorDetails) -> str:
         return f"found kind {found}; allowed: {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
     example = ""
-    if kind in _MAPPING and isinstance(value, list):  # channels are often listed at first
+    if kind in _MAPPING and isinstance(value, list):  # writing channels as a list is a common mistake
         names = (name for name in value if isinstance(name, str) and name in _fields_at(loc))
         example = next((f", for example `{name}:` on a line of its own" for name in names), "")
     return f"found {found}; allowed: {_ALLOWED.get(kind, words)}{example}"
 
 
 def _fields_at(loc: Place) -> set[str]:
-    """Return the fields that a mapping may have, by the schema."""
+    """Return the fields that the schema allows in a mapping."""
     return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
 
 
@@ -93,7 +95,7 @@ def _variants(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[M
 
 
 def _inside(node: Mapping[str, Any], step: str | int) -> Iterator[Mapping[str, Any]]:
-    """Go one step down; a step that names one of several kinds keeps the node of that kind."""
+    """Yield the nodes one step down; a step that names one of several kinds keeps the node of that kind."""
     properties = node.get("properties", {})
     if isinstance(step, int):
         yield from [node["items"]] if "items" in node else []

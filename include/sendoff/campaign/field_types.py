@@ -1,4 +1,4 @@
-"""The kinds of value that campaign files are made of: times, zones, languages, web addresses."""
+"""The types of values in campaign files: times, time zones, languages, web addresses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-# ISO 639-1, which the service's document names for languages (section 2.5).
+# ISO 639-1 codes, which the service uses for languages (section 2.5).
 _LANGUAGES = """
     aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
     dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
@@ -26,27 +26,27 @@ _LANGUAGES = """
 _HOUR_MINUTE = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 OWN_ZONE = "user"
-"""Instead of a time zone: each person's own, as the service knows it."""
+"""In place of a time zone: each recipient's own, as the service knows it."""
 
 QUERY_ZONE = "query"
-"""Instead of a time zone: that of each person's column ``time_zone`` in the audience query."""
+"""In place of a time zone: the one in the audience query's column ``time_zone``."""
 
 NEVER = "never"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-_NO_LINKS = ("http", "https", "javascript", "vbscript", "data")  # web addresses, and what runs code
+_NO_LINKS = ("http", "https", "javascript", "vbscript", "data")  # web addresses, and schemes that run code
 _SPACES = re.compile(r"[\s\x00-\x1f]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files beside those of IANA's zones
+_NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files that are not IANA zones
 
 
 class FrozenModel(BaseModel):
-    """A frozen value that has no unknown field; the types below admit no text where a number belongs."""
+    """An immutable model without unknown fields; the types below are strict and do not turn text into numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values, which are not checked."""
+        """Return a copy with changed values, without checking them."""
         return self.model_copy(update=changes)
 
 
@@ -56,14 +56,14 @@ def optional(description: str, default: Any = None) -> Any:
 
 
 def problem(found: str, allowed: str) -> PydanticCustomError:
-    """Return an error about what a campaign file holds and what it may hold, in the form of all its errors."""
+    """Return a validation error in the common form of errors in campaign files."""
     return PydanticCustomError(
         "campaign", "found {found}; allowed: {allowed}", {"found": found, "allowed": allowed}
     )
 
 
 def describe(value: object) -> str:
-    """Describe a value for an error: short words as they stand; of what may be the text of a message, only its size."""
+    """Describe a value for an error: short words as they are, but only the size of possible message text."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 40 and value.isprintable() and " " not in value else _size(value)
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def describe(value: object) -> str:
 
 
 def did_you_mean(found: object, allowed: Iterable[str]) -> str:
-    """Return a hint, to stand behind what was found, at the one of the allowed words that is near; else nothing."""
+    """Return a hint that names the closest allowed word, or an empty text if none is close."""
     near = get_close_matches(found.lower(), list(allowed), n=1) if isinstance(found, str) else []
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -102,7 +102,7 @@ def _day(*also: str) -> BeforeValidator:
 
 
 def is_time_zone(name: str) -> bool:
-    """Check whether there is an IANA time zone of that name."""
+    """Check whether an IANA time zone has this name."""
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -121,7 +121,7 @@ def _time_zone(*also: str) -> AfterValidator:
 
 
 def check_only_with(name: str, value: object, field: str, setting: str, needed: str) -> None:
-    """Raise an error unless a value is given where another field has the setting that needs it, and only there."""
+    """Raise an error unless a field has a value exactly when another field has the setting that needs it."""
     if (setting == needed) != (value is not None):
         found = f"no {name}" if value is None else f"{name} with {field}: {setting}"
         raise problem(found, f"{name} with {field}: {needed}, and only there")
@@ -134,7 +134,7 @@ def _language(code: str) -> str:
 
 
 def is_web_address(address: str) -> bool:
-    """Check whether a browser opens an address: https, or http on this machine."""
+    """Check whether an address is https, or http on this machine."""
     try:
         parts = urlsplit(address)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
@@ -163,7 +163,7 @@ def _link(address: str) -> str:
 
 
 def between(least: int, most: int) -> Any:
-    """Return what limits a whole number."""
+    """Return a pydantic field that limits a whole number."""
     return Field(ge=least, le=most, strict=True)
 
 
@@ -171,7 +171,7 @@ _STRICT = Field(strict=True)
 _ZONE_SCHEMA = WithJsonSchema({"type": "string", "examples": ["Europe/Dublin"]})
 
 Text = Annotated[str, Field(min_length=1, strict=True)]
-ConnectionName = Annotated[Text, Field(max_length=250)]  # this and the next: what Airflow's database holds
+ConnectionName = Annotated[Text, Field(max_length=250)]  # the limits of Airflow's database, here and below
 AssetName = Annotated[Text, Field(max_length=1500)]
 Flag = Annotated[bool, _STRICT]
 Int32 = Annotated[int, Field(ge=1, lt=2**31, strict=True)]
@@ -214,9 +214,10 @@ WEEKDAYS: tuple[Weekday, ...] = (
 
 
 def moment(day: date, hour_minute: str, zone: str) -> datetime:
-    """Return the moment of a local time; one that the clocks skip comes as much later as they are put forward.
+    """Return the moment of a local time.
 
-    Where clocks are put back and a time comes twice, the first is meant.
+    A time that the clocks skip moves later by the size of the clock change. If a time comes twice because clocks go
+    back, the first one counts.
     """
     local = datetime.combine(day, time.fromisoformat(hour_minute), ZoneInfo(zone))
     return datetime.fromtimestamp(local.timestamp(), ZoneInfo(zone))

@@ -1,4 +1,4 @@
-"""What must hold before a campaign is sent, who must agree, and when it is reported on."""
+"""Gates, approval and report timing of a campaign."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LONGEST = timedelta(days=36_500)
 class Duration(FrozenModel):
     """A length of time with its unit."""
 
-    length: Int32 = Field(description="How many units")
-    unit: Unit = Field(description="Unit of length")
+    length: Int32 = Field(description="Number of units")
+    unit: Unit = Field(description="Unit of the length")
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -41,20 +41,21 @@ class Duration(FrozenModel):
         return self
 
     def timedelta(self) -> timedelta:
-        """Return the length as Python has it."""
+        """Return the length as a Python timedelta."""
         return timedelta(**{self.unit: self.length})
 
 
 class SendWindow(FrozenModel):
-    """The part of each day in which requests are made; outside of it the launch waits."""
+    """The hours of the day during which a launch makes requests; outside of them, the launch waits."""
 
-    earliest: HourMinute = Field(description="First minute of each day")
-    latest: HourMinute = Field(description="Last minute of each day; later than earliest")
+    earliest: HourMinute = Field(description="Time of day when sending starts")
+    latest: HourMinute = Field(description="Last minute of sending; later than earliest, on the same day")
     time_zone: TimeZoneOrQuery = Field(
-        description=f"IANA time zone, or {QUERY_ZONE}: that of each person's column time_zone"
+        description=f"IANA time zone, or {QUERY_ZONE} to use each recipient's column time_zone"
     )
     default_time_zone: TimeZone | None = optional(
-        "Of people whose column time_zone names none; with time_zone: query, and only there"
+        "Time zone of recipients without a value in the column time_zone; "
+        "required with time_zone: query, not allowed otherwise"
     )
 
     @model_validator(mode="after")
@@ -64,7 +65,7 @@ class SendWindow(FrozenModel):
         return self
 
     def zone_for(self, time_zone: str | None) -> str:
-        """Return the time zone of the window for recipients of one time zone."""
+        """Return the time zone of the window for recipients in ``time_zone``."""
         return str(time_zone or self.default_time_zone) if self.time_zone == QUERY_ZONE else self.time_zone
 
     def contains(self, hour_minute: str) -> bool:
@@ -72,9 +73,9 @@ class SendWindow(FrozenModel):
         return self.earliest <= hour_minute <= self.latest
 
     def opens_at(self, time_zone: str, now: datetime) -> datetime | None:
-        """Return when the window opens next in a time zone (UTC), or None while it is open.
+        """Return the moment (UTC) when the window next opens in a time zone, or None while it is open.
 
-        It opens twice on a day on which clocks are put back and its first minute comes twice.
+        The window opens twice on a day whose clock change repeats its first minute.
         """
         local = now.astimezone(ZoneInfo(time_zone))
         if self.contains(f"{local:%H:%M}"):
@@ -85,17 +86,18 @@ class SendWindow(FrozenModel):
 
 
 class Rollout(FrozenModel):
-    """Send to a few first, and to the rest only if that went well."""
+    """Send to a few recipients first, and to the rest only if that goes well."""
 
     shares: Annotated[tuple[Percent, ...], Field(min_length=1)] = optional(
-        "Share of the audience after each wave but the last, in percent, growing", (1, 10)
+        "Percent of the audience reached after each wave, in ascending order; a last wave reaches the rest",
+        (1, 10),
     )
     wait: Duration = optional(
-        "How long post-backs are waited for after a wave", Duration(length=30, unit="minutes")
+        "How long to wait for post-backs after a wave", Duration(length=30, unit="minutes")
     )
-    refused: Percent = optional("Most requests that the service may have refused, in percent", 1)
+    refused: Percent = optional("Maximum share of requests that the service may refuse, in percent", 1)
     missing: Percent | None = optional(
-        "Most people that may be missing, in percent of those whose silence means that"
+        "Maximum share of missing recipients, in percent of those whose deliveries the service reports"
     )
 
     @model_validator(mode="after")
@@ -107,11 +109,11 @@ class Rollout(FrozenModel):
 
 
 class Failures(FrozenModel):
-    """When a launch is held because its requests fail: so many of its newest ones, so that one alone does not count."""
+    """Hold the launch if too many of its latest requests fail."""
 
-    refused: Int32 = optional("So many that the service refused", 3)
-    in_doubt: Int32 = optional("So many that are in doubt at the same time", 3)
-    of: Annotated[int, between(1, 1000)] = optional("How many of the newest requests are looked at", 20)
+    refused: Int32 = optional("Number of refused requests that holds the launch", 3)
+    in_doubt: Int32 = optional("Number of requests in doubt at the same time that holds the launch", 3)
+    of: Annotated[int, between(1, 1000)] = optional("How many of the latest requests are counted", 20)
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:
@@ -121,44 +123,49 @@ class Failures(FrozenModel):
 
 
 class Gates(FrozenModel):
-    """What must hold before the first request."""
+    """Checks that must pass before the launch sends."""
 
-    least: Int32 = optional("Fewest people; fewer are an error", 1)
-    most: Int32 | None = optional("Most people; more are an error")
+    least: Int32 = optional("Minimum number of recipients; fewer are an error", 1)
+    most: Int32 | None = optional("Maximum number of recipients; more are an error")
     change: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = optional(
-        "Most that the number of people may differ from the last launch's, in percent"
+        "Maximum change in the number of recipients since the last launch, in percent"
     )
-    unusable: Percent | None = optional("Most rows whose identifier is null or invalid, in percent")
+    unusable: Percent | None = optional(
+        "Maximum share of rows whose identifier is null or invalid, in percent"
+    )
     lateness: Duration | None = optional(
-        "How late a launch may be, counted from the end of the period if the campaign has a schedule, "
-        "else from the start of the run. A later run is skipped, unless somebody triggers it with Send late. The "
-        "default holds only for a campaign with a schedule and send.kind: now, and only until the launch is made; "
-        "null: never too late",
+        "How late a launch may be: after the end of its period if the campaign has a schedule, otherwise after "
+        "the start of the run. A later run is skipped, unless you trigger it with Send late. The default applies "
+        "only to campaigns with a schedule and send.kind: now, and only until the launch is made. "
+        "Use null for no limit",
         Duration(length=1, unit="days"),
     )
-    window: SendWindow | None = optional("The part of each day in which requests are made")
-    rollout: Rollout | None = optional("Send to a few first")
+    window: SendWindow | None = optional("Hours of the day during which requests are made")
+    rollout: Rollout | None = optional("Send to a few recipients first, and to the rest if that goes well")
     failures: Failures | None = optional(
-        "When the launch is held because its requests fail; null: never", Failures()
+        "Hold the launch if too many of its latest requests fail; use null to turn this off", Failures()
     )
 
     @property
     def names_lateness(self) -> bool:
-        """Whether the file names a lateness; the default is for campaigns with a schedule that send at once."""
+        """Whether the file sets a lateness; the default is for campaigns with a schedule that send at once."""
         return "lateness" in self.model_fields_set
 
 
 class Approval(FrozenModel):
-    """Whether a person must agree before the first request."""
+    """Whether a person must approve a launch before it sends."""
 
-    needed: Literal["always", "above", "never"] = optional("When somebody must agree", "never")
+    needed: Literal["always", "above", "never"] = optional("When approval is needed", "never")
     above: Int32 | None = optional(
-        "Number of people above which it is needed; with needed: above, and only there"
+        "Number of recipients above which approval is needed; required with needed: above, not allowed otherwise"
     )
     role: Text | None = optional(
-        "Who may agree: a name that the deployment gives to people; default whom Airflow lets"
+        "Role that may approve, as the deployment names it; by default anyone with the permission in Airflow"
     )
-    within: Duration = optional("How long is waited; silence rejects", Duration(length=4, unit="hours"))
+    within: Duration = optional(
+        "How long to wait for approval; without an answer the launch is rejected",
+        Duration(length=4, unit="hours"),
+    )
 
     @model_validator(mode="after")
     def _says_above_what(self) -> Self:
@@ -166,7 +173,7 @@ class Approval(FrozenModel):
         return self
 
     def is_needed(self, people: int | None) -> bool:
-        """Check whether somebody must agree to a launch to so many; None: the service chooses them, nobody knows."""
+        """Check whether a launch needs approval; ``people`` is None if the service chooses the recipients."""
         if self.needed == "above":
             return people is None or people > (self.above or 0)
         return self.needed == "always"
@@ -176,6 +183,8 @@ class ReportTiming(FrozenModel):
     """When the report is made."""
 
     quiet_for: Duration = optional(
-        "Once no post-back has come for so long", Duration(length=15, unit="minutes")
+        "Make the report when no post-back has arrived for this long", Duration(length=15, unit="minutes")
     )
-    at_latest: Duration = optional("After so long in any case", Duration(length=1, unit="days"))
+    at_latest: Duration = optional(
+        "Make the report after this long in any case", Duration(length=1, unit="days")
+    )

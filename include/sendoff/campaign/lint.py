@@ -1,9 +1,9 @@
-"""Advice on a campaign: what is allowed, and seldom meant.
+"""Advice on a campaign: settings that are allowed but seldom intended.
 
-The lengths are those that makers of push services publish; no platform promises them, since size and font of a screen
-decide. Push: Braze ("Push message and image formats") and Batch ("What is the optimal length for every iOS/Android
+The lengths come from vendors of push services. No platform guarantees them, because they depend on the size and font of
+the screen. Push: Braze ("Push message and image formats") and Batch ("What is the optimal length for every iOS/Android
 push notification?"). Bytes of a push: Apple ("Generating a remote notification"), Firebase ("About FCM messages") and
-RFC 8030, section 7.2. Subjects of emails: what Gmail shows on a wide screen. Text messages: 3GPP TS 23.038 and 23.040.
+RFC 8030, section 7.2. Subjects of emails: Gmail on a wide screen. Text messages: 3GPP TS 23.038 and 23.040.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ SHOWN = {
     Channel.IOS_PUSH: {"title": 50, "text": 178},
     Channel.WEB_PUSH: {"title": 50, "text": 120},
 }
-"""About how many characters of a push are shown."""
+"""Roughly how many characters of a push message are visible."""
 
 SUBJECT = 70
-"""About how many characters of an email's subject are shown."""
+"""Roughly how many characters of an email's subject are visible."""
 
 PUSH_BYTES = 4096
-"""The most that a push may be, with everything around the words."""
+"""Maximum size of a push message, including everything around the texts."""
 
 _GSM = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
-_GSM_TWICE = frozenset("\f^{}\\[~]|€")  # behind an escape, so each counts twice
-_TAG = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}", re.DOTALL)  # not past the next: many without an end take long
+_GSM_TWICE = frozenset("\f^{}\\[~]|€")  # encoded with an escape character, so each counts twice
+_TAG = re.compile(
+    r"\{\{(?:(?!\{\{).)*?\}\}", re.DOTALL
+)  # stops at the next tag: many unclosed ones would be slow
 _PICTURELESS = frozenset({"firefox", "safari"})
 _UNREPORTED = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH})
 
 
 def advice(campaign: Campaign, *, columns: Collection[str] | None = None) -> list[str]:
-    """Return what a campaign might do better, each as the path in its file, a colon and a sentence; never its words.
+    """Return suggestions, each as a path in the file, a colon and a sentence; never any text of the campaign.
 
-    ``columns``: those of its query, where they are known. Lengths are counted without tags, and what stands for a tag
-    makes a text longer.
+    ``columns``: the columns of the query, if they are known. Lengths do not count tags, so the text that recipients
+    see may be longer.
     """
     lines = [*_on_content(campaign), *_on_reports(campaign, columns), *_on_tags(campaign, columns or ())]
     for name in campaign.variants:
@@ -55,21 +57,21 @@ def _on_content(campaign: Campaign) -> Iterator[str]:
     yield from _long_pushes(campaign)
     for channel in filter(SHOWN.__contains__, campaign.channels.used()):
         if (size := _bytes(campaign.message_for(channel))) > PUSH_BYTES:
-            found = f"{size} bytes of words, addresses and payload"
-            yield f"channels.{channel}: {found}; no push takes more than {PUSH_BYTES}"
+            found = f"{size} bytes of texts, addresses and payload"
+            yield f"channels.{channel}: {found}; a push message can have at most {PUSH_BYTES}"
     for path, subject in _texts(campaign.channels.email, "subject"):
         if _length(subject) > SUBJECT:
-            allowed = f"a mailbox shows about {SUBJECT}, on a phone half of it"
+            allowed = f"mail programs show about {SUBJECT}, on a phone about half"
             yield f"channels.email{path}: {_characters(subject)}; {allowed}"
     for path, text in _texts(campaign.channels.sms, "text"):
         parts, why = sms_parts(text)
         if parts > 1:
-            yield f"channels.sms{path}: {_characters(text)}: {parts} parts, each charged; {why}"
+            yield f"channels.sms{path}: {_characters(text)}, sent and charged as {parts} messages; {why}"
     yield from _idle_pictures(campaign)
 
 
 def _texts(content: Any, part: str) -> Iterator[tuple[str, str]]:
-    """Yield a part of a content, and its translations, each with its path inside of the content."""
+    """Yield one field of a content and of its translations, each with its path inside the content."""
     if text := getattr(content, part, None):
         yield f".{part}", text
     for code, translation in getattr(content, "translations", {}).items():
@@ -78,7 +80,7 @@ def _texts(content: Any, part: str) -> Iterator[tuple[str, str]]:
 
 
 def _long_pushes(campaign: Campaign) -> Iterator[str]:
-    """Yield each title and text that a channel cuts off, once for all channels that share it."""
+    """Yield a line for each title and text that is too long, once for all channels that share it."""
     limits: dict[str, tuple[str, list[str]]] = {}
     for channel in campaign.channels.used():
         own = campaign.channels.own_words(channel)
@@ -98,15 +100,15 @@ def _bytes(message: Message) -> int:
 
 
 def sms_parts(text: str) -> tuple[int, str]:
-    """Return in how many parts a text message is sent, tags left out, and what one part holds."""
+    """Return the number of parts of a text message, without its tags, and a note on the size of one part."""
     plain = _TAG.sub("", text)
     strange = set(plain) - _GSM - _GSM_TWICE
     if strange:
         size, one, each_of_many = len(plain.encode("utf-16-le")) // 2, 70, 67
-        why = f"one part holds 70, because of characters outside the GSM alphabet ({len(strange)} different)"
+        why = f"one holds 70 characters, because some are not in the GSM alphabet ({len(strange)} different)"
     else:
         size, one, each_of_many = len(plain) + sum(map(plain.count, _GSM_TWICE)), 160, 153
-        why = "one part holds 160"
+        why = "one holds 160 characters"
     return (1 if size <= one else -(-size // each_of_many)), why
 
 
@@ -116,41 +118,44 @@ def _idle_pictures(campaign: Campaign) -> Iterator[str]:
     if not campaign.message or not campaign.message.picture:
         return
     if web and _PICTURELESS.issuperset(web.browsers):
-        yield f"channels.web_push.browsers: no picture in {' and '.join(web.browsers)}, which show none"
+        yield f"channels.web_push.browsers: {' and '.join(web.browsers)} will not show the picture"
     elif web and channels.own_words(Channel.WEB_PUSH):
-        yield "channels.web_push: no picture, because the service takes none beside words of its own"
+        yield "channels.web_push: no picture, because the service accepts none if web_push has texts of its own"
     if inbox and (channels.own_words(Channel.INBOX) or inbox.style):
-        yield "channels.inbox: no picture, because the service takes none beside words or a style of its own"
+        yield "channels.inbox: no picture, because the service accepts none if inbox has its own texts or style"
 
 
 def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator[str]:
-    """Yield what the report, and a gate that reads it, cannot say."""
+    """Yield a line for each thing that the report, or a gate that uses it, cannot find out."""
     kinds, is_unreported = campaign.post_backs.kinds, _UNREPORTED.issuperset(campaign.channels_used())
     if "delivery" not in kinds and not is_unreported:
-        yield "post_backs.kinds: without delivery nobody can be told missing from the silent"
+        yield "post_backs.kinds: without delivery, the report cannot show which recipients are missing"
     if "open" not in kinds:
-        yield "post_backs.kinds: without open nobody is known to have opened or clicked"
+        yield "post_backs.kinds: without open, the report cannot show who opened or clicked"
     rollout = campaign.gates.rollout
     if rollout and rollout.missing is not None and ("delivery" not in kinds or is_unreported):
-        yield "gates.rollout.missing: nobody of this campaign can be told missing, so it never stops anything"
+        yield "gates.rollout.missing: no delivery of this campaign is reported, so this gate never stops a launch"
     mixed = _reports_some(campaign)
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
-        yield f"audience.sql: no column platform; of {mixed} no deliveries are reported, so nobody can be told missing"
+        yield (
+            f"audience.sql: no column platform; no deliveries are reported for {mixed}, so without this column the "
+            "report cannot show which recipients are missing"
+        )
 
 
 def _on_tags(campaign: Campaign, columns: Collection[str]) -> Iterator[str]:
-    """Name each column of the query that somebody may have meant for a tag."""
+    """Yield a line for each column of the query that its author may have meant for a tag."""
     names = {column.lower() for column in columns}
     for name in campaign.filled_in():
         if name.lower() in names:
             yield (
-                f"audience.sql: the column {name} does not fill in {{{{{name}}}}}: the service does, from what it "
-                "knows; each person's own values need a template (template.columns)"
+                f"audience.sql: the column {name} does not fill in {{{{{name}}}}}; the service does, from its own "
+                "data. To use values from the query, you need a template (template.columns)"
             )
 
 
 def _reports_some(campaign: Campaign) -> str:
-    """Name the channels and browsers that report no deliveries, where others do; empty where all are alike."""
+    """Name the channels and browsers without delivery reports if others have them; empty if all are alike."""
     used, web = campaign.channels_used(), campaign.channels.web_push
     browsers = set(web.browsers if web else ())
     silent = [channel.value for channel in used if channel in _UNREPORTED] + sorted(browsers & {"safari"})
@@ -164,4 +169,4 @@ def _length(text: str) -> int:
 
 def _characters(text: str) -> str:
     counted = f"{_length(text)} characters"
-    return f"{counted} beside its tags" if _TAG.search(text) else counted
+    return f"{counted} without its tags" if _TAG.search(text) else counted

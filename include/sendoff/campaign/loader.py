@@ -1,4 +1,4 @@
-"""A campaign's folder: ``campaign.yaml``, ``audience.sql`` where a query chooses the people, maybe ``outcome.sql``."""
+"""Read a campaign's folder: ``campaign.yaml``, the audience query if it has one, and the optional ``outcome.sql``."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from sendoff.warehouse import Spot, jinja_at, named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _AUDIENCE, _OUTCOME = "audience.sql", "outcome.sql"
-_MOST = 50  # mistakes of a file that are told one by one
+_MOST = 50  # mistakes of a file to report one by one
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignFolder:
-    """A campaign with its name (the folder's), its query (None: the service chooses the people) and its folder.
+    """A campaign with its name, its queries and its folder.
 
-    ``exclusion_sql``: the queries whose people are left out, by the name of their file. ``outcome_sql``: the query that
-    says what people did afterwards, where the folder has one.
+    The name is the folder's. ``audience_sql`` is None if the service chooses the recipients. ``exclusion_sql``: the
+    queries of exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one.
     """
 
     name: str
@@ -48,20 +48,20 @@ class CampaignFolder:
     outcome_sql: str | None = field(default=None, repr=False)
 
     def place_of(self, *place: str) -> str:
-        """Return where ``campaign.yaml`` holds a field, with its line if it is still there, for an error."""
+        """Return the place of a field in ``campaign.yaml`` for an error, with its line if the file still has it."""
         file = self.path / "campaign.yaml"
         line = read_document(file).lines.get(place)
         return f"{file}:{line}: {'.'.join(place)}" if line else f"{file}: {'.'.join(place)}"
 
     def needed_outcome_sql(self) -> str:
-        """Return the query that says what people did afterwards, or raise CampaignError where there is none."""
+        """Return the outcome query. Raise CampaignError if there is none."""
         if self.outcome_sql is None:
             raise CampaignError(f"{self.path / _OUTCOME}: found no such file; allowed: the outcome query")
         return self.outcome_sql
 
 
 def load_campaign(folder: Path) -> CampaignFolder:
-    """Read a campaign's folder, or raise one CampaignError that names everything that is wrong with it."""
+    """Read a campaign's folder. Raise one CampaignError that lists all its mistakes."""
     folder = folder.absolute()
     try:
         return _FolderReader(folder).read()
@@ -71,9 +71,9 @@ def load_campaign(folder: Path) -> CampaignFolder:
 
 
 def _checked(document: Document) -> Campaign | None:
-    """Check the tree; where unknown fields are all that is wrong, look again without them for broken rules.
+    """Check the tree and report its mistakes: the first 50 one by one, the others as a number.
 
-    Of very many mistakes the first are told one by one, and how many there are besides.
+    If unknown fields are the only mistakes, check the rules without them too.
     """
     campaign, errors = _validated(document.tree)
     whole = campaign
@@ -86,7 +86,7 @@ def _checked(document: Document) -> Campaign | None:
     mistakes += [(rule.path, rule.text) for rule in broken_texts(document.tree)]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
     for rule in broken_rules(whole) if whole else ():
-        # That the content lacks a channel is not news where a channel has only a wrong name.
+        # If a channel's name is misspelled, rules about missing channels would only repeat that.
         if not (is_channel_unknown and _is_about_channels(rule.path)):
             mistakes.append((rule.path, rule.text))
     for loc, text in mistakes[:_MOST]:
@@ -97,7 +97,7 @@ def _checked(document: Document) -> Campaign | None:
 
 
 def _is_echo(error: ErrorDetails, places: Sequence[Place]) -> bool:
-    """Check whether a list counts as empty only because its one item is wrong."""
+    """Check whether a list counts as empty only because its items are wrong."""
     size = len(error["loc"])
     return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
@@ -110,7 +110,7 @@ def _validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
 
 
 def _without(tree: Any, unknown: Sequence[Place], place: Place = ()) -> Any:
-    """Copy a tree without the fields at some places (given as pydantic does, with steps that are not in the tree)."""
+    """Copy a tree without the fields at some places, which pydantic names with steps that are not in the tree."""
     if isinstance(tree, list):
         return [_without(item, unknown, (*place, number)) for number, item in enumerate(tree)]
     if isinstance(tree, dict):
@@ -133,7 +133,7 @@ def _is_about_channels(path: Place) -> bool:
 
 
 class _FolderReader:
-    """Reads the files of a folder, and notes everything that is wrong with them."""
+    """Reads the files of a folder, and collects their mistakes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -166,20 +166,21 @@ class _FolderReader:
         self._problems.append(f"{where}: {text}")
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
-        """Read the query where people are chosen by one; a query that would not be asked is a mistake too."""
+        """Read the audience query, or refuse one that targeting does not use."""
         if campaign and campaign.targeting.kind != "query":
             if (self._folder / _AUDIENCE).exists():
                 self._refuse(
-                    _AUDIENCE, f"found a query; allowed: none with targeting.kind: {campaign.targeting.kind}"
+                    _AUDIENCE,
+                    f"found a query; allowed: no query with targeting.kind: {campaign.targeting.kind}",
                 )
             return None
-        sql = self._sql(_AUDIENCE, "the query that gives the people")
+        sql = self._sql(_AUDIENCE, "the query of the recipients")
         if campaign and sql:
             self._check_partitions(set(named_parameters(sql)), campaign.audience.partitions)
         return sql
 
     def _check_partitions(self, named: Set[str], partitions: int | None) -> None:
-        """Refuse a query that is read in parts and does not give them, or the other way round."""
+        """Refuse a query whose parameters ``:part`` and ``:parts`` do not match ``audience.partitions``."""
         used = [f":{name}" for name in ("part", "parts") if name in named]
         missing = [f":{name}" for name in ("part", "parts") if name not in named]
         if partitions is None and used:
@@ -188,22 +189,22 @@ class _FolderReader:
                 _AUDIENCE, f"found {' and '.join(used)} without audience.partitions; allowed: {allowed}"
             )
         elif partitions is not None and missing:
-            found = f"no {' and no '.join(missing)} beside audience.partitions: {partitions}"
-            allowed = "WHERE device_id % :parts = :part, or rows come several times or not at all"
+            found = f"audience.partitions: {partitions} without {' and '.join(missing)} in the query"
+            allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
             self._refuse(_AUDIENCE, f"found {found}; allowed: both, such as {allowed}")
 
     def _exclusion_sql(self, exclusions: Iterable[Exclusion]) -> dict[str, str]:
-        """Read the queries whose people are left out, and check that the files of such people are there."""
+        """Read the queries of exclusions, and check that the CSV files of exclusions exist."""
         queries = {}
         for exclusion in exclusions:
             if isinstance(exclusion, QueryExclusion):
-                sql = self._sql(exclusion.file, "the query of the people who are left out")
+                sql = self._sql(exclusion.file, "the query of the recipients to leave out")
                 queries[exclusion.file] = sql or ""
             if not isinstance(exclusion, FileExclusion) or self._leads_out(exclusion.file):
                 continue
             if not (self._folder / exclusion.file).is_file():
                 self._refuse(
-                    exclusion.file, "found no such file; allowed: the people who are left out, as CSV"
+                    exclusion.file, "found no such file; allowed: the recipients to leave out, as CSV"
                 )
         return queries
 
@@ -221,21 +222,21 @@ class _FolderReader:
         if not sql.strip():
             self._refuse(name, f"found an empty file; allowed: {meaning}")
         if (at := jinja_at(sql)) is not None:
-            found = "Jinja, such as {{ ds }}, which nothing renders here"
-            allowed = "the parameters of a query, such as :period_start and :period_end, without quotes"
+            found = "Jinja, such as {{ ds }}, which is not rendered in queries"
+            allowed = "query parameters, such as :period_start and :period_end, without quotes"
             self._refuse(name, f"found {found}; allowed: {allowed}", Spot.at(sql, at).line)
         return sql
 
     def _leads_out(self, name: str) -> bool:
-        """Refuse a link to a file outside of the folder; links inside of it are how volumes are mounted."""
+        """Refuse a symbolic link to a file outside the folder; mounted volumes use links inside it."""
         file = self._folder / name
         try:
             leads_out = file.is_symlink() and not file.resolve().is_relative_to(self._folder.resolve())
-        except RuntimeError:  # a link that leads to itself, before Python 3.13; whoever reads it is told so
+        except RuntimeError:  # a link to itself, before Python 3.13; reading the file reports it
             return False
         if leads_out:
             self._refuse(
                 name,
-                "found a link that leads out of the campaign's folder; allowed: a file of the folder itself",
+                "found a link that leads out of the campaign's folder; allowed: a file inside the folder",
             )
         return leads_out

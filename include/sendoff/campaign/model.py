@@ -1,4 +1,4 @@
-"""The campaign: what is sent, to whom and when, and the DAG that sends it."""
+"""The campaign model: content, recipients, schedule, and the DAG that sends it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ from sendoff.errors import CampaignError, LateError, SendoffError
 from sendoff.period import Period
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-"""Schedules by name, as Airflow has them."""
+"""Airflow's schedule presets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What tells the people of one request from those of another, where a campaign is not the same for all.
+    """The language, variant and time zone of one request, if a campaign differs between recipients.
 
-    ``language`` where languages are sent apart, ``variant`` where there are variants, ``time_zone`` where each zone has
-    a moment of its own; else None.
+    Each is set only if the campaign sends a separate request for each value; otherwise it is None.
     """
 
     language: str | None = None
@@ -49,140 +48,161 @@ class Variation:
 
 
 class Template(FrozenModel):
-    """A live campaign of the service that is executed, with its own content, for each segment (section 4.3)."""
+    """A live campaign in the service, executed with its own content once for each segment (section 4.3)."""
 
-    id: Int32 = Field(description="Id of the live campaign")
-    channels: Annotated[tuple[Channel, ...], Field(min_length=1, description="What the template uses")]
+    id: Int32 = Field(description="ID of the live campaign in the service")
+    channels: Annotated[
+        tuple[Channel, ...], Field(min_length=1, description="Channels that the template uses")
+    ]
     parameters: Mapping[str, str] = Field(
-        default={}, repr=False, description="Values for its variables, the same for everybody"
+        default={}, repr=False, description="Values of the template's variables, the same for all recipients"
     )
     columns: tuple[Text, ...] = optional(
-        "Columns of the query that hold each person's own values for its variables", ()
+        "Columns of the query that hold each recipient's own values for the template's variables", ()
     )
 
 
 class Variant(FrozenModel):
-    """One side of a comparison: a share of the audience, and what these people get instead."""
+    """A variant for comparison: a share of the recipients, and the content they get instead."""
 
     percent: Percent = Field(
-        description="Share of those who are sent to, in percent; all of them add up to 100"
+        description="Share of the recipients, in percent, without the holdout; all variants must add up to 100"
     )
-    message: Message | None = optional("What replaces parts of message; what is not given here stays")
-    channels: Channels = optional("Channels of the campaign that are replaced, each as a whole", Channels())
-    template: Template | None = optional("What is executed instead of template")
+    message: Message | None = optional(
+        "Fields that replace those of the campaign's message; the others stay as they are"
+    )
+    channels: Channels = optional(
+        "Channels that replace those of the campaign, each one completely", Channels()
+    )
+    template: Template | None = optional("Template to execute instead of the campaign's")
 
 
 class PostBacks(FrozenModel):
-    """What the service is asked to report (section 6)."""
+    """The post-backs requested from the service (section 6)."""
 
     kinds: tuple[Literal["delivery", "open"], ...] = optional(
-        "What is reported; without delivery nobody is told missing", ("delivery", "open")
+        "Events that the service reports; without delivery, Sendoff cannot tell which recipients are missing",
+        ("delivery", "open"),
     )
 
 
 class Campaign(FrozenModel):
-    """One campaign: content, people and time, in words of the field; and the DAG that sends it.
+    """A messaging campaign and the settings of the DAG that sends it.
 
-    A value: a launch freezes it as JSON in the ledger and sends what it froze. Fields are checked one by one here, and
-    together where a file is read and before a launch is planned (:mod:`~sendoff.campaign.validation`).
+    Instances are immutable: a launch freezes its campaign as JSON in the ledger and sends that copy. This class checks
+    each field by itself. :mod:`~sendoff.campaign.validation` checks how fields fit together, when a file is read and
+    before a launch is planned.
     """
 
     title: Annotated[
-        Text, Field(max_length=200, description="Name of the campaign in the service; nobody receives it")
+        Text,
+        Field(max_length=200, description="Name of the campaign in the service; recipients do not see it"),
     ]
-    language: Language | None = optional("Language of the words that are no translation")
-    message: Message | None = optional("What push, web push and inbox messages share")
+    language: Language | None = optional("Language of the original texts; required if there are translations")
+    message: Message | None = optional("Content that push, web push and inbox messages share")
     channels: Channels = optional(
-        "The channels that are used: one or more, but none beside template", Channels()
+        "Channels to send on: at least one, or none if you use a template", Channels()
     )
-    template: Template | None = optional("Execute this instead of creating a campaign with content")
-    targeting: Target = optional("Who is sent to", ByQuery())
-    send: Schedule = optional("When the service sends what the DAG hands over", Now())
-    push_expiry: TimeToLive | None = optional("How long delivery of a push is retried; default 4 weeks")
+    template: Template | None = optional(
+        "Template in the service to execute, instead of creating a campaign with the content given here"
+    )
+    targeting: Target = optional("How the recipients are chosen", ByQuery())
+    send: Schedule = optional(
+        "When the service sends the messages, once the DAG has made the requests", Now()
+    )
+    push_expiry: TimeToLive | None = optional(
+        "How long the service keeps trying to deliver a push message; 4 weeks by default"
+    )
     encryption: Text | None = optional(
-        "Sent as given; the service's document does not show what its values mean"
+        "Passed on to the service unchanged; its documentation does not explain the values"
     )
-    post_backs: PostBacks = optional("What the service is asked to report", PostBacks())
+    post_backs: PostBacks = optional("Events that the service reports back", PostBacks())
 
     audience: AudienceRules = optional(
-        "How the query's people are read, and who of them is left out", AudienceRules()
+        "How the audience query is read, and which recipients are left out", AudienceRules()
     )
     variants: Mapping[Text, Variant] = optional(
-        "Sides of a comparison, by name: people are shared out among them by chance", default={}
+        "Variants to compare, by name; recipients are split between them at random", default={}
     )
-    gates: Gates = optional("What must hold before the first request", Gates())
+    gates: Gates = optional("Checks that must pass before the launch sends", Gates())
     on_doubt: Literal["hold", "resend"] = optional(
-        "What becomes of a request in doubt: held until evidence or a person settles it, or sent again at "
-        "once, at most once, where twice is better than never",
+        "What to do if it is unclear whether the service processed a request. hold: wait until evidence or a "
+        "person decides. resend: send it again at once, but only once; some recipients may get the message twice",
         "hold",
     )
-    approval: Approval = optional("Whether a person must agree before the first request", Approval())
+    approval: Approval = optional("Whether a person must approve the launch before it sends", Approval())
     report: ReportTiming = optional("When the report is made", ReportTiming())
 
     connection: ConnectionName = optional("Airflow connection of the messaging service", "sendoff_default")
     warehouse: ConnectionName = optional(
-        "Airflow connection that the audience query runs on", "sendoff_warehouse"
+        "Airflow connection of the database that the audience query reads", "sendoff_warehouse"
     )
     schedule: str | None = Field(
         None,
-        description=f"When the DAG runs: cron of five fields, or one of {', '.join(PRESETS)}; default by hand",
+        description="When the DAG runs: a cron expression of five fields, or one of "
+        f"{', '.join(PRESETS)}; without it, you trigger the DAG by hand",
         examples=["0 9 * * 1"],
     )
     schedule_time_zone: TimeZone = optional("IANA time zone of schedule and start", "UTC")
     after: tuple[AssetName, ...] = optional(
-        "Names of Airflow's assets that start the DAG once all of them were renewed", ()
+        "Names of Airflow assets; the DAG runs when all of them have been updated", ()
     )
-    start: Day | None = optional("First day of the DAG; its first period begins then or later")
+    start: Day | None = optional("First day of the DAG; no period begins before it")
     owner: Annotated[Text, Field(max_length=500)] = optional("Owner of the DAG in Airflow", "sendoff")
     tags: tuple[Annotated[Text, Field(max_length=100)], ...] = optional(
-        "Tags of the DAG in Airflow, beside sendoff", ()
+        "Tags of the DAG in Airflow, in addition to sendoff", ()
     )
-    segment_size: Annotated[int, between(1, 1_000_000)] = optional("Most people in one request", 10_000)
-    parallelism: Annotated[int, between(1, 256)] = optional("Tasks that send at the same time", 4)
+    segment_size: Annotated[int, between(1, 1_000_000)] = optional(
+        "Maximum number of recipients in one request", 10_000
+    )
+    parallelism: Annotated[int, between(1, 256)] = optional("Number of tasks that send at the same time", 4)
     pool: Annotated[Text, Field(max_length=256)] | None = optional("Airflow pool of the tasks that send")
-    retries: Annotated[int, between(0, 100)] = optional("How often a task of the DAG is tried again", 8)
+    retries: Annotated[int, between(0, 100)] = optional(
+        "How many times Airflow retries a failed task of the DAG", 8
+    )
     alert_after: Duration | None = optional(
-        "How long a run may take before the deployment is alerted; default never"
+        "How long a run may take before an alert is sent; never by default"
     )
 
     @classmethod
     def frozen(cls, definition: str) -> Self:
         """Return the campaign that a launch froze. Raise CampaignError if this version of Sendoff cannot read it.
 
-        The rules of a file do not apply: its dates follow from its period, and a rule may be younger than the launch.
+        The rules for files do not apply: dates have already been derived from the period, and a rule may be newer
+        than the launch.
         """
         try:
             return cls.model_validate_json(definition)
         except ValidationError as error:
             places = {".".join(map(str, part["loc"])) or "all of it" for part in error.errors()}
             raise CampaignError(
-                "this launch was frozen by another version of Sendoff, and this one cannot read of its definition: "
-                f"{', '.join(sorted(places))}; use the version that froze it, or a newer one"
+                "this launch was frozen by another version of Sendoff, and this version cannot read parts of its "
+                f"definition: {', '.join(sorted(places))}. Use the version that froze it, or a newer one"
             ) from None
 
     @property
     def send_mode(self) -> Literal["create", "execute"]:
-        """How a launch sends: a campaign for each segment, or an execution of the template."""
+        """How a launch sends: it creates a campaign, or executes the template, for each segment."""
         return "execute" if self.template else "create"
 
     def channels_used(self) -> tuple[Channel, ...]:
-        """Return the channels that reach people: the campaign's own, or the template's."""
+        """Return the channels that the campaign sends on: its own, or the template's."""
         return self.template.channels if self.template else self.channels.used()
 
     def message_for(self, channel: Channel) -> Message:
-        """Return the message of a push-like channel: the shared one, with the channel's own words in their place.
+        """Return the message of a push-like channel: the shared message, overridden by the channel's own fields.
 
-        A channel with a title or text of its own takes no translations from what is shared.
+        A channel with its own title or text does not use the translations of the shared message.
         """
         return _with_parts(self.message, self.channels.own_words(channel))
 
     def languages(self) -> tuple[Language, ...]:
-        """Return the campaign's language and those of its translations, sorted behind it; () where it names none."""
+        """Return the campaign's language, then its translations' languages, sorted; () if it names no language."""
         codes = {code for _, content in self.translated() for code in content.translations}
         return (self.language, *sorted(codes - {self.language})) if self.language else ()
 
     def translated(self) -> list[tuple[tuple[str, ...], Any]]:
-        """Return each content that can be translated, with its path in the file."""
+        """Return each translatable content with its path in the file."""
         shared: list[tuple[tuple[str, ...], Any]] = [(("message",), self.message)] if self.message else []
         channels = self.channels.items()
         return shared + [
@@ -190,16 +210,19 @@ class Campaign(FrozenModel):
         ]
 
     def separate_languages(self) -> tuple[Language, ...]:
-        """Return the languages that need a request of their own, the campaign's own first.
+        """Return the languages that need a separate request, the campaign's own language first; () if none do.
 
-        The service chooses between the languages of push and inbox messages by itself, and then there are none. It
-        does not for emails and text messages (sections 2.6, 2.8): those must be sent apart, each as :meth:`variation`.
+        The service itself picks the language of push and inbox messages. For emails and text messages it does not
+        (sections 2.6, 2.8), so each language is sent as its own :meth:`variation`.
         """
         apart = any(content and content.translations for content in (self.channels.email, self.channels.sms))
         return self.languages() if apart else ()
 
     def filled_in(self) -> tuple[str, ...]:
-        """Return the names of the tags in its words and those of its variants, sorted; a template keeps its own."""
+        """Return the sorted names of the tags in the campaign's texts and its variants' texts.
+
+        The tags inside a template are not known.
+        """
         contents = [
             part.model_dump(mode="json", include={"message", "channels"}) for part in self._with_variants()
         ]
@@ -210,24 +233,24 @@ class Campaign(FrozenModel):
 
     @property
     def default_zone(self) -> str | None:
-        """The time zone of people whose column ``time_zone`` names none, where zones are sent apart."""
+        """The time zone of recipients without a value in the column ``time_zone``, if zones are sent separately."""
         if isinstance(self.send, Once) and self.send.default_time_zone:
             return self.send.default_time_zone
         return self.gates.window.default_time_zone if self.gates.window else None
 
     @property
     def fixed_period(self) -> Period | None:
-        """The period of a campaign that the service repeats and that is created once; None: each run has its own."""
+        """The only period of a campaign that is created once and repeated by the service; None if each run has one."""
         return Period.of_campaign(self.send.start) if isinstance(self.send, Recurring | Triggered) else None
 
     @property
     def has_one_variation(self) -> bool:
-        """Whether all people get the same at the same moment, so that one request is enough."""
+        """Whether all recipients get the same content at the same moment, so that requests need not be split."""
         is_by_zone = isinstance(self.send, Once) and self.send.time_zone == QUERY_ZONE
         return not (self.separate_languages() or self.variants or is_by_zone)
 
     def variation(self, variation: Variation, period_end: datetime) -> Campaign:
-        """Return the campaign for one variation: one variant, one language, one time zone."""
+        """Return the campaign for one variation, without other variants, languages and time zones."""
         campaign = self.as_variant(variation.variant) if variation.variant else self
         if variation.language:
             campaign = campaign._in_language(variation.language)
@@ -240,7 +263,7 @@ class Campaign(FrozenModel):
         return campaign
 
     def as_variant(self, name: str) -> Campaign:
-        """Return the campaign for the people of one variant: without variants."""
+        """Return the campaign as the recipients of one variant get it, without variants."""
         if name not in self.variants:
             raise CampaignError(f"the campaign has no variant {name!r}")
         variant = self.variants[name]
@@ -254,15 +277,15 @@ class Campaign(FrozenModel):
 
     def _in_language(self, language: Language) -> Campaign:
         if language not in self.languages():
-            raise CampaignError(f"the campaign has no words in {language!r}")
+            raise CampaignError(f"the campaign has no texts in the language {language!r}")
         contents = {name: _in_language(content, language) for name, content in self.channels.items()}
         message = _in_language(self.message, language)
         return self.replace(language=language, message=message, channels=self.channels.replace(**contents))
 
     def resolved(self, period_end: datetime) -> Campaign:
-        """Return the campaign with every date that follows from the end of its period (an aware datetime).
+        """Return the campaign with all its dates, derived from the end of its period (an aware datetime).
 
-        Raise CampaignError if something in it is over by then.
+        Raise CampaignError if one of these moments lies before the end of the period.
         """
         variants = {
             name: variant.replace(channels=_channels_at(f"variants.{name}.", variant.channels, period_end))
@@ -285,10 +308,10 @@ class Campaign(FrozenModel):
                 yield (*path, "channels", "inbox", "keep"), part.channels.inbox.keep
 
     def check_not_over(self, period_end: datetime, now: datetime) -> None:
-        """Raise an error if a day or moment that it lasts until is past.
+        """Raise an error if an end date or expiry has passed.
 
-        That is CampaignError if the file names the day, and LateError if the day follows from the period: then the
-        campaign is right, and the launch too late. A once-off is not looked at here: the gate *send* is there for it.
+        Raise CampaignError if the file names the day. Raise LateError if the day follows from the period: the campaign
+        is fine then, but the launch is too late. The gate *send* checks campaigns that send once.
         """
         if isinstance(self.send, Recurring | Triggered):
             _check_end(("send", "end"), self.send.ends_at(), now, CampaignError)
@@ -301,11 +324,11 @@ def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind:
     if end and end < now:
         found, allowed = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for moment in (end, now))
         where = ".".join(path)
-        raise kind(f"{where}: found an end at {found}; allowed: one after {allowed}, for it is over by now")
+        raise kind(f"{where}: found an end at {found}, which has passed; allowed: an end after {allowed}")
 
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
-    """Return a message with parts of it replaced; another title or text has no translations but its own."""
+    """Return the message with some fields replaced; a new title or text drops the shared translations."""
     untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
     return (message or Message()).replace(**untranslated | dict(parts))
 

@@ -1,6 +1,6 @@
-"""When the service sends, and how long it tries (sections 2.10 to 2.12).
+"""When the service sends, and how long it keeps trying (sections 2.10 to 2.12).
 
-Times are logical: a date that the file leaves out follows from the period of the launch, never from the wall clock.
+A date that the file leaves out follows from the launch's period, never from the wall clock.
 """
 
 from __future__ import annotations
@@ -31,37 +31,39 @@ from sendoff.campaign.field_types import (
     problem,
 )
 
-_LAST_ZONE = timezone(timedelta(hours=-12))  # where a time of day comes last
+_LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 
 
 class Now(FrozenModel):
-    """Send at once."""
+    """Send as soon as the service accepts the request."""
 
     kind: Literal["now"] = "now"
 
     def resolved(self, _period_end: datetime) -> Self:
-        """Return this: sending at once needs no date."""
+        """Return the schedule itself: sending at once needs no date."""
         return self
 
     def sends_at(self) -> datetime:
-        """Return a moment before any request: what is sent at once is sent as soon as it is accepted."""
+        """Return a moment before any request, because the service sends as soon as it accepts one."""
         return datetime.min.replace(tzinfo=UTC)
 
 
 class Once(FrozenModel):
-    """Send once, at a time of day; on the day that the period ends unless ``date`` says otherwise."""
+    """Send once, at a time of day, on ``date`` or else on the day when the period ends."""
 
     kind: Literal["once"] = "once"
-    time: HourMinute = Field(description="Time of day of sending")
+    time: HourMinute = Field(description="Time of day to send at")
     time_zone: AnyTimeZone = Field(
-        description="IANA time zone of time; user: each person's own, as the service knows it; "
-        "query: that of the column time_zone, with a request for each zone"
+        description="IANA time zone of the time. user: each recipient's own zone, as the service knows it. "
+        "query: the zone in the query's column time_zone, with a separate request for each zone"
     )
     default_time_zone: TimeZone | None = optional(
-        "Of people whose column time_zone names none; with time_zone: query, and only there"
+        "Time zone of recipients without a value in the column time_zone; "
+        "required with time_zone: query, not allowed otherwise"
     )
     date: Day | None = optional(
-        "Default the day that the period ends; with time_zone: query, the first such moment"
+        "Date to send on; by default the day when the period ends. With time_zone: query, the default is the "
+        "first time of day after the period ends, in each zone"
     )
 
     @model_validator(mode="after")
@@ -70,9 +72,9 @@ class Once(FrozenModel):
         return self
 
     def in_zone(self, zone: str, period_end: datetime) -> Once:
-        """Return what people of one zone get, resolved: on ``date``, else at the first such time in the period's wake.
+        """Return the resolved schedule for one zone: on ``date``, or at the first ``time`` after the period ends.
 
-        Raises ValueError where ``date`` is over in that zone when the period ends.
+        Raise ValueError if the moment on ``date`` lies before the end of the period in that zone.
         """
         there = self.replace(time_zone=zone, default_time_zone=None)
         if self.date is None:
@@ -83,10 +85,10 @@ class Once(FrozenModel):
         return there.resolved(period_end)
 
     def resolved(self, period_end: datetime) -> Self:
-        """Return a copy with its date; a time that the clocks skip comes as much later as they are put forward.
+        """Return a copy with its date; a time that the clocks skip moves later by the size of the clock change.
 
-        That of each person's column stays without, for :meth:`in_zone` to give. Raises ValueError where that moment
-        lies before the end of the period.
+        With ``time_zone: query`` there is no date yet: :meth:`in_zone` sets it for each zone. Raise ValueError if the
+        moment lies before the end of the period.
         """
         if self.time_zone == QUERY_ZONE:
             return self
@@ -97,13 +99,13 @@ class Once(FrozenModel):
         if at < period_end:
             ends = period_end.astimezone(ZoneInfo(self.time_zone))
             raise ValueError(
-                f"{self.time} on {day} in {self.time_zone} is over when the period ends "
-                f"({ends:%Y-%m-%d %H:%M}); let the period end earlier, or give a date"
+                f"{self.time} on {day} in {self.time_zone} is before the end of the period "
+                f"({ends:%Y-%m-%d %H:%M}). Choose a later time, set a date, or make the period end earlier"
             )
         return self.replace(date=at.date(), time=f"{at:%H:%M}")
 
     def sends_at(self) -> datetime:
-        """Return the moment (UTC) by which everybody is sent to; it must be resolved."""
+        """Return the moment (UTC) when the last message is sent; the schedule must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: it has no date yet")
         if self.time_zone == OWN_ZONE:
@@ -111,7 +113,7 @@ class Once(FrozenModel):
         return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
     def is_over(self, now: datetime) -> bool:
-        """Check whether the moment of sending has passed; it must be resolved."""
+        """Check whether the moment of sending has passed; the schedule must be resolved."""
         return now > self.sends_at()
 
 
@@ -122,12 +124,10 @@ def check_window(earliest: str, latest: str) -> None:
 
 
 class Window(FrozenModel):
-    """The part of each day in which a triggered campaign may send."""
+    """The hours of the day during which a triggered campaign may send."""
 
-    earliest: HourMinute = optional("First minute of each day in which it may send", "00:00")
-    latest: HourMinute = optional(
-        "Last minute of each day in which it may send; later than earliest", "23:59"
-    )
+    earliest: HourMinute = optional("Time of day when sending may start", "00:00")
+    latest: HourMinute = optional("Last minute of sending; later than earliest, on the same day", "23:59")
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -136,13 +136,16 @@ class Window(FrozenModel):
 
 
 class _Running(FrozenModel):
-    """What recurring and triggered campaigns share: days, and a time zone for them."""
+    """The fields that recurring and triggered campaigns share: days and their time zone."""
 
-    time_zone: TimeZoneOrOwn = Field(description="IANA time zone, or user: each person's own")
-    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = optional("Default every day")
-    start: Day = Field(description="First day; the launch is for the time from here to end")
+    time_zone: TimeZoneOrOwn = Field(description="IANA time zone, or user for each recipient's own zone")
+    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] | None = optional(
+        "Days of the week to send on; every day by default"
+    )
+    start: Day = Field(description="First day; the period of the launch begins here")
     end: DayOrNever = Field(
-        description="Last day, on which the service stops it; never: until a person stops it in the service"
+        description="Last day, after which the service stops sending; "
+        "with never, it goes on until a person stops the campaign in the service"
     )
 
     @model_validator(mode="after")
@@ -154,47 +157,56 @@ class _Running(FrozenModel):
         return self
 
     def sends_at(self) -> None:
-        """Return None: it is sent again and again, or when something happens, and silence proves nothing."""
+        """Return None: the service sends repeatedly or on an event, so silence proves nothing."""
 
     def ends_at(self) -> datetime | None:
-        """Return the end of its last day, for each person's own zone where that comes last; None: it has none."""
+        """Return the end of the last day, or None if there is none.
+
+        For each recipient's own zone, that is the end of the day in the last zone on Earth.
+        """
         if not isinstance(self.end, date):
             return None
         zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
         return datetime.combine(self.end + timedelta(days=1), time(), zone)
 
     def resolved(self, _period_end: datetime) -> Self:
-        """Return this: its days stand in the file."""
+        """Return the schedule itself: the file names its days."""
         return self
 
 
 class Recurring(_Running):
-    """Send again and again: on certain days of the week at a time of day."""
+    """Send repeatedly, at a time of day on certain days of the week."""
 
     kind: Literal["recurring"] = "recurring"
-    time: HourMinute = Field(description="Time of day of sending")
+    time: HourMinute = Field(description="Time of day to send at")
 
 
 Period = Literal["day", "campaign"]
 
 
 class LocationTrigger(FrozenModel):
-    """What a device must do at one of the service's locations (section 2.10), and how often it may be told."""
+    """Send when a device enters, leaves or stays at one of the service's saved locations (section 2.10)."""
 
     kind: Literal["location"] = "location"
-    locations: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved locations")]
-    when: Literal["enter", "exit", "dwell"] = Field(description="What a device does at the location")
+    locations: Annotated[tuple[Int32, ...], Field(min_length=1, description="IDs of saved locations")]
+    when: Literal["enter", "exit", "dwell"] = Field(
+        description="What the device does at the location: enter it, leave it (exit), or stay there (dwell)"
+    )
     dwell_minutes: Annotated[int, between(1, 30)] | None = optional(
-        "How long it stays; required with when: dwell, and only there"
+        "How many minutes the device stays; required with when: dwell, not allowed otherwise"
     )
-    per_user: Int32 = optional("Most messages for a person in per_user_period", 1)
-    per_user_period: Period = optional("What per_user counts in", "day")
-    per_location: Int32 = optional("Most messages for a person and location in per_location_period", 1)
-    per_location_period: Period = optional("What per_location counts in", "day")
+    per_user: Int32 = optional("Maximum number of messages per person in per_user_period", 1)
+    per_user_period: Period = optional("Whether per_user applies to a day or to the whole campaign", "day")
+    per_location: Int32 = optional(
+        "Maximum number of messages per person and location in per_location_period", 1
+    )
+    per_location_period: Period = optional(
+        "Whether per_location applies to a day or to the whole campaign", "day"
+    )
     nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = optional(
-        "Events needed before the one that sends", 0
+        "Number of events that pass without a message before one is sent", 0
     )
-    nth_hit_period: Period = optional("What nth_hit counts in", "day")
+    nth_hit_period: Period = optional("Whether nth_hit applies to a day or to the whole campaign", "day")
 
     @model_validator(mode="after")
     def _dwells_for_a_while(self) -> Self:
@@ -203,27 +215,27 @@ class LocationTrigger(FrozenModel):
 
 
 class EventTrigger(FrozenModel):
-    """Somebody causes an event that the app or the site reports to the service, such as leaving a basket."""
+    """Send when the app or website reports an event to the service, such as an abandoned basket."""
 
     kind: Literal["event"] = "event"
-    name: Text = Field(description="Name of the event, as it is reported to the service")
+    name: Text = Field(description="Name of the event, as the app or website reports it to the service")
 
 
 class ApiTrigger(FrozenModel):
-    """Somebody calls the service to send it: the template of executions."""
+    """Send when the service's API is called; such a campaign can be a template."""
 
     kind: Literal["api"] = "api"
 
 
 class Triggered(_Running):
-    """Send when something happens, within a daily window."""
+    """Send when an event happens, during certain hours of the day."""
 
     kind: Literal["triggered"] = "triggered"
     trigger: Annotated[
         LocationTrigger | EventTrigger | ApiTrigger,
-        Field(discriminator="kind", description="What makes it send"),
+        Field(discriminator="kind", description="What triggers the message"),
     ]
-    window: Window = optional("The part of each day in which it may send", Window())
+    window: Window = optional("Hours of the day during which the campaign may send", Window())
 
 
 Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="kind")]
@@ -232,21 +244,21 @@ Unit = Literal["seconds", "minutes", "hours", "days", "weeks"]
 
 
 class Until(FrozenModel):
-    """A moment: a time of day on the day that the period ends, or on a date."""
+    """A time of day on a date, or on the day when the period ends."""
 
     time: HourMinute = Field(description="Time of day")
-    time_zone: TimeZone = Field(description="IANA time zone of time")
-    date: Day | None = optional("Default the day that the period ends")
+    time_zone: TimeZone = Field(description="IANA time zone of the time")
+    date: Day | None = optional("Date; by default the day when the period ends")
 
     def resolved(self, period_end: datetime) -> Self:
         """Return the moment with its date. Raise ValueError if it lies before the end of the period."""
         day = self.date or day_of(period_end, self.time_zone)
         if moment(day, self.time, self.time_zone) < period_end:
-            raise ValueError(f"{self.time} on {day} in {self.time_zone} is over when the period ends")
+            raise ValueError(f"{self.time} on {day} in {self.time_zone} is before the end of the period")
         return self.replace(date=day)
 
     def moment(self) -> datetime:
-        """Return the moment itself (UTC); it must be resolved."""
+        """Return the moment in UTC; it must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: this moment has no date yet")
         return moment(self.date, self.time, self.time_zone).astimezone(UTC)
@@ -257,11 +269,11 @@ class Until(FrozenModel):
 
 
 class TimeToLive(FrozenModel):
-    """How long something lasts: a length with its unit, a last moment, or both."""
+    """A time to live: a length with its unit, a last moment, or both."""
 
-    length: Int32 | None = optional("How many units; given together with unit")
-    unit: Unit | None = optional("Unit of length")
-    until: Until | None = optional("The last moment; beside or instead of length and unit")
+    length: Int32 | None = optional("Number of units; requires unit")
+    unit: Unit | None = optional("Unit of the length")
+    until: Until | None = optional("Last moment, instead of a length or in addition to it")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -272,16 +284,16 @@ class TimeToLive(FrozenModel):
         return self
 
     def ends_at(self) -> datetime | None:
-        """Return its last moment, resolved; None: it names none."""
+        """Return the last moment, which must be resolved, or None if there is none."""
         return self.until.moment() if self.until else None
 
     def resolved(self, period_end: datetime) -> Self:
-        """Return a copy with the date of its last moment."""
+        """Return a copy whose last moment has its date."""
         return self.replace(until=self.until and self.until.resolved(period_end))
 
 
 def day_of(period_end: datetime, zone: str) -> date:
-    """Return the day on which a period ends, in a time zone (for each person's own: in UTC)."""
+    """Return the day when a period ends in a time zone; for each recipient's own zone, in UTC."""
     if period_end.tzinfo is None:
         raise ValueError("a period needs an aware datetime")
     return period_end.astimezone(UTC if zone == OWN_ZONE else ZoneInfo(zone)).date()

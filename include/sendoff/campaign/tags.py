@@ -1,8 +1,8 @@
 """Personalisation tags in a campaign's texts, such as ``{{first_name}}`` (sections 2.6 and 2.8).
 
-The document shows tags in double curly braces and says no more of what stands between them. Sendoff takes a name alone;
-``docs/reference/unknowns.md`` has that guess. Template code of other systems would reach people as it stands,
-so it is refused.
+The service's document shows tags in double curly braces, but does not define their content. Sendoff accepts only a
+name; ``docs/reference/unknowns.md`` lists that guess. Template code of other systems is refused, because recipients
+would see the code itself.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _SUSPECT = re.compile(
 )
 _ONE_BRACE = re.compile(r"(?<!\{)\{\s*" + _NAME + r"\s*\}|\{#.*?#\}", re.DOTALL)
 _BROWSERS_OWN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-_LONGEST_SHOWN = 40  # characters of a tag in an error; a longer one may be the text of a message
+_LONGEST_SHOWN = 40  # characters of a tag in an error; anything longer may be message text
 
 
 def names_in(value: Any) -> Iterator[str]:
-    """Yield the name in each tag of every text in a value of JSON's types."""
+    """Yield the name in each tag of every text in a JSON value."""
     for _, text in _texts(value, ()):
         yield from (tag[1] for tag in _TAG.finditer(text))
 
 
 def broken_tags(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield the path of each text with a wrong tag in a value of JSON's types, and what is wrong with its first one.
+    """Yield the path of each text with a wrong tag in a JSON value, and the problem with the first such tag.
 
-    A name in single braces is a tag that was meant, except in a payload and in the body of a webhook, which hold code.
+    A name in single braces counts as a wrong tag, except in a payload and in the body of a webhook, which hold code.
     """
     for place, text in _texts(value, path):
         is_code = "payload" in place or place[-2:] == ("body", "content")
@@ -50,7 +50,7 @@ def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
 
 
 def _broken_tag(text: str) -> tuple[str, str] | None:
-    """Return the first tag that is malformed or holds more than a name, and what is allowed in its place."""
+    """Return the first tag that is malformed or contains more than a name, and what to write instead."""
     tag = next((tag for tag in _SUSPECT.finditer(text) if not _TAG.fullmatch(tag[0])), None)
     if tag is None:
         return None

@@ -1,4 +1,4 @@
-"""Who is sent to (section 2.9): the people of a query, everybody, or people that the service itself chooses."""
+"""Targeting (section 2.9): the rows of a query, everyone, or recipients that the service chooses."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from sendoff.campaign.field_types import FrozenModel, Int32, Text, optional, pro
 
 
 class ByQuery(FrozenModel):
-    """The people that ``audience.sql`` gives."""
+    """Send to the recipients that ``audience.sql`` returns."""
 
     kind: Literal["query"] = "query"
 
 
 class Broadcast(FrozenModel):
-    """The whole user base."""
+    """Send to the whole user base."""
 
     kind: Literal["broadcast"] = "broadcast"
 
 
 class SavedSegments(FrozenModel):
-    """The people of segments that the service keeps."""
+    """Send to segments that are saved in the service."""
 
     kind: Literal["saved_segments"] = "saved_segments"
-    ids: Annotated[tuple[Int32, ...], Field(min_length=1, description="Ids of saved segments")]
+    ids: Annotated[tuple[Int32, ...], Field(min_length=1, description="IDs of saved segments")]
 
 
 class Condition(FrozenModel):
-    """One condition: an attribute whose field compares with a value."""
+    """One condition: compare a field of an attribute with a value."""
 
-    attribute: Text = Field(description="What is looked at")
-    field: Text = optional("Which field of the attribute", "value")
-    comparison: Text = optional("How the field compares with value, in the service's spelling", "=")
-    value: str | int | float | bool = Field(repr=False, description="What the field is compared with")
+    attribute: Text = Field(description="Attribute to check")
+    field: Text = optional("Field of the attribute to compare", "value")
+    comparison: Text = optional("Comparison operator, as the service spells it", "=")
+    value: str | int | float | bool = Field(repr=False, description="Value to compare the field with")
 
 
 def _condition_or_group(given: Any) -> str:
@@ -50,10 +50,10 @@ Members = Annotated[tuple[Member, ...], Field(min_length=1)]
 
 
 class Conditions(FrozenModel):
-    """Conditions of which all, or any, must hold; each may be such a group again."""
+    """A group of conditions: all or any of them must hold. Groups can be nested."""
 
-    all: Members | None = optional("Conditions or groups that must all hold; all or any, not both")
-    any: Members | None = optional("Conditions or groups of which one must hold")
+    all: Members | None = optional("Conditions or groups that must all hold; give all or any, not both")
+    any: Members | None = optional("Conditions or groups; at least one must hold")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -63,10 +63,10 @@ class Conditions(FrozenModel):
 
 
 class ByConditions(FrozenModel):
-    """The people for whom conditions hold."""
+    """Send to the users who meet conditions, as the service evaluates them."""
 
     kind: Literal["conditions"] = "conditions"
-    where: Conditions = Field(description="The group of conditions")
+    where: Conditions = Field(description="Group of conditions to meet")
 
 
 Target = Annotated[ByQuery | Broadcast | SavedSegments | ByConditions, Field(discriminator="kind")]

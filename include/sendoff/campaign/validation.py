@@ -1,6 +1,7 @@
-"""The rules of a campaign beyond the types of its fields, which a launch does not meet again once it is frozen.
+"""Rules on how the fields of a campaign fit together.
 
-They apply where a file is read (``load_campaign``) and before a launch is planned (``check_campaign``).
+They apply when a file is read (``load_campaign``) and before a launch is planned (``check_campaign``), but not to a
+launch that is already frozen.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
 from sendoff.errors import CampaignError
 
-_TITLED = frozenset({Channel.WEB_PUSH, Channel.INBOX})  # a browser shows no message without a title
+_TITLED = frozenset(
+    {Channel.WEB_PUSH, Channel.INBOX}
+)  # these need a title; browsers show no message without one
 
 _ROUNDING = 1e-6  # percent
-_LONGEST_SCHEDULE = 80  # characters; Airflow keeps a description of it, which is much longer
+_LONGEST_SCHEDULE = 80  # characters; Airflow stores a description of it, which is much longer
 _CRON_FIELDS = {
     "minute": "0 to 59",
     "hour": "0 to 23",
@@ -32,29 +35,29 @@ _CRON_FIELDS = {
     "weekday": "0 to 7 or sun to sat",
 }
 _CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
-_RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's own words for a value by chance
+_RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's extension for hashed and random values
 _ZERO = re.compile(r"(?<!\d)0+(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenRule:
-    """One thing that does not fit together: where the file says it, what it says and what it may say."""
+    """A broken rule: the path in the file, and a sentence with the value found and the values allowed."""
 
     path: tuple[str | int, ...]
     text: str
 
 
 def check_campaign(campaign: Campaign) -> None:
-    """Raise CampaignError if a campaign breaks rules, also one that was made in Python."""
+    """Raise CampaignError if a campaign breaks rules; for campaigns built in Python too."""
     broken = [*broken_texts(campaign.model_dump(mode="json")), *broken_rules(campaign)]
     if broken:
         raise CampaignError("; ".join(f"{'.'.join(map(str, rule.path))}: {rule.text}" for rule in broken))
 
 
 def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
-    """Yield the rules that the texts of a campaign break: its schedule, and the tags in its words.
+    """Yield the broken rules of the schedule and of the tags in the campaign's texts.
 
-    ``tree``: the campaign in JSON's types; it may lack fields or have others.
+    ``tree``: the campaign in JSON's types; it may lack fields or have unknown ones.
     """
     schedule, variants = tree.get("schedule"), tree.get("variants")
     if isinstance(schedule, str) and (text := _schedule_problem(schedule)):
@@ -69,7 +72,7 @@ def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
 
 
 def _schedule_problem(schedule: str) -> str | None:
-    """Return what keeps Airflow from following a schedule; None if nothing does."""
+    """Return the reason why Airflow cannot use a schedule, or None if it can."""
     if schedule in PRESETS:
         return None
     fields = schedule.split()
@@ -84,13 +87,13 @@ def _schedule_problem(schedule: str) -> str | None:
     for place, (name, values) in enumerate(_CRON_FIELDS.items()):
         for part in dict.fromkeys([*fields[place].lower().split(","), fields[place].lower()]):
             alone = " ".join([*"*" * place, part, *"*" * (len(fields) - place - 1)])
-            has_zero = name in ("day", "month") and _ZERO.search(part)  # which croniter takes in a range
+            has_zero = name in ("day", "month") and _ZERO.search(part)  # croniter accepts 0 in a range
             if has_zero or _RANDOM.match(part) or not croniter.is_valid(alone):
                 found = part if part.isdigit() else describe(part)
                 return f"found {name} {found}; allowed: {values}, alone or with cron's signs * , - / (not /0)"
-    # Where both are given, a day of the month or a day of the week is enough.
+    # If both a day of the month and a day of the week are given, one of them is enough.
     if fields[4] in ("*", "?") and not croniter.is_valid(schedule, strict=True):
-        return f"found day {fields[2]} in month {fields[3]}, which never comes; allowed: a day that its months have"
+        return f"found day {fields[2]} in month {fields[3]}, which never comes; allowed: a day that these months have"
     return None
 
 
@@ -115,23 +118,25 @@ def _broken(path: str, found: str, allowed: str) -> BrokenRule:
 
 
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
-    """What starts the DAG, when the service sends, and what waits for it, must fit together."""
+    """Yield broken rules on how the DAG's start, the sending time and the gates fit together."""
     schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
     if schedule is not None and campaign.after:
-        yield _broken("after", "after beside schedule", "what starts the DAG: a clock or assets, not both")
+        yield _broken(
+            "after", "both schedule and after", "one of them: the DAG is started by time or by assets"
+        )
     if schedule is None and campaign.schedule_time_zone != "UTC":
         allowed = "schedule_time_zone with schedule"
         yield _broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
     if isinstance(send, Recurring | Triggered):
         if schedule is not None:
-            allowed = "no schedule: trigger the DAG once, the service repeats it"
+            allowed = "no schedule: trigger the DAG once, and the service repeats the messages"
             yield _broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
         for path, expiry in campaign.expiries():
             if expiry.until and expiry.until.date is None:
                 text = f"found no date with send.kind: {send.kind}; allowed: date, or length and unit"
                 yield BrokenRule((*path, "until"), text)
     if campaign.gates.rollout and send.kind != "now":
-        allowed = "send.kind: now, because a wave is judged by what came back of it"
+        allowed = "send.kind: now, because each wave waits for post-backs of the one before"
         yield _broken("gates.rollout", f"rollout with send.kind: {send.kind}", allowed)
     zones = (window and window.default_time_zone, isinstance(send, Once) and send.default_time_zone)
     if all(zones) and zones[0] != zones[1]:
@@ -140,7 +145,7 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Nothing is over before the DAG, or what the service repeats, begins."""
+    """Yield each end date that lies before the start of the DAG or of the sending."""
     send = campaign.send
     starts: dict[str, date | None] = {"start": campaign.start, "send.start": getattr(send, "start", None)}
     ends: dict[tuple[str, ...], object] = {
@@ -155,7 +160,7 @@ def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Of people whom the service chooses nothing is known before."""
+    """Yield the fields that need to know the recipients in advance, if the service chooses them."""
     audience, gates, channels = campaign.audience, campaign.gates, campaign.channels
     needing = {
         "audience.partitions": audience.partitions,
@@ -176,8 +181,8 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
     }
     for path, value in needing.items():
         if value:
-            part = path.rpartition(".")[2] + (" that are sent apart" if path.startswith("channels") else "")
-            allowed = "targeting.kind: query, whose people are known"
+            part = path.rpartition(".")[2] + (" sent separately" if path.startswith("channels") else "")
+            allowed = "targeting.kind: query, because Sendoff must know the recipients"
             yield _broken(path, f"{part} with targeting.kind: {campaign.targeting.kind}", allowed)
 
 
@@ -190,10 +195,17 @@ def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iterator[BrokenRule]:
-    """Yield the rules that a variant breaks, with paths inside of it; ``whole``: the campaign with it."""
+    """Yield the rules that a variant breaks, with paths inside the variant.
+
+    ``whole``: the campaign as the variant's recipients get it.
+    """
     for channel in () if campaign.template else variant.channels.used():
         if channel not in campaign.channels.used():
-            yield _broken(f"channels.{channel}", f"{channel}, which the campaign lacks", "its own channels")
+            yield _broken(
+                f"channels.{channel}",
+                f"{channel}, which the campaign does not use",
+                "the campaign's channels",
+            )
     if variant.template and not campaign.template:
         allowed = "template in both, or in neither"
         yield _broken("template", "a template in a campaign without one", allowed)
@@ -203,11 +215,11 @@ def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iter
             yield _broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
     if whole.languages() != campaign.languages():
         found, allowed = (", ".join(each.languages()) or "no language" for each in (whole, campaign))
-        yield _broken("", f"words in {found}", f"{allowed}, as in the campaign")
+        yield _broken("", f"texts in {found}", f"{allowed}, as in the campaign")
 
 
 def _content_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Yield the rules of content that a campaign breaks, or one of its variants."""
+    """Yield the content rules that a campaign breaks."""
     if campaign.template:
         yield from _template_brings_its_content(campaign)
         return
@@ -221,15 +233,15 @@ def _content_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
 def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
     for name in ("message", "language", "push_expiry", "encryption"):
         if getattr(campaign, name) is not None:
-            allowed = "a template, which has its own, or content without template"
-            yield _broken(name, f"{name} beside template", allowed)
+            allowed = "one of them; the template in the service has its own"
+            yield _broken(name, f"both {name} and template", allowed)
     if campaign.channels.used():
-        yield _broken("channels", "channels beside template", "template.channels")
+        yield _broken("channels", "both channels and template", "template.channels")
     if campaign.send.kind != "now":
-        allowed = "kind: now, because an execution sends"
+        allowed = "kind: now, because a template is executed at once"
         yield _broken("send", f"kind: {campaign.send.kind} with a template", allowed)
     if campaign.targeting.kind != "query":
-        allowed = "kind: query, because an execution names its people"
+        allowed = "kind: query, because an execution lists its recipients"
         yield _broken("targeting", f"kind: {campaign.targeting.kind} with a template", allowed)
 
 
@@ -250,13 +262,13 @@ def _nothing_is_idle(campaign: Campaign) -> Iterator[BrokenRule]:
         yield _broken("message", "a message that no channel shows", f"message with one of {channels}")
     if campaign.push_expiry and not used & (PUSH_LIKE - {Channel.INBOX}):
         allowed = "push_expiry with android_push, ios_push or web_push"
-        yield _broken("push_expiry", "an expiry without push", allowed)
+        yield _broken("push_expiry", "push_expiry without a push channel", allowed)
 
 
 def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
     codes = {code for _, content in campaign.translated() for code in content.translations}
     if codes and campaign.language is None:
-        allowed = "the language of the words that are no translation"
+        allowed = "the language of the original texts"
         yield _broken("language", "translations without language", allowed)
     if campaign.language in codes:
         yield _broken("language", f"{campaign.language!r}, which is also a translation", "another language")
@@ -265,21 +277,23 @@ def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
             yield from _is_whole(".".join(path), content, codes)
     yield from _browsers_can_open_it(campaign)
     if codes and campaign.channels.own_words(Channel.WEB_PUSH):
-        allowed = "the words of message, because those of web_push alone cannot be translated"
-        yield _broken("channels.web_push", "words of its own in a campaign with translations", allowed)
+        allowed = "the texts of message, because texts of web_push cannot be translated"
+        yield _broken("channels.web_push", "texts of its own in a campaign with translations", allowed)
 
 
 def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Web push takes its url from the message, and a browser opens no link into an app."""
+    """Yield each url that web push would take from the message but a browser cannot open."""
     if Channel.WEB_PUSH not in campaign.channels.used():
         return
     message = campaign.message_for(Channel.WEB_PUSH)
     if message.url and not is_web_address(message.url):
-        allowed = "channels.web_push.url with a web address, because a browser opens no link into an app"
+        allowed = "a web address in channels.web_push.url, because a browser cannot open a link into an app"
         yield _broken("channels.web_push", "no web address to open", allowed)
     for code, translation in message.translations.items():
         if translation.url and not is_web_address(translation.url):
-            allowed = "a web address, because web_push shows it too and a browser opens no link into an app"
+            allowed = (
+                "a web address, because web_push uses it too and a browser cannot open a link into an app"
+            )
             yield _broken(f"message.translations.{code}.url", "a link into an app", allowed)
 
 
@@ -294,4 +308,4 @@ def _is_whole(path: str, content: Any, codes: set[str]) -> Iterator[BrokenRule]:
             if translated is None and own is not None and part != "url":
                 yield _broken(f"{path}.{code}", f"no {part}", f"{part}, as in {shared}")
             if translated is not None and own is None:
-                yield _broken(f"{path}.{code}.{part}", f"{part}, which {shared} lacks", f"{part} in both")
+                yield _broken(f"{path}.{code}.{part}", f"{part}, missing from {shared}", f"{part} in both")

@@ -1,7 +1,8 @@
-"""Reading a YAML file as JSON would be read, and remembering on which line each value stands.
+"""Read a YAML file with JSON's types, and remember the line of each value.
 
-YAML's surprises are left out on purpose: ``no`` is a word, ``18:30`` a text and ``2027-01-31`` too, a key stands once,
-and there are no anchors, tags or merges. So what an editor checks against the JSON Schema is what is read here.
+YAML's surprises are left out on purpose: ``no``, ``18:30`` and ``2027-01-31`` are texts, keys must be unique, and
+anchors, tags and merges are errors. An editor that checks the file against the JSON Schema therefore sees the same
+values as Sendoff.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ import yaml
 Place = tuple[str | int, ...]
 
 MOST_SQL = 1024 * 1024
-"""Most bytes of a query."""
+"""Maximum size of a query in bytes."""
 
-_MOST_YAML = 256 * 1024  # bytes; reading a megabyte takes longer than Airflow lets a DAG file take
+_MOST_YAML = 256 * 1024  # bytes; a megabyte would take longer than Airflow's limit for parsing a DAG file
 
 _HINTS = (
     (r"'\t' that cannot start", "indent with spaces, not tabs"),
     ("that cannot start any token", "quote a text that begins with this character"),
-    ("mapping values are not allowed here", "quote a text that holds ': ', or mend the indentation"),
-    ("but found '<block mapping start>'", "begin the fields of a mapping in the same column"),
+    ("mapping values are not allowed here", "quote a text that contains ': ', or fix the indentation"),
+    ("but found '<block mapping start>'", "start the fields of a mapping in the same column"),
     ("expected <block end>, but found", "quote a text that begins with {, with [ or with a quote"),
 )
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL, and halves of pairs
-_MOST_NODES = 10_000  # names and values, each of which takes time
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
+_MOST_NODES = 10_000  # names and values; each one takes time
 _DEEPEST = 50  # levels, far more than a campaign needs
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file: the line it is on (None: the file as a whole), the path in the YAML, a sentence."""
+    """A problem with a file: its line (None for the whole file), its path in the YAML, and a sentence."""
 
     line: int | None
     path: str
@@ -47,14 +48,14 @@ class Problem:
 
 @dataclass(slots=True)
 class Document:
-    """What a YAML file holds: its tree in JSON's types, the line of each place in it, and what is wrong so far."""
+    """The content of a YAML file in JSON's types, the line of each place in it, and the problems found so far."""
 
     tree: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def report(self, place: Sequence[str | int], text: str) -> None:
-        """Note a problem at the nearest place that the file has, skipping steps that are not in it."""
+        """Add a problem at the closest place that exists in the file, skipping steps that do not."""
         nearest: Place = ()
         for step in place:
             if (*nearest, step) in self.lines:
@@ -63,7 +64,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file; what YAML itself finds wrong is among the document's problems."""
+    """Read a file; errors in its YAML become problems of the document."""
     document = Document()
 
     def refuse(line: int | None, text: str) -> None:
@@ -95,25 +96,28 @@ def _hint(words: str) -> str:
 
 
 def dotted(place: Place) -> str:
-    """Write a place as people do: ``channels.web_push.browsers[1]``."""
+    """Format a place for people, such as ``channels.web_push.browsers[1]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return storable(text.removeprefix("."))
 
 
 def storable(text: str) -> str:
-    """Return a text with a question mark for each character that no database takes."""
+    """Return a text with each character that databases refuse replaced by a question mark."""
     return _UNSTORABLE.sub("?", text)
 
 
 class _Loader(yaml.SafeLoader):
-    """A SafeLoader that knows JSON's types only."""
+    """A SafeLoader limited to JSON's types."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML has it
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as in PyYAML
     depth = 0
     nodes = 0
 
     def fetch_more_tokens(self) -> None:
-        """Scan on; PyYAML itself lets two errors out, of a character beyond Unicode and of a version too long."""
+        """Scan on, and turn two errors that PyYAML does not catch into YAML errors.
+
+        They come from a character beyond Unicode and from a version number that is too long.
+        """
         try:
             super().fetch_more_tokens()
         except (OverflowError, ValueError):
@@ -133,13 +137,13 @@ class _Loader(yaml.SafeLoader):
 
     def refusal(self, event: yaml.Event) -> str | None:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            return "anchors and aliases are not used here"
+            return "anchors and aliases are not supported"
         if getattr(event, "tag", None):
-            return "tags are not used here"
+            return "tags are not supported"
         if self.depth >= _DEEPEST:
-            return f"more than {_DEEPEST} levels are not used here"
+            return f"more than {_DEEPEST} levels are not supported"
         if self.nodes >= _MOST_NODES:
-            return f"more than {_MOST_NODES} values are not used here"
+            return f"more than {_MOST_NODES} values are not supported"
         return None
 
 
@@ -154,7 +158,7 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns a file's nodes into JSON's types, and notes their lines."""
+    """Converts a file's nodes to JSON's types, and notes their lines."""
 
     loader: _Loader
     document: Document
@@ -169,7 +173,7 @@ class _Reader:
             return None
         try:
             return self.loader.construct_object(node)
-        except ValueError:  # Python reads no whole number of more than 4,300 digits
+        except ValueError:  # Python refuses whole numbers of more than 4,300 digits
             self.document.report(place, "found a number that is too large; allowed: fewer digits")
             return None
 
@@ -185,22 +189,27 @@ class _Reader:
                 self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
             if not is_scalar:
                 allowed = "text (quote one that begins with {)"
-                self.document.report(inner, f"found {{{{ or a like key; allowed: {allowed}")
+                self.document.report(inner, f"found a key that begins with {{ or [; allowed: {allowed}")
             elif not self._is_unstorable(key, inner) and not key_node.tag.endswith(":str"):
-                self.document.report(inner, "found a key that is no text; allowed: text (put it in quotes)")
+                self.document.report(inner, "found a key that is not text; allowed: text (put it in quotes)")
             values[key] = self.value(value_node, inner)
         return values
 
     def _is_unstorable(self, text: str, place: Place) -> bool:
-        """Check whether a text holds what no database takes, and report it; YAML allows it as an escape."""
+        """Check whether a text contains a character that databases refuse, and report it.
+
+        YAML allows such characters as escapes.
+        """
         if character := _UNSTORABLE.search(text):
             code = f"\\u{ord(character[0]):04x}"
-            self.document.report(place, f"found the character {code}; allowed: those that databases take")
+            self.document.report(
+                place, f"found the character {code}; allowed: characters that a database can store"
+            )
         return character is not None
 
 
 class UnfitFileError(Exception):
-    """A file that is not read, and why."""
+    """A file that Sendoff refuses to read, and why."""
 
     def __init__(self, found: str, allowed: str) -> None:
         super().__init__(f"found {found}; allowed: {allowed}")
@@ -209,13 +218,13 @@ class UnfitFileError(Exception):
 def read_text(file: Path, kind: str, most: int) -> str:
     """Read a file of at most ``most`` bytes; ``kind`` names its content in errors, such as SQL.
 
-    The author of the file may not be the one who runs this: it never blocks, and reads regular files only. Raises
-    FileNotFoundError, or UnfitFileError for anything else.
+    The file's author is not trusted: reading never blocks, and only regular files are read. Raise FileNotFoundError if
+    the file does not exist, and UnfitFileError for any other problem.
     """
     try:
         with open(file, "rb", opener=_without_waiting) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise UnfitFileError("what is no regular file", f"{kind} in UTF-8")
+                raise UnfitFileError("something that is not a regular file", f"{kind} in UTF-8")
             content = stream.read(most + 1)
     except FileNotFoundError:
         raise
@@ -224,13 +233,13 @@ def read_text(file: Path, kind: str, most: int) -> str:
     if len(content) > most:
         raise UnfitFileError("a file that is too large", f"at most {most // 1024} KiB")
     try:
-        text = io.TextIOWrapper(io.BytesIO(content), "utf-8").read()  # with one kind of line end
+        text = io.TextIOWrapper(io.BytesIO(content), "utf-8").read()  # normalizes line ends
     except UnicodeDecodeError:
         raise UnfitFileError("bytes that are not UTF-8", "UTF-8") from None
     if "\0" in text:
-        raise UnfitFileError("a character that no database takes (NUL)", f"{kind} without it")
+        raise UnfitFileError("a NUL character, which no database can store", f"{kind} without it")
     return text
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would block until it has a writer

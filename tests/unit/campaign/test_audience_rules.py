@@ -57,8 +57,8 @@ def test_files_that_exclusions_name_and_that_are_not_there_are_all_told_at_once(
     with pytest.raises(CampaignError) as error:
         load_campaign(folder)
     assert str(error.value).splitlines() == [
-        f"{folder}/returned.sql: found no such file; allowed: the query of the people who are left out",
-        f"{folder}/staff.csv: found no such file; allowed: the people who are left out, as CSV",
+        f"{folder}/returned.sql: found no such file; allowed: the query of the recipients to leave out",
+        f"{folder}/staff.csv: found no such file; allowed: the recipients to leave out, as CSV",
     ]
 
 

@@ -51,13 +51,13 @@ def test_translations_are_measured_too() -> None:
 def test_tags_are_not_counted_and_are_told() -> None:
     assert advice(push("ios_push", title="x" * 45 + "{{first_name}}")) == []
     assert advice(push("ios_push", title="x" * 51 + "{{first_name}}")) == [
-        "message.title: 51 characters beside its tags; ios_push shows about 50"
+        "message.title: 51 characters without its tags; ios_push shows about 50"
     ]
 
 
 def test_a_push_that_no_platform_takes_is_named() -> None:
     assert advice(push("ios_push", payload={"a": "é" * 2050})) == [
-        "channels.ios_push: 4110 bytes of words, addresses and payload; no push takes more than 4096"
+        "channels.ios_push: 4110 bytes of texts, addresses and payload; a push message can have at most 4096"
     ]
 
 
@@ -100,8 +100,8 @@ def test_several_parts_are_told_with_the_reason_and_without_the_words() -> None:
         language="fr", channels={"sms": {"sender": "Shop", "text": "ê" * 80, "translations": translations}}
     )
     assert advice(made) == [
-        f"channels.sms.text: 80 characters: 2 parts, each charged; {sms_parts('ê')[1]}",
-        "channels.sms.translations.de.text: 161 characters: 2 parts, each charged; one part holds 160",
+        f"channels.sms.text: 80 characters, sent and charged as 2 messages; {sms_parts('ê')[1]}",
+        "channels.sms.translations.de.text: 161 characters, sent and charged as 2 messages; one holds 160 characters",
     ]
 
 
@@ -141,7 +141,8 @@ def test_what_a_report_cannot_say_is_told(fields: dict[str, Any], where: list[st
 def test_a_query_without_platform_is_told_where_channels_differ() -> None:
     mixed = push("ios_push", "web_push")
     assert advice(mixed, columns=["device_id"]) == [
-        "audience.sql: no column platform; of ios_push no deliveries are reported, so nobody can be told missing"
+        "audience.sql: no column platform; no deliveries are reported for ios_push, so without this column the "
+        "report cannot show which recipients are missing"
     ]
     assert advice(mixed, columns=["device_id", "platform"]) == []
     assert advice(mixed) == []  # nobody knows the columns
@@ -178,6 +179,6 @@ def test_a_template_brings_words_that_nobody_here_knows() -> None:
 
 def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
     tags = "{{ first_name }}" * 30
-    assert sms_parts(tags) == (1, "one part holds 160")
+    assert sms_parts(tags) == (1, "one holds 160 characters")
     parts, _ = sms_parts("{{" * 100_000 + "}}")
     assert parts == -(-2 * 199_998 // 153)

@@ -88,7 +88,7 @@ def test_a_variation_has_one_language_and_nothing_left_to_choose() -> None:
 
 
 def test_a_variation_in_a_language_without_words_is_refused() -> None:
-    with pytest.raises(CampaignError, match="no words in 'es'"):
+    with pytest.raises(CampaignError, match="no texts in the language 'es'"):
         two_languages().variation(Variation("es"), PERIOD_END)
 
 
@@ -186,7 +186,7 @@ def test_a_once_off_with_a_date_keeps_it() -> None:
 
 def test_a_once_off_that_is_over_when_its_period_ends_is_refused() -> None:
     with pytest.raises(
-        CampaignError, match=r"send: 18:30 on 2026-11-20 in Europe/Dublin is over when the period ends"
+        CampaignError, match=r"send: 18:30 on 2026-11-20 in Europe/Dublin is before the end of the period"
     ):
         once().resolved(datetime(2026, 11, 20, 18, 31, tzinfo=UTC))
     with pytest.raises(CampaignError, match="2026-11-19"):
@@ -272,8 +272,8 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
     with pytest.raises(CampaignError) as error:
         made.check_not_over(EVENING, end + minute)
     assert str(error.value) == (
-        f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC; "
-        f"allowed: one after {end + minute:%Y-%m-%d %H:%M} UTC, for it is over by now"
+        f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC, which has passed; "
+        f"allowed: an end after {end + minute:%Y-%m-%d %H:%M} UTC"
     )
 
 

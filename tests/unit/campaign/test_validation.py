@@ -43,7 +43,7 @@ from .campaigns import (
         ({"message": {"text": "T"}, "channels": {"email": EMAIL}}, "message: found a message that no channel shows"),
         (
             {"channels": {"email": EMAIL}, "push_expiry": {"length": 1, "unit": "days"}},
-            "push_expiry: found an expiry without push",
+            "push_expiry: found push_expiry without a push channel",
         ),
         # languages
         (
@@ -87,7 +87,7 @@ from .campaigns import (
                 "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
                 "channels": {"web_push": {"browsers": ["chrome"], "text": "Own"}},
             },
-            "channels.web_push: found words of its own in a campaign with translations",
+            "channels.web_push: found texts of its own in a campaign with translations",
         ),
         # addresses
         ({"message": {"text": "T", "url": "http://shop.example.com"}, "channels": {"ios_push": {}}}, "https://"),
@@ -145,7 +145,7 @@ from .campaigns import (
         ({"channels": {"email": EMAIL}, "encryption": 0}, "encryption\n  Input should be a valid string"),
         (
             {"template": {"id": 1, "channels": ["email"]}, "encryption": "0"},
-            "encryption: found encryption beside template",
+            "encryption: found both encryption and template",
         ),
         # people
         ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
@@ -156,11 +156,11 @@ from .campaigns import (
         # templates
         (
             {"template": {"id": 4, "channels": ["email"]}, "channels": {"email": EMAIL}},
-            "channels: found channels beside template; allowed: template.channels",
+            "channels: found both channels and template; allowed: template.channels",
         ),
         (
             {"template": {"id": 4, "channels": ["email"]}, "message": {"text": "T"}},
-            "message: found message beside template",
+            "message: found both message and template",
         ),
         (
             {"template": {"id": 4, "channels": ["email"]}, "targeting": {"kind": "broadcast"}},
@@ -187,7 +187,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         (
             {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
-            "variants.b.channels.sms: found sms, which the campaign lacks; allowed: its own channels",
+            "variants.b.channels.sms: found sms, which the campaign does not use; allowed: the campaign's channels",
         ),
         (
             {"channels": {"sms": SMS}, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "W"}}}},
@@ -203,15 +203,15 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         (
             {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
-            "variants.b.channels: found channels beside template; allowed: template.channels",
+            "variants.b.channels: found both channels and template; allowed: template.channels",
         ),
         (
             {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "T"}}}},
-            "variants.b.message: found message beside template",
+            "variants.b.message: found both message and template",
         ),
         (
             {**TWO_LANGUAGES, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "Other"}}}},
-            "variants.b: found words in en; allowed: en, fr, as in the campaign",
+            "variants.b: found texts in en; allowed: en, fr, as in the campaign",
         ),
         (
             {
@@ -256,12 +256,12 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
                 "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}},
                 "targeting": {"kind": "saved_segments", "ids": [4]},
             },
-            "channels.sms.translations: found translations that are sent apart with targeting.kind: saved_segments",
+            "channels.sms.translations: found translations sent separately with targeting.kind: saved_segments",
         ),
         # what starts the DAG
         (
             {**PUSHED, "schedule": "@daily", "after": ["stock"]},
-            "after: found after beside schedule; allowed: what starts the DAG: a clock or assets, not both",
+            "after: found both schedule and after; allowed: one of them: the DAG is started by time or by assets",
         ),
         (
             {**PUSHED, "schedule_time_zone": "Europe/Dublin"},

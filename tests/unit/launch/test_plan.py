@@ -65,7 +65,7 @@ def warehouse(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"after": ("stock",), "schedule": "@daily"}, "after: found after beside schedule"),
+        ({"after": ("stock",), "schedule": "@daily"}, "after: found both schedule and after"),
         ({"schedule": "0 25 * * *"}, "schedule: found hour 25; allowed: 0 to 23"),
         (
             {"message": {"text": "Hello {{name"}},
