@@ -1,5 +1,5 @@
-"""Who may approve launches: the people of each role that a campaign.yaml names under approval.role."""
+"""The people who may approve launches, for each role that a campaign.yaml names under approval.role."""
 
 APPROVERS = {
-    "crm": ["admin"],  # as people are called where they log in to Airflow
+    "crm": ["admin"],  # login names in Airflow
 }

@@ -1,6 +1,6 @@
-"""Shows what is wrong with a campaign's folder as an import error of this file, a DAG file without DAGs.
+"""Report mistakes in campaign folders as an import error of this file, which has no DAGs.
 
-The sound campaigns load all the same: they are in campaigns.py.
+Valid campaigns load all the same, from campaigns.py.
 """
 
 from pathlib import Path

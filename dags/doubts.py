@@ -1,4 +1,4 @@
-"""Ask people what becomes of requests of which nobody knows whether the service processed them."""
+"""Ask people how to settle requests in doubt: it is unclear whether the service processed them."""
 
 from datetime import UTC, datetime
 

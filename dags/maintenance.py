@@ -1,4 +1,4 @@
-"""Forget post-backs a quarter of a year after they came; reports keep what they counted."""
+"""Delete post-backs after 90 days; reports keep the counts."""
 
 from datetime import UTC, datetime, timedelta
 

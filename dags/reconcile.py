@@ -1,4 +1,4 @@
-"""Reconcile what comes back after a launch was reported on."""
+"""Reconcile post-backs that arrive after the report of a launch."""
 
 from datetime import UTC, datetime
 

@@ -1,3 +1,3 @@
-"""Messaging campaigns: from a warehouse query to a reconciled report, without Airflow."""
+"""Messaging campaigns without Airflow, from a warehouse query to a reconciled report."""
 
 __version__ = "0.1.0"

@@ -1,32 +1,32 @@
-"""What can go wrong, cut by what the caller may do about it.
+"""Sendoff's exceptions, grouped by how a caller can react.
 
 .. code-block:: text
 
     SendoffError
-    ├── PermanentError       never works as it stands: a person must change something
-    │   ├── SettingsError        an environment variable or connection field
-    │   ├── CredentialsError     a client ID, secret, key, or what the token endpoint said of them
-    │   ├── CampaignError        a campaign folder
-    │   ├── QueryError           an audience query, or the warehouse it runs on
-    │   ├── AudienceError        what the query gave
-    │   ├── GateError            a gate of the campaign is closed, or a person said no
-    │   ├── LateError            it is too late for a launch: it is skipped
-    │   ├── NotFoundError        a launch or dispatch that the ledger does not hold
-    │   ├── UnusableLedgerError  the ledger's address, user, database, rights or tables
-    │   └── RefusedError         the service said no, and will again
-    ├── RetryableError       nothing happened: try again later
+    ├── PermanentError       cannot succeed until a person changes something
+    │   ├── SettingsError        an environment variable or connection field is wrong
+    │   ├── CredentialsError     a client ID, secret or key is wrong, or the token endpoint refused it
+    │   ├── CampaignError        a campaign folder is invalid
+    │   ├── QueryError           an audience query or its warehouse failed
+    │   ├── AudienceError        the query's result is not an audience
+    │   ├── GateError            a gate of the campaign is closed, or a person rejected the launch
+    │   ├── LateError            it is too late for a launch: skip it
+    │   ├── NotFoundError        the ledger has no such launch or dispatch
+    │   ├── UnusableLedgerError  the ledger's URL, user, database, rights or tables are wrong
+    │   └── RefusedError         the service refused the request, and would refuse it again
+    ├── RetryableError       nothing happened: retry later
     │   ├── UnreachableError     no connection was opened
     │   ├── WarehouseUnavailableError
     │   ├── RateLimitedError     the service limits the rate of requests
     │   ├── ServiceUnavailableError
-    │   ├── NotYetError          nothing is wrong, it is only too early
-    │   │   └── RateLimitedLocallyError          the connection's rate, shared by all workers, allows no request yet
-    │   ├── ConflictError       another launch was frozen in the meantime
+    │   ├── NotYetError          nothing is wrong, but it is too early
+    │   │   └── RateLimitedLocallyError  the connection's rate limit, shared by all workers
+    │   ├── ConflictError        another launch was frozen in the meantime
     │   └── LedgerUnavailableError
-    └── AmbiguousError       something may have happened: never repeat by yourself
+    └── AmbiguousError       something may have happened: do not retry automatically
 
-Nothing branches on the text of a message. No message carries a secret, a token, an identifier of a person or
-device, or the text of a message.
+Code never branches on the text of a message. No message contains a secret, a token, an identifier of a person or
+device, or the text of a campaign.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from datetime import datetime
 
 
 class SendoffError(Exception):
-    """Anything that Sendoff raises on purpose."""
+    """Base class of all errors that Sendoff raises on purpose."""
 
 
 class PermanentError(SendoffError):
-    """It will never work as it stands; a person must change something."""
+    """The call cannot succeed until a person changes something."""
 
 
 class SettingsError(PermanentError):
@@ -51,35 +51,35 @@ class CredentialsError(PermanentError):
 
 
 class CampaignError(PermanentError):
-    """A campaign folder cannot be read as a campaign."""
+    """A campaign or its folder is invalid."""
 
 
 class QueryError(PermanentError):
-    """The audience query, or the warehouse it was sent to, failed."""
+    """The audience query failed, or its warehouse did."""
 
 
 class AudienceError(PermanentError):
-    """The query ran, but what it gave is no audience."""
+    """The query ran, but its result is not an audience."""
 
 
 class GateError(PermanentError):
-    """A gate of the campaign is closed, or a person said no; nothing more is sent."""
+    """A gate of the campaign is closed, or a person rejected the launch; nothing more is sent."""
 
 
 class LateError(PermanentError):
-    """It is too late for a launch, which is not sent."""
+    """It is too late for a launch; it is not sent."""
 
 
 class NotFoundError(PermanentError):
-    """The ledger holds nothing of that name."""
+    """The ledger has nothing with this name or key."""
 
 
 class UnusableLedgerError(PermanentError):
-    """The ledger cannot be used before somebody corrects its address, user, rights or tables."""
+    """The ledger cannot be used until its URL, user, rights or tables are corrected."""
 
 
 class RefusedError(PermanentError):
-    """The service said no, and would say no again."""
+    """The service refused the request, and would refuse it again."""
 
 
 class RetryableError(SendoffError):
@@ -93,7 +93,7 @@ class UnreachableError(RetryableError):
 class RateLimitedError(RetryableError):
     """The service limits the rate of requests.
 
-    ``retry_after`` is its wish in seconds, or None where it named none.
+    ``retry_after`` is the delay in seconds that the service asked for, or None.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -104,7 +104,7 @@ class RateLimitedError(RetryableError):
 class ServiceUnavailableError(RetryableError):
     """The service answers, but cannot issue a token at the moment.
 
-    ``retry_after`` is the time in seconds after which it wants to be called again, or None if it named none.
+    ``retry_after`` is the delay in seconds that the service asked for, or None.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -113,7 +113,7 @@ class ServiceUnavailableError(RetryableError):
 
 
 class NotYetError(RetryableError):
-    """Nothing is wrong and nothing was sent: it is too early. ``until`` is when to call again (an aware datetime)."""
+    """It is too early, and nothing was sent; call again at ``until`` (an aware datetime)."""
 
     def __init__(self, message: str, until: datetime) -> None:
         super().__init__(message)
@@ -121,15 +121,15 @@ class NotYetError(RetryableError):
 
 
 class RateLimitedLocallyError(NotYetError):
-    """The rate of the connection, or of the service, allows no request before ``until``."""
+    """The rate limit of the connection, or of the service, allows no request before ``until``."""
 
 
 class WarehouseUnavailableError(RetryableError):
-    """Nothing answers where the warehouse should be."""
+    """The warehouse cannot be reached."""
 
 
 class ConflictError(RetryableError):
-    """Another launch was frozen while this one was planned, and may reach the same people; nothing is stored."""
+    """Another launch was frozen during planning and may have the same recipients; nothing is stored."""
 
 
 class LedgerUnavailableError(RetryableError):
@@ -137,4 +137,4 @@ class LedgerUnavailableError(RetryableError):
 
 
 class AmbiguousError(SendoffError):
-    """The request may or may not have been processed; nobody may repeat it without deciding to."""
+    """The request may or may not have been processed; it must not be repeated without a decision."""

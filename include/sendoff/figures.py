@@ -1,4 +1,4 @@
-"""The figures of one launch: everything that a report shows, and nothing that names a person."""
+"""The figures of one launch: all the numbers of a report, and nothing that identifies a person."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from typing import Any, Self
 from sendoff.states import LaunchState, Verdict
 
 RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
-"""Platforms whose deliveries are reported; not so Android push, iOS push and Safari (service.md, section 6)."""
+"""Platforms with reliable delivery reports, unlike Android push, iOS push and Safari (service.md, section 6)."""
 
 UNREAD, PLATFORM, NO_PLATFORM = "post-back not understood", "unreliable platform", "unknown platform"
 WHY_UNKNOWABLE: Mapping[str, str] = {
-    "sent again": "what is sent again and again may still come",
-    "not sent yet": "the service was still to send at that time",
-    "not named": "no post-back carries what the audience query names people by",
-    "not asked for": "post-backs of deliveries were not asked for",
+    "sent again": "the service sends this campaign repeatedly, so a delivery may still come",
+    "not sent yet": "the service had not sent the messages by then",
+    "not named": "post-backs do not contain the identifier that the audience query uses",
+    "not asked for": "the campaign did not request post-backs of deliveries",
     UNREAD: "a post-back of the same request was unreadable or forged, and may have been the delivery",
     PLATFORM: "deliveries by Android push, iOS push and Safari are not reported reliably",
-    NO_PLATFORM: "the audience query names no platform for them",
+    NO_PLATFORM: "the audience query returned no platform for them",
 }
-"""Why silence proves nothing. Each of the first four holds for everybody whom a launch was sent to."""
+"""Why silence proves nothing. Each of the first four reasons applies to all recipients of a launch."""
 
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
-"""Post-backs that decide no verdict: counted, never dropped."""
+"""Kinds of post-backs that decide no verdict. They are counted, never dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchStats:
-    """Count one launch, from the rows of the query to one verdict for each identifier.
+    """The counts of one launch, from the rows of the query to one verdict for each identifier.
 
-    These sums hold wherever the ledger is sound, and a report says aloud where one of the first two does not:
+    These sums add up unless the ledger is damaged. A report shows a warning if one of the first two does not:
 
     .. code-block:: text
 
-        rows .................. audience and all of dropped
-        audience .............. all of verdicts
-        verdicts[not_sent] .... all of not_sent_because
-        verdicts[unknowable] .. all of unknowable_because
-        a verdict ............. that of all variants, and for not_sent who is held out
-        what is written out ... as many rows of each verdict: sendoff.report.export
+        rows .................. audience + sum of dropped
+        audience .............. sum of verdicts
+        verdicts[not_sent] .... sum of not_sent_because
+        verdicts[unknowable] .. sum of unknowable_because
+        each verdict .......... sum over by_variant; not_sent also counts the holdout
+        export of verdicts .... as many rows for each verdict (sendoff.report.export)
 
-    No sum holds of ``by_platform``, which is empty where the query gave none: an identifier that came with two
-    platforms is counted under both, one that came with none under neither. ``by_variant`` is empty without variants.
-    ``timeline`` counts the post-backs that were expected, ``post_backs`` all of them.
+    ``by_platform`` does not add up: an identifier with two platforms counts under both, and one without a platform
+    under neither. It is empty if the query has no platforms. ``by_variant`` is empty without variants. ``timeline``
+    counts expected post-backs only, ``post_backs`` all of them.
 
-    Where the service chose the people there are no rows, nobody knows how many there are, and ``audience`` counts
-    those who were heard of.
+    If the service chose the recipients, there are no rows and their number is unknown. ``audience`` then counts the
+    recipients that a post-back named.
     """
 
     launch_key: str
     campaign: str
-    period: str  # the logical period, as Airflow writes it
+    period: str  # the logical period, in Airflow's notation
     as_of: datetime  # when the ledger was read
-    rows: int  # rows that the audience query gave
-    dropped: Mapping[str, int]  # rows left out, by reason
-    audience: int  # identifiers that were left; those heard of, where the service chose the people
+    rows: int  # rows that the audience query returned
+    dropped: Mapping[str, int]  # dropped rows, by reason
+    audience: int  # identifiers kept; or those that a post-back named, if the service chose the recipients
     segments: int
     dispatches: Mapping[str, int]  # by state
     verdicts: Mapping[str, int]  # identifiers by verdict
@@ -65,23 +65,23 @@ class LaunchStats:
     anomalies: Mapping[str, int]  # post-backs by anomaly
     post_backs: Mapping[str, int]  # post-backs by kind
     timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
-    # What reports of before do not hold has a default.
+    # Fields that older reports lack have a default.
     state: str = LaunchState.RELEASED  # of the launch: held, released, paused, rejected or stopped
-    is_chosen_by_service: bool = False  # the people; then nobody is counted who was not heard of
-    is_recurring: bool = False  # again and again, or whenever something happens
+    is_chosen_by_service: bool = False  # whether the service chose the recipients
+    is_recurring: bool = False  # whether the service sends repeatedly, or on an event
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
     unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
-    unmeasured: Sequence[str] = ()  # kinds of post-backs of which nobody's can be known: delivery, open
+    unmeasured: Sequence[str] = ()  # kinds of post-backs that cannot be measured: delivery, open
 
     def __post_init__(self) -> None:
         for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
             if moment.tzinfo is None:
-                raise ValueError("a report's times carry a time zone")
+                raise ValueError("a report's times need a time zone")
 
     @property
     def known_verdicts(self) -> list[Verdict]:
-        """Return the verdicts that are counted: all, or those of recipients who answered if the service chose them."""
+        """Return the verdicts that are counted: all, or only observed ones if the service chose the recipients."""
         return [verdict for verdict in Verdict if verdict.is_observed or not self.is_chosen_by_service]
 
     @property
@@ -98,9 +98,10 @@ class LaunchStats:
 
     @property
     def reached(self) -> tuple[int, int | None]:
-        """How many the launch reached: at least, as post-backs prove, and at most, if every doubt is a reach.
+        """The minimum and maximum number of recipients reached.
 
-        At most is None where the service chose the people: it is not known.
+        Post-backs prove the minimum. The maximum also counts unknowable recipients and those in doubt. It is None if
+        the service chose the recipients.
         """
         at_least = sum(self.verdicts.get(verdict, 0) for verdict in Verdict if verdict.is_observed)
         if self.is_chosen_by_service:
@@ -110,7 +111,7 @@ class LaunchStats:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Give the figures as JSON values; ``from_json`` undoes it."""
+        """Return the figures as JSON values, which ``from_json`` reads."""
         values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
         return values | {
             "timeline": [[minute.isoformat(), *counts] for minute, *counts in self.timeline],
@@ -119,9 +120,9 @@ class LaunchStats:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` gave, now or before this version; other members are passed over.
+        """Read figures that this version or an older one wrote with ``to_json``, and ignore unknown members.
 
-        A missing one without a default is a KeyError.
+        Raise KeyError if a member without a default is missing.
         """
         known = {
             field.name: values[field.name]
@@ -142,7 +143,7 @@ class LaunchStats:
 
 
 def share(count: int, whole: int) -> str:
-    """Give a percentage as text, which says 0 or 100 only where nobody or everybody is meant."""
+    """Return a percentage as text; it is 0 or 100 only if it is exactly that."""
     if not whole:
         return "-"
     shown = f"{100 * count / whole:.1f} %"

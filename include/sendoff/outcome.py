@@ -1,4 +1,4 @@
-"""The four outcomes of a request that must not be repeated blindly."""
+"""The four outcomes of a request to the service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sendoff.states import OutcomeKind
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The service accepted the request; ``campaign_id`` is its number for the campaign, if the reply has one."""
+    """The service accepted the request; ``campaign_id`` is the campaign's ID there, if the reply has one."""
 
     kind: ClassVar[OutcomeKind] = OutcomeKind.ACCEPTED
     status: int
@@ -19,7 +19,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The service refused the request, and would again; ``message`` is an excerpt of its message, redacted."""
+    """The service refused the request, and would refuse it again; ``message`` is a redacted excerpt of its reply."""
 
     kind: ClassVar[OutcomeKind] = OutcomeKind.REFUSED
     status: int
@@ -28,11 +28,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotProcessed:
-    """Certainly nothing happened, and the same request may be sent again.
+    """The request was certainly not processed, and may be sent again.
 
-    ``retry_after``: the service's wish in seconds, if it named one. ``is_rate_limited``: it wants fewer requests.
-    ``is_unavailable``: it failed to issue a token, and may be asked again soon. ``is_permanent``: the request will not
-    work before a person changes something, such as a secret.
+    ``retry_after``: the delay in seconds that the service asked for, if any. ``is_rate_limited``: the service limits
+    the rate of requests. ``is_unavailable``: the service failed to issue a token; retry soon. ``is_permanent``: the
+    request cannot succeed until a person changes something, such as a secret.
     """
 
     kind: ClassVar[OutcomeKind] = OutcomeKind.NOT_PROCESSED

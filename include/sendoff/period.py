@@ -1,6 +1,7 @@
-"""The logical time of a launch, and the keys that follow from it: derived, never random.
+"""The logical period of a launch, and the keys derived from it.
 
-A retry, a cleared task, a backfill and a second DAG arrive at the same keys, and so find what was done before.
+Keys are never random. A retry, a cleared task, a backfill and a second DAG derive the same keys, and so find the work
+already done.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from datetime import UTC, date, datetime, time
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The logical time that a launch is for: a data interval, a day, an hour; never the wall clock.
+    """The logical time of a launch, such as a data interval, a day or an hour; never the wall clock.
 
-    ``partition``: the part of that time's data that it is for, where Airflow cuts it into partitions.
+    ``partition``: Airflow's partition of the data of that time, if it has partitions.
     """
 
     start: datetime
@@ -27,23 +28,23 @@ class Period:
         if self.end < self.start:
             raise ValueError("a period cannot end before it starts")
         if self.partition == "":
-            raise ValueError("a partition has a name")
+            raise ValueError("a partition needs a name")
 
     @classmethod
     def of_campaign(cls, start: date) -> Period:
-        """Give the period of a campaign that the service repeats: its first day (UTC), without length.
+        """Return the period of a campaign that the service repeats: the start of its first day (UTC), without length.
 
-        Every run of its DAG is for this period, and so for one launch. Its last day is no part of it: an end that was
-        changed must not make a second campaign beside the first.
+        Every run of its DAG has this period, and therefore belongs to the same launch. The last day is not part of the
+        period, so that a changed end date does not create a second campaign.
         """
         first = datetime.combine(start, time(), UTC)
         return cls(first, first)
 
     @property
     def key(self) -> str:
-        """The period as text, the same in every time zone: ``2026-03-01T00:00:00Z/2026-03-02T00:00:00Z``.
+        """The period as text in UTC, such as ``2026-03-01T00:00:00Z/2026-03-02T00:00:00Z``.
 
-        Of a partition, its name stands behind.
+        If the period has a partition, its name follows after another slash.
         """
         moments = [
             moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -53,12 +54,12 @@ class Period:
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:
-    """Derive the key of a launch: 32 hexadecimal characters, the same for a retry, a clear and a backfill."""
+    """Derive the key of a launch: 32 hexadecimal characters, the same for a retry, a cleared task and a backfill."""
     return _derived("launch", connection, campaign, period.key, str(resend))
 
 
 def dispatch_key(launch: str, segment_fingerprint: str) -> str:
-    """Derive the key of a dispatch: 32 hexadecimal characters from its launch and what it sends to."""
+    """Derive the key of a dispatch, 32 hexadecimal characters, from its launch and its segment's fingerprint."""
     return _derived("dispatch", launch, segment_fingerprint)
 
 

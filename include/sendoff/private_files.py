@@ -1,4 +1,4 @@
-"""Files and folders that name people: no other user of the machine may read them."""
+"""Restrict files that identify people, so that other users of the machine cannot read them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 _OTHERS = 0o007
-_BESIDE = (
-    "",
-    "-wal",
-    "-shm",
-    "-journal",
-)  # what SQLite keeps beside a database, with the database's own mode
+# Suffixes of a database and of the files that SQLite keeps next to it, with the same mode.
+_BESIDE = ("", "-wal", "-shm", "-journal")
 
 
 def make_private(database: Path) -> None:
-    """Make an SQLite file with mode 0600, or take the rights of everybody else from one that is there.
+    """Create an SQLite file with mode 0600, or remove the rights of other users from an existing one.
 
-    A file that somebody opened for a group stays open for that group. Where the file cannot be made, SQLite says why.
+    The rights of the file's group stay as they are. If the file cannot be created, SQLite reports the reason later.
     """
     try:
         os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -30,7 +26,7 @@ def make_private(database: Path) -> None:
 
 
 def _close_to_others(file: Path) -> None:
-    with suppress(OSError):  # it is not there, or belongs to another user
+    with suppress(OSError):  # the file does not exist, or belongs to another user
         mode = file.stat().st_mode
         if file.is_file() and mode & _OTHERS:
             file.chmod(mode & 0o770)

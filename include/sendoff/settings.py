@@ -1,6 +1,7 @@
-"""What one deployment chooses outside of Airflow: read from ``SENDOFF_*`` environment variables.
+"""Settings of a deployment outside of Airflow, from ``SENDOFF_*`` environment variables.
 
-Each may stand in a file instead, as secrets do: ``SENDOFF_LEDGER_URL_FILE`` names the file of ``SENDOFF_LEDGER_URL``.
+Each value can also come from a file, as secrets often do: ``SENDOFF_LEDGER_URL_FILE`` is the path of a file that
+contains the value of ``SENDOFF_LEDGER_URL``.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from sendoff.errors import SettingsError
 
 LIBPQ_TIMEOUTS = {
     "connect_timeout": "10",  # seconds, for each address of the server's name
-    "tcp_user_timeout": "30000",  # milliseconds without a sign of what was sent having arrived
-    "keepalives_idle": "15",  # seconds of silence, then a question
-    "keepalives_interval": "5",  # every so often, and this often:
-    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # milliseconds that sent data may stay unacknowledged
+    "keepalives_idle": "15",  # seconds without traffic before the first probe
+    "keepalives_interval": "5",  # seconds between probes
+    "keepalives_count": "3",  # lost probes before the connection is closed
 }
-"""Options of libpq that detect a vanished server after half a minute; the system's own limits are hours."""
+"""Options of libpq that detect a lost server within half a minute; the system's own limits are hours."""
 
 _PREFIX = "SENDOFF_"
 
@@ -29,25 +30,27 @@ _PREFIX = "SENDOFF_"
 class Settings(BaseSettings):
     """The settings of every Sendoff process; inside Airflow, connections override them.
 
-    ``post_back_secrets`` are one or two, separated by commas: the first signs addresses, each verifies them, so
-    that a secret is rotated by putting the new one in front and removing the old one when its launches are over.
+    ``post_back_secrets``: one or two secrets, separated by a comma. The first one signs post-back addresses, and either
+    one verifies them. To rotate a secret, put the new one first, and remove the old one when its launches are over.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
 
     ledger_url: str | None = Field(None, repr=False, description="SQLAlchemy URL of the ledger database")
     public_url: str | None = Field(
-        None, description="Where the service reaches the receiver, e.g. https://events.example.com"
+        None,
+        description="Public URL of the receiver, where the service sends post-backs, such as https://events.example.com",
     )
     post_back_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="One or two secrets that sign post-back addresses, newest first, separated by a comma"
+        (), description="One or two secrets to sign post-back addresses, newest first, separated by a comma"
     )
 
     def ledger(self) -> str:
-        """Give the ledger's URL, or raise SettingsError: a ledger that nobody named would be a second one."""
+        """Return the ledger's URL. Raise SettingsError if it is not set: a default would create a second ledger."""
         if self.ledger_url is None:
             raise SettingsError(
-                "SENDOFF_LEDGER_URL is not set: which database holds the ledger? For example sqlite:////data/sendoff.db"
+                "SENDOFF_LEDGER_URL is not set. Set it to the URL of the ledger database, such as "
+                "sqlite:////data/sendoff.db"
             )
         return self.ledger_url
 
@@ -62,16 +65,18 @@ class Settings(BaseSettings):
     @classmethod
     def _strong_enough(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
         if len(secrets) > 2:
-            raise ValueError("at most two secrets are valid at once: the new one and the one it replaces")
+            raise ValueError("at most two secrets are allowed: the new one and the one it replaces")
         if any(len(secret.get_secret_value()) < 32 for secret in secrets):
-            raise ValueError("each secret needs 32 characters or more (try: openssl rand -hex 32)")
+            raise ValueError(
+                "each secret must have at least 32 characters; make one with: openssl rand -hex 32"
+            )
         return secrets
 
 
 def load_settings() -> Settings:
     """Read the settings from the environment and the files that it names.
 
-    A SettingsError names each wrong variable, never its value.
+    Raise SettingsError, with the name of each wrong variable but never its value.
     """
     try:
         return Settings(**_from_files())
@@ -92,7 +97,7 @@ def _from_files() -> dict[str, Any]:
 
 def _from_file(variable: str, path: str) -> str:
     if variable in os.environ:
-        raise SettingsError(f"{variable} and {variable}_FILE are both set: which of them counts?")
+        raise SettingsError(f"{variable} and {variable}_FILE are both set. Remove one of them")
     try:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -73,7 +73,7 @@ def test_metrics_that_cannot_be_sent_are_one_line_and_no_reason_to_store_nothing
 ) -> None:
     with receiving(sqlite_url, environment={"OTEL_METRICS_EXPORTER": "pigeon"}) as receiver:
         assert receiver.post(1) == 200
-    assert receiver.log().count("no metrics are sent: there is no metrics exporter pigeon") == 1
+    assert receiver.log().count("No metrics are exported: there is no metrics exporter pigeon") == 1
 
 
 def test_every_line_of_the_log_is_json_and_holds_no_secret(sqlite_url: str, receiving: Receiving) -> None:

@@ -276,7 +276,7 @@ def test_whatever_has_a_hook_of_sql_is_a_warehouse(
     ("sql", "message"),
     [
         ("SELECT nosuch FROM devices", "the warehouse said: no such column: nosuch"),
-        ("SELECT :unknown FROM devices", "names :unknown, but its parameters are none"),
+        ("SELECT :unknown FROM devices", "uses :unknown, but its parameters are none"),
         ("DELETE FROM devices", "begins with DELETE"),
         ("SELECT 1 AS device_id; DELETE FROM devices", "more than one statement"),
     ],
@@ -315,7 +315,7 @@ def test_a_hook_whose_mark_is_unknown_is_told(monkeypatch: pytest.MonkeyPatch, s
     _connection(monkeypatch, "w", conn_type="shop", host=shop)
     monkeypatch.setattr(Connection, "get_hook", lambda self: Numbered(shop_conn_id=self.conn_id))
     with (
-        pytest.raises(QueryError, match="marks the place of a value by :1"),
+        pytest.raises(QueryError, match="placeholder is :1"),
         read(warehouse_source("w"), "SELECT 1"),
     ):
         pass

@@ -81,7 +81,7 @@ def test_a_partition_is_part_of_the_key() -> None:
     assert lists[0].key == "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z/list-a"
     keys = {launch_key("c", "spring", period) for period in (DAY, *lists)}
     assert len(keys) == 3
-    with pytest.raises(ValueError, match="a partition has a name"):
+    with pytest.raises(ValueError, match="a partition needs a name"):
         Period(DAY.start, DAY.end, "")
 
 

@@ -1,6 +1,6 @@
-"""Audience: Arrow batches become identifier sets, and the sets become segments.
+"""Audiences: identifier sets built from Arrow batches, and their segments.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

@@ -1,8 +1,8 @@
-"""Shares of people by chance that is always the same: who is held out, who gets which variant, who is sent to first.
+"""Random but reproducible shares of an audience, for holdouts, variants and waves.
 
-Everybody has a *hash* from 0 to 2**64 - 1 under each salt, and a share is a range of hashes. It depends on the
-identifier and the salt alone: the same person stays in the same share over all launches, and two salts have nothing to
-do with each other. Anybody can compute it elsewhere, all numbers being of 64 bits, those above wrapping around:
+Each identifier has a *hash* from 0 to 2**64 - 1 under each salt, and a share is a range of hashes. The hash depends on
+the identifier and the salt only: a recipient stays in the same share over all launches, and different salts are
+independent. Other systems can compute the same hash, with unsigned 64-bit numbers that wrap around:
 
 .. code-block:: text
 
@@ -33,36 +33,36 @@ from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, builde
 _Hashes = npt.NDArray[np.uint64]
 
 _ALL = 2**64
-_BLOCK = 1 << 20  # identifiers that are unpacked at once
-_IN_CACHE = 1 << 15  # numbers that are mixed at once
-_ERROR = 3  # times the root of a number of people: chance is hardly ever more wrong about how many are below
+_BLOCK = 1 << 20  # identifiers to unpack at once
+_IN_CACHE = 1 << 15  # numbers to mix at once
+_ERROR = 3  # times the square root of the set's size: the error of an estimated count is hardly ever larger
 
 
 def hashes(identifiers: Identifiers, salt: str) -> _Hashes:
-    """Return everybody's hash under a salt, in the order of ``values()``."""
+    """Return the hash of each identifier under a salt, in the order of ``values()``."""
     return np.concatenate([np.empty(0, np.uint64), *(part for _, part in _blocks(identifiers, salt))])
 
 
 def sample(identifiers: Identifiers, salt: str, percent: float) -> Identifiers:
-    """Return those whose hash is below ``percent`` / 100 * 2**64; a larger percent gives them and more.
+    """Return the identifiers whose hash is below ``percent`` / 100 * 2**64.
 
-    The percent counts as it is written: 0.1 is a thousandth.
+    A larger percent returns the same identifiers and more. The percent is taken as a decimal: 0.1 is exactly 1/1000.
     """
     return _ranges(identifiers, salt, _ends([percent]))[0]
 
 
 def split(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
-    """Share people out among consecutive ranges of hashes, each a percent wide; the last takes the rest.
+    """Split a set by consecutive ranges of hashes, one for each percent; the last one takes the rest.
 
-    Each is in exactly one. A share is as large as chance makes it, about its percent.
+    Each identifier is in exactly one share. The sizes are random, close to the percents.
     """
     if not percents:
-        raise ValueError("people are shared out among one share or more")
+        raise ValueError("a split needs at least one share")
     return _ranges(identifiers, salt, _ends([*percents[:-1], 100]))
 
 
 def sample_exactly(identifiers: Identifiers, salt: str, size: int) -> Identifiers:
-    """Return exactly ``size`` people, those with the smallest hashes; everybody where there are no more."""
+    """Return the ``size`` identifiers with the smallest hashes, or the whole set if it is not larger."""
     size = max(size, 0)
     if size >= len(identifiers):
         return identifiers
@@ -74,7 +74,7 @@ def sample_exactly(identifiers: Identifiers, salt: str, size: int) -> Identifier
         pa.concat_arrays([block for block, _ in blocks]),
         np.concatenate([part for _, part in blocks]),
     )
-    # In a stable order: of two texts with one hash, the one that comes first in the order of their bytes.
+    # A stable sort: if two texts have the same hash, the first in byte order wins.
     places = np.argsort(found, kind="stable")[: size - len(certain)]
     chosen = builder(identifiers.kind)
     chosen.add(members.take(pa.array(np.sort(places))))
@@ -82,7 +82,7 @@ def sample_exactly(identifiers: Identifiers, salt: str, size: int) -> Identifier
 
 
 def _about_the_smallest(identifiers: Identifiers, salt: str, size: int) -> tuple[Identifiers, Identifiers]:
-    """Return those who are among the smallest for sure, and some others, among whom are the rest of the smallest."""
+    """Return identifiers that certainly are among the ``size`` smallest, and a set that contains the others."""
     people = len(identifiers)
     error = _ERROR * (isqrt(people) + 1)
     while True:
@@ -90,11 +90,11 @@ def _about_the_smallest(identifiers: Identifiers, salt: str, size: int) -> tuple
         certain, likely = _ranges(identifiers, salt, [end * _ALL // people for end in sizes])
         if len(certain) <= size <= len(certain) + len(likely):
             return certain, likely
-        error *= 16  # at last it takes in everybody
+        error *= 16  # in the end, this covers the whole set
 
 
 def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Identifiers]:
-    """Return the people of consecutive ranges of hashes, by where each ends; the first begins at 0."""
+    """Return the identifiers in consecutive ranges of hashes, given by their ends; the first range begins at 0."""
     if not isinstance(identifiers, IntegerIdentifiers):
         builders = [builder(identifiers.kind) for _ in ends]
         for block, found in _blocks(identifiers, salt):
@@ -115,14 +115,14 @@ def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Id
 
 
 def _ends(percents: Sequence[float]) -> list[int]:
-    """Return the hash at which each range ends; the next one begins there."""
+    """Return the end of each range of hashes, which is the start of the next one."""
     if any(percent < 0 for percent in percents):
-        raise ValueError("a share is not negative")
+        raise ValueError("a share must not be negative")
     return [ceil(end * _ALL) for end in accumulate(Fraction(str(percent)) / 100 for percent in percents)]
 
 
 def _blocks(identifiers: Identifiers, salt: str) -> Iterator[tuple[pa.Array, _Hashes]]:
-    """Yield consecutive parts of a set with their hashes."""
+    """Yield consecutive parts of a set, each with its hashes."""
     key = _key(salt)
     for part in identifiers.slices(_BLOCK):
         if isinstance(part, IntegerIdentifiers):

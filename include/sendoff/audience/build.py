@@ -1,8 +1,8 @@
-"""Batches of a query become an audience: deduplicated identifiers, less exclusions, with every row accounted for.
+"""Build an audience from the batches of a query: deduplicated identifiers, with a count for every row.
 
-A query names its people by exactly one of the columns of section 2.9 of the service's document, and may give groups
-and each person's own values for a template beside it. Names of columns are compared without regard to case. Every
-other column is ignored; its name is kept, so that a preview can say so.
+A query must return exactly one of the identifier columns of section 2.9 of the service's document. It may also return
+group columns and template values. The case of column names does not matter. Other columns are ignored; the audience
+keeps their names, so that a preview can list them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id",
 GROUP_COLUMNS = ("platform", "time_zone", "language")
 MOST_GROUPS = 1_000
 
-# Section 2.9 calls tokens and UUIDs integers. They follow the type that the warehouse gives: elsewhere they are text.
+# Section 2.9 calls tokens and UUIDs integers, but elsewhere they are text. So they keep the type of the warehouse.
 _KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
 _CASTS: Mapping[Kind, str] = {"integer": "BIGINT", "string": "TEXT"}
 
@@ -45,14 +45,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Audience:
-    """Whom a launch reaches, and why others of the query are not among them.
+    """The recipients of a launch, and the counts of rows that were dropped.
 
-    ``identified_by``: the identifier column. ``rows``: what the query gave; always ``len(identifiers)`` plus the sum of
-    ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and people taken out for each other
-    reason. ``groups``: column to value to the members with that value; one who came with two values is in both, one who
-    came with none is in no group. ``ignored_columns``: columns that nothing was made of. ``template_values``: each
-    person's own values, also of those who were taken out since; None where none were asked for. ``ambiguous``: how many
-    people the query gave in several rows whose values differ.
+    ``identified_by``: the identifier column. ``rows``: rows of the query; always ``len(identifiers)`` plus the sum of
+    ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and recipients suppressed for each
+    other reason. ``groups``: members by group column and value. A recipient with two values is in both groups, and one
+    without a value is in none. ``ignored_columns``: columns that are not used. ``template_values``: each recipient's
+    own values, including those suppressed since; None if no template columns were requested. ``ambiguous``: number of
+    recipients whose rows have different template values.
     """
 
     identified_by: str
@@ -66,12 +66,15 @@ class Audience:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that depend on ``identified_by`` and ``identifiers`` alone."""
+        """32 hexadecimal digits that depend on ``identified_by`` and ``identifiers`` only."""
         text = f"{self.identified_by} {self.identifiers.fingerprint()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def less(self, suppressed: Mapping[str, Identifiers]) -> Audience:
-        """Return the audience without some of its people, who are counted as dropped by reason, each under one."""
+        """Return the audience without suppressed recipients, and count them as dropped.
+
+        ``suppressed``: recipients by reason; each of them must be under one reason only.
+        """
         counts = {reason: self.dropped.get(reason, 0) + len(people) for reason, people in suppressed.items()}
         dropped = {**self.dropped, **counts}
         gone = union(self.identifiers.kind, suppressed.values())
@@ -85,39 +88,41 @@ class Audience:
 
 
 def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identifiers:
-    """Return those of some people whom a reason names. Raise AudienceError if it names them by another kind."""
+    """Return the members of ``people`` that are in ``named``. Raise AudienceError if the kinds of the sets differ.
+
+    ``reason`` describes ``named`` in the error.
+    """
     if not len(named) or not len(people):
         return empty(people.kind)
     if named.kind != people.kind:
-        raise AudienceError(f"{reason} has {named.kind} identifiers, the audience {people.kind} ones")
+        raise AudienceError(f"{reason} has {named.kind} identifiers, but the audience has {people.kind} ones")
     return people & named
 
 
 def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = ()) -> Audience:
-    """Build an audience from the rows of a query; the same rows in any order and any batches give the same one.
+    """Build an audience from the rows of a query; the order and the batches of the rows do not matter.
 
-    ``batches`` is what ``warehouse.read`` gives: at least one, so that the columns are known. ``columns`` hold each
-    person's own values for the variables of a template; of several rows of one person that differ the smallest counts.
-    An empty audience is allowed.
+    ``batches``: from ``warehouse.read``; at least one batch, so that the columns are known. ``columns``: the columns of
+    template values. If a recipient's rows have different values, the smallest row counts. The audience may be empty.
 
-    Raises AudienceError when no column or more than one identifies people, when one of ``columns`` is missing, or when
-    a column has the wrong type.
+    Raise AudienceError if the query does not have exactly one identifier column, if one of ``columns`` is missing, or
+    if a column has the wrong type.
     """
     intake: _AudienceBuilder | None = None
     for batch in batches:
         intake = intake or _AudienceBuilder([name.lower() for name in batch.schema.names], columns)
         intake.add(batch)
     if intake is None:
-        raise AudienceError("the query gave no columns")
+        raise AudienceError("the query returned no columns")
     audience = intake.build()
     people = len(audience.identifiers)
     metrics.audience_rows(people, audience.dropped)
-    _log.info("audience of %d from %d rows, dropped %s", people, audience.rows, audience.dropped)
+    _log.info("Audience of %d from %d rows, dropped %s", people, audience.rows, audience.dropped)
     return audience
 
 
 class _AudienceBuilder:
-    """The rows taken so far, of a query with these columns."""
+    """Builds an audience from batches with the columns ``names``."""
 
     def __init__(self, names: list[str], columns: Sequence[str]) -> None:
         self._names = names
@@ -135,7 +140,7 @@ class _AudienceBuilder:
         column = batch.column(self._names.index(self._identified_by))
         if self._counter is None:
             if column.null_count == len(column):
-                self._before_kind += len(column)  # nothing but nulls says nothing of the kind
+                self._before_kind += len(column)  # a column of nulls does not show the kind
                 return
             is_integer = pa.types.is_integer(value_type(column))
             kind = _KINDS.get(self._identified_by) or ("integer" if is_integer else "string")
@@ -189,7 +194,7 @@ def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArr
     size = len(encoded.dictionary)
     indices = encoded.indices.fill_null(size) if values.null_count else encoded.indices
     codes = indices.to_numpy(zero_copy_only=False)
-    # numpy sorts numbers of 16 bits by radix; a stable sort keeps identifiers that came sorted sorted.
+    # numpy sorts 16-bit numbers by radix. A stable sort keeps sorted identifiers in order.
     codes = codes.astype(np.uint16 if size < 2**16 else np.uint32)
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes, np.arange(size + 1), sorter=order)
@@ -201,31 +206,29 @@ def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArr
 def _the_identifier(names: list[str]) -> str:
     for name in (*IDENTIFIER_COLUMNS, *GROUP_COLUMNS):
         if names.count(name) > 1:
-            raise AudienceError(f"the query gives column {name} more than once")
+            raise AudienceError(f"the query returns the column {name} more than once")
     identifiers = [name for name in names if name in IDENTIFIER_COLUMNS]
     if len(identifiers) == 1:
         return identifiers[0]
     allowed = f"exactly one of {', '.join(IDENTIFIER_COLUMNS)}"
     if identifiers:
-        raise AudienceError(
-            f"the query gives {' and '.join(identifiers)}; {allowed} may say who its people are"
-        )
+        raise AudienceError(f"the query returns {' and '.join(identifiers)}, but must return {allowed}")
     found = ", ".join(names[:20]) or "none"
-    raise AudienceError(f"no column of the query says who its people are; found {found}; it needs {allowed}")
+    raise AudienceError(f"the query has no identifier column: found {found}; it must return {allowed}")
 
 
 def _typed(column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
-    """Return a column in the one Arrow type that sets of its kind are built from."""
+    """Return a column in the Arrow type of identifier sets of a kind. Raise AudienceError if its type does not fit."""
     type_ = value_type(column)
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
     if kind == "integer" and pa.types.is_integer(type_):
-        # Through 64 bits with a sign, a negative number becomes one above 2**63, as unusable as it was.
+        # Viewed as unsigned, a negative number becomes one above 2**63, and stays unusable.
         return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
     if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
         return checked_text(column.cast(pa.large_string()), name)
     row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
     raise AudienceError(
-        f"column {name} must hold {'whole numbers' if kind == 'integer' else 'text'}, but row {row} of the result "
-        f"holds {sql_type_name(type_)}; write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
+        f"column {name} must contain {'whole numbers' if kind == 'integer' else 'text'}, but row {row} of the result "
+        f"has {sql_type_name(type_)}; write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
     )

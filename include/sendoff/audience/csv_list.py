@@ -1,4 +1,4 @@
-"""People in a CSV file with a header: a campaign's exclusion, or a list that is uploaded."""
+"""Read identifiers from a CSV file with a header, for a campaign's exclusion or an uploaded list."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SPOKEN = {"integer": "whole numbers", "string": "texts in UTF-8"}
 
 
 def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
-    """Read the people of one column of a CSV file; rows where it is empty or unusable are passed over.
+    """Read the identifiers in one column of a CSV file, and skip rows without a usable one.
 
-    The header is compared without regard to case. Raises AudienceError, which names file and column and no value.
+    The case of the column's name does not matter. Raise AudienceError with the file and the column, but without values.
     """
     counter = RowCounter(kind)
     try:
@@ -30,22 +30,22 @@ def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
             counter.add(people.view(pa.uint64()) if kind == "integer" else people)
     except FileNotFoundError:
         raise AudienceError(f"{file}: found no such file; allowed: a CSV file with a header") from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their texts quote the file
+    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their messages quote the file
         raise AudienceError(
-            f"{file}: it cannot be read as CSV whose column {column} holds {_SPOKEN[kind]}"
+            f"{file}: cannot be read as CSV with {_SPOKEN[kind]} in the column {column}"
         ) from None
     return counter.identifiers()
 
 
 def kind_of(column: str, *, numbers: bool = False) -> Kind:
-    """Return the kind of a column that names people; tokens and UUIDs are texts unless they are said to be ``numbers``.
+    """Return the kind of an identifier column; tokens and UUIDs are strings unless ``numbers`` is set.
 
-    Raises AudienceError for a column that names nobody, and for numbers where a query would make texts of them.
+    Raise AudienceError if the column is not an identifier column, or if its identifiers cannot be ``numbers``.
     """
     if column not in IDENTIFIER_COLUMNS:
         raise AudienceError(f"found column {column}; allowed: {', '.join(IDENTIFIER_COLUMNS)}")
     if numbers and column in ("external_id", "user_id"):
-        raise AudienceError(f"found {column} as numbers; allowed: {column} as text, as every audience has it")
+        raise AudienceError(f"found {column} as numbers; allowed: {column} as text, as in every audience")
     return "integer" if numbers or column == "device_id" else "string"
 
 
@@ -55,7 +55,9 @@ def _header(file: Path, column: str) -> str:
     columns = [name for name in names if name.strip().lower() == column.lower()]
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
-        raise AudienceError(f"{file}: found {found} in its first line; allowed: a header with one")
+        raise AudienceError(
+            f"{file}: found {found} in the first line; allowed: a header with one such column"
+        )
     return columns[0]
 
 

@@ -1,4 +1,4 @@
-"""Cutting an audience into segments: the people of one request each, who all get the same variation of the campaign."""
+"""Cut an audience into segments: the recipients of one request, who all get the same variation of the campaign."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sendoff.campaign import Campaign, Variation, is_time_zone
 from sendoff.errors import AudienceError
 
 DEFAULT_VARIATION = Variation()
-"""The variation of a campaign that is the same for all."""
+"""The variation of a campaign that is the same for all recipients."""
 
 EVERYBODY = "everybody whom the service chooses"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The people of one request, and what they get.
+    """The recipients of one request, and their variation of the campaign.
 
-    ``identifiers``: None where the service chooses the people. ``wave``: 1 for those who are sent to first; the next
-    wave follows when that went well. ``template_values``: each person's own values for the variables of a template, an
-    Arrow IPC stream whose rows are in the order of the identifiers; None where there are none.
+    ``identifiers``: None if the service chooses the recipients. ``wave``: 1 for the first wave; the next one follows if
+    it goes well. ``template_values``: an Arrow IPC stream of each recipient's own values, in the order of the
+    identifiers; None if there are none.
     """
 
     identifiers: Identifiers | None
@@ -36,19 +36,19 @@ class Segment:
         return 0 if self.identifiers is None else len(self.identifiers)
 
     def fingerprint(self) -> str:
-        """Return what tells it from the other segments of its launch."""
+        """Return a text that is unique among the segments of a launch."""
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
 
 
 def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> Iterator[Segment]:
-    """Cut an audience into segments of the campaign's size, each in one variation, without overlap, wave after wave.
+    """Cut an audience into segments of at most the campaign's size, wave by wave, each with one variation.
 
-    ``name``: that of the campaign. By it chance shares people out among variants and waves, the same in every launch;
-    the two have nothing to do with each other, nor with a holdout. Who has two of the campaign's languages gets the one
-    that stands first, who has two time zones the one that comes first in the alphabet; who has none gets the campaign's
-    own language, its default time zone.
+    Segments do not overlap. ``name``: the campaign's name, the salt for variants and waves. Recipients are therefore
+    in the same ones in every launch, and variants, waves and the holdout are independent of each other. A recipient
+    with two of the campaign's languages gets the one that the campaign lists first. One with two time zones gets the
+    first in the alphabet. One without either gets the campaign's own language or default time zone.
 
-    Raises AudienceError where people are cut by a column that the query does not give.
+    Raise AudienceError if the query lacks a column that the campaign needs for this.
     """
     everybody = audience.identifiers
     variants = _by_variant(campaign, everybody, name)
@@ -63,7 +63,7 @@ def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> It
 
 
 def with_template_values(segments: Iterable[Segment], audience: Audience) -> Iterator[Segment]:
-    """Yield segments of an audience, each with its people's own values where the audience has any."""
+    """Yield the segments of an audience with their template values, if the audience has any."""
     for segment in segments:
         if audience.template_values is None or segment.identifiers is None:
             yield segment
@@ -72,11 +72,11 @@ def with_template_values(segments: Iterable[Segment], audience: Audience) -> Ite
 
 
 _Part = tuple[str | None, Identifiers | None]
-"""What some people have in common, and who they are; None: everybody."""
+"""A value that some recipients share, and these recipients; None for all of them."""
 
 
 def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str | None, Identifiers]]:
-    """Yield those of some people who are in each part, where there are any."""
+    """Yield the members of ``people`` in each part, without empty results."""
     for value, part in parts:
         members = people if part is None else people & part
         if len(members):
@@ -84,7 +84,7 @@ def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str |
 
 
 def _waves(campaign: Campaign, everybody: Identifiers, name: str) -> list[Identifiers]:
-    """Return the people of each wave; one of nobody, as in a small audience, is none."""
+    """Return the recipients of each wave, without empty waves, as a small audience may have them."""
     if campaign.gates.rollout is None:
         return [everybody]
     shares = (0, *campaign.gates.rollout.shares, 100)
@@ -103,7 +103,7 @@ def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     languages = campaign.separate_languages() or (None,)
     if len(languages) == 1:
         return [(languages[0], None)]
-    purpose = f"the campaign is sent apart in {', '.join(map(str, languages))}"
+    purpose = f"the campaign sends separate requests in {', '.join(map(str, languages))}"
     groups = _groups(audience, "language", purpose, _language)
     return _apart(audience.identifiers, groups, languages[0], languages)
 
@@ -122,7 +122,7 @@ def _apart(
     default: str | None,
     order: Sequence[str | None],
 ) -> list[_Part]:
-    """Put everybody into one of the groups that they are in, the first in some order, or into the default."""
+    """Put each recipient into the first of their groups in ``order``, or into the default."""
     rest, parts = everybody, {}
     for value in order:
         parts[value] = rest & groups.get(str(value), empty(rest.kind))
@@ -134,10 +134,13 @@ def _apart(
 def _groups(
     audience: Audience, column: str, purpose: str, meaning: Callable[[str], str | None]
 ) -> dict[str, Identifiers]:
-    """Return the groups of a column by what their values mean; a value that means nothing is left out."""
+    """Return the groups of a column by the meaning of their values, without values that have none.
+
+    Raise AudienceError if the query lacks the column; ``purpose`` explains in the error why it is needed.
+    """
     if column not in audience.groups:
         raise AudienceError(
-            f"{purpose}, but its query gives no column {column}; add {column} to those that it selects"
+            f"{purpose}, but its query does not return the column {column}; add {column} to the query's columns"
         )
     groups: dict[str, Identifiers] = {}
     for value, members in audience.groups[column].items():
@@ -147,7 +150,7 @@ def _groups(
 
 
 def _language(value: str) -> str:
-    """Return the language of a value; one that is written with a region, such as fr-CA, is that language."""
+    """Return the language of a value, without its region: fr for fr-CA."""
     return value.replace("_", "-").partition("-")[0].lower()
 
 

@@ -1,7 +1,7 @@
-"""Each person's own values for the variables of a template, from columns of the audience query.
+"""Template values: each recipient's own values for the variables of a template, from columns of the audience query.
 
-They stay Arrow columns from the query to the request: texts, dates and times as text, numbers and booleans as the text
-that they are in JSON, so that a decimal keeps every digit. The metadata of a field says which of the two it holds.
+They stay in Arrow columns from the query to the request. Texts, dates and times are stored as text, numbers and
+booleans as JSON text, so that decimals keep every digit. The metadata of each field says which of the two it contains.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PEOPLE: dict[Kind, pa.DataType] = {"integer": pa.uint64(), "string": pa.large_s
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TemplateValues:
-    """Everybody's own values: identifiers in order, each once, and beside them a column for each variable."""
+    """The template values of an audience: sorted identifiers without duplicates, and a column for each variable."""
 
     _people: pa.Array
     _values: pa.Table
@@ -57,49 +57,49 @@ class TemplateValues:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that they take in memory."""
+        """The size in memory in bytes."""
         return int(self._people.nbytes + self._values.nbytes)
 
     def of(self, identifiers: Identifiers) -> bytes:
-        """Return the values of some of the people, in the order of ``identifiers.values()``, without who they are.
+        """Return the values of some recipients in the order of ``identifiers.values()``, without the identifiers.
 
-        An Arrow IPC stream, compressed with Zstandard: what ``Segment.template_values`` holds and
-        :func:`read_template_values` reads. Raise ValueError if somebody has none.
+        The result is an Arrow IPC stream, compressed with Zstandard, for ``Segment.template_values`` and
+        :func:`read_template_values`. Raise ValueError if a recipient has no values.
         """
         wanted = pa.array(identifiers.values(), self._people.type)
         start = stop = 0
         if len(wanted):
-            # A segment is a run of the audience, or one of its variant: looking among all people would take long.
+            # Narrow the search first: a segment is a run of the audience or of one variant.
             start = bisect_left(self._people, wanted[0].as_py(), key=lambda person: person.as_py())
             stop = bisect_right(self._people, wanted[-1].as_py(), lo=start, key=lambda person: person.as_py())
-        # Both are in order. Arrow makes a table of what is looked among, so that must be the few and not those near.
+        # Arrow builds a hash table of value_set, so it gets the smaller set. Both sets are sorted.
         is_wanted = pc.is_in(self._people[start:stop], value_set=wanted)
         if lacking := len(wanted) - is_wanted.true_count:
-            raise ValueError(f"{lacking} of these people have no template values")
+            raise ValueError(f"{lacking} of these recipients have no template values")
         return _stream(self._values.slice(start, stop - start).filter(is_wanted))
 
 
 class TemplateValuesBuilder:
-    """The template values of an audience in the making, batch by batch.
+    """Builds the template values of an audience, batch by batch.
 
-    ``columns`` are wanted of a query that gives ``given``, whose names are in small letters; AudienceError where one is
-    missing or stands there twice.
+    ``columns``: the columns to take. ``given``: the query's columns in lower case. Raise AudienceError if one of
+    ``columns`` is missing from the query, or is there twice.
     """
 
     def __init__(self, columns: Sequence[str], given: Sequence[str]) -> None:
         if missing := [column for column in columns if column.lower() not in given]:
             raise AudienceError(
-                f"template.columns: found {', '.join(missing)}, which the query does not give; "
+                f"template.columns: found {', '.join(missing)}, which the query does not return; "
                 f"allowed: the query's columns {', '.join(given)}"
             )
         if twice := [column for column in columns if given.count(column.lower()) > 1]:
-            raise AudienceError(f"the query gives column {twice[0]} more than once")
+            raise AudienceError(f"the query returns the column {twice[0]} more than once")
         self._places = {column: given.index(column.lower()) for column in columns}
         self._holds: dict[str, str] = {}
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch, identifiers: pa.Array, usable: pa.BooleanArray | None) -> None:
-        """Take a batch of the query with its identifiers, in the one type of their kind, and which of them count."""
+        """Add a batch of the query, with its identifiers in the type of their kind and the mask of usable ones."""
         given = [identifiers, *(batch.column(place) for place in self._places.values())]
         people, *columns = given if usable is None else [column.filter(usable) for column in given]
         values = [self._values(name, column) for name, column in zip(self._places, columns, strict=True)]
@@ -107,10 +107,10 @@ class TemplateValuesBuilder:
         self._batches.append(pa.record_batch([people, *values], names=names))
 
     def build(self, kind: Kind) -> tuple[TemplateValues, int]:
-        """Return everybody's values, and how many people came with more than one set of them.
+        """Return the template values, and the number of recipients with rows whose values differ.
 
-        Of several rows of one person that differ the smallest counts, by the text of its values in the order of the
-        columns; one with a value is smaller than one without.
+        For such a recipient, the smallest row counts: rows are compared as text, column by column, and a row with a
+        value comes before one without.
         """
         fields = [_PEOPLE[kind], *(pa.large_string() for _ in self._places)]
         schema = pa.schema([(str(place), type_) for place, type_ in enumerate(fields)])
@@ -134,23 +134,23 @@ class TemplateValuesBuilder:
         holds, values = _written(name, column)
         if self._holds.setdefault(name, holds) != holds:
             raise AudienceError(
-                f"column {name} holds text in some rows and numbers or booleans in others; a variable needs one type: "
-                f"write CAST({name} AS TEXT) AS {name} in the query"
+                f"column {name} has text in some rows and numbers or booleans in others, but a variable needs one "
+                f"type; write CAST({name} AS TEXT) AS {name} in the query"
             )
         return values
 
 
 def template_columns(campaign: Campaign) -> tuple[str, ...]:
-    """Return the columns of the query that a campaign's template and those of its variants take values from."""
+    """Return the query's columns with values for the templates of a campaign and its variants."""
     templates = [campaign.template, *(variant.template for variant in campaign.variants.values())]
     return tuple(dict.fromkeys(column for each in templates if each for column in each.columns))
 
 
 def read_template_values(blob: bytes, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return each person's own values by variable, ready for orjson; what a person has no value for is left out.
+    """Return each recipient's values by variable, ready for orjson, without variables that have no value.
 
-    ``columns``: only these. Numbers and booleans are ``orjson.Fragment``, as they were given. ValueError for what is no
-    stream of template values, or lacks one of the columns.
+    ``columns``: the columns to read; all by default. Numbers and booleans are ``orjson.Fragment``, exactly as given.
+    Raise ValueError if ``blob`` is not a stream of template values, or lacks one of the columns.
     """
     table = _table(blob)
     names = table.column_names if columns is None else list(columns)
@@ -170,12 +170,12 @@ def read_template_values(blob: bytes, columns: Sequence[str] | None = None) -> l
 
 
 def first_template_values(blob: bytes, count: int) -> bytes:
-    """Return the template values of the first people only."""
+    """Return the template values of the first ``count`` recipients only."""
     return _stream(_table(blob).slice(0, count))
 
 
 def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
-    """Write values as text or as JSON, and say which; AudienceError for a type that is neither."""
+    """Return values as text or as JSON, and which of the two. Raise AudienceError if the type allows neither."""
     type_, text = value_type(column), pa.large_string()
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     if is_text(type_):
@@ -184,15 +184,15 @@ def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
         return _JSON, column.cast(text)
     if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
         return _JSON, _checked_numbers(column.cast(text), name)
-    if getattr(type_, "type_name", None) == "numeric":  # of PostgreSQL, whose driver hands on its text
+    if getattr(type_, "type_name", None) == "numeric":  # PostgreSQL's, which its driver returns as text
         return _JSON, _checked_numbers(column.storage.cast(text), name)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return _TEXT, _iso(column.cast(pa.timestamp(type_.unit, "UTC")))
     if pa.types.is_temporal(type_) and not (pa.types.is_duration(type_) or pa.types.is_interval(type_)):
         return _TEXT, _iso(column)
     raise AudienceError(
-        f"column {name} holds {sql_type_name(type_)}, which no variable can hold; write CAST({name} AS TEXT) AS {name} "
-        "in the query"
+        f"column {name} has the type {sql_type_name(type_)}, which is not allowed for a variable; "
+        f"write CAST({name} AS TEXT) AS {name} in the query"
     )
 
 
@@ -200,7 +200,7 @@ def _checked_numbers(column: pa.LargeStringArray, name: str) -> pa.LargeStringAr
     if pc.all(pc.match_substring_regex(column, _NUMBER)).as_py():
         return column
     raise AudienceError(
-        f"column {name} holds a number that is infinite or none (NaN); let the query give NULL in its place"
+        f"column {name} contains a number that is infinite or not a number (NaN); return NULL for it in the query"
     )
 
 
@@ -210,7 +210,7 @@ def _iso(column: pa.Array) -> pa.LargeStringArray:
 
 
 def _compared_with_the_row_before(table: pa.Table) -> tuple[pa.BooleanArray, pa.BooleanArray]:
-    """Return of each row but the first whether it is of the same person, and whether any value differs."""
+    """Compare each row with the one before: return whether the person is the same, and whether values differ."""
     people, *columns = (_in_one(column) for column in table.columns)
     differs = pa.array([False] * max(0, len(table) - 1), pa.bool_())
     for column in columns:
@@ -237,5 +237,5 @@ def _table(blob: bytes) -> pa.Table:
     try:
         return pa.ipc.open_stream(blob).read_all()
     except (OSError, pa.ArrowInvalid):
-        problem = "this value is no stream of template values"
+        problem = "this value is not a stream of template values"
     raise ValueError(problem)

@@ -1,8 +1,8 @@
-"""Sending metrics away: the OpenTelemetry SDK in Sendoff's own processes, set up by the standard variables.
+"""Export metrics from Sendoff's own processes with the OpenTelemetry SDK, configured by its standard variables.
 
-``OTEL_METRICS_EXPORTER`` names exporters; without it, an ``OTEL_EXPORTER_OTLP_ENDPOINT`` means ``otlp``. All other
-``OTEL_*`` variables are the SDK's own, and are read by it. Where none of the two is set, nothing is imported. Inside
-Airflow, Airflow has a meter provider of its own, and this module is not used.
+``OTEL_METRICS_EXPORTER`` names the exporters. Without it, ``OTEL_EXPORTER_OTLP_ENDPOINT`` means ``otlp``. If neither is
+set, nothing is imported. The SDK reads all other ``OTEL_*`` variables itself. Inside Airflow, this module is not used,
+because Airflow has its own meter provider.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_PORTS = 64  # that are tried, one after the other: more processes than one machine runs of the receiver
+_PORTS = 64  # number of ports to try; more than the receiver's processes on one machine
 
 
 def start(*, is_scraped: bool = False) -> None:
-    """Send what this process measures from now on to where the environment says, and what is left when it ends.
+    """Start to export this process's metrics as the environment says; the last ones are sent when it ends.
 
-    ``is_scraped``: the process lives long, so that Prometheus can ask it; without it, ``prometheus`` is passed over.
-    What cannot be set up is logged, and the process works on: nobody should lose a post-back for want of a metric.
+    ``is_scraped``: whether the process lives long enough for Prometheus to scrape it; if not, ``prometheus`` is
+    ignored. If the export cannot be set up, log a warning and go on, because metrics must not cost post-backs.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return
@@ -40,10 +40,10 @@ def start(*, is_scraped: bool = False) -> None:
             _collect(readers)
     except (ImportError, LookupError) as error:
         _log.warning(
-            "no metrics are sent: %s; in the clone of Sendoff, try: pip install '.[telemetry]'", error
+            "No metrics are exported: %s. In the clone of Sendoff, try: pip install '.[telemetry]'", error
         )
     except (OSError, ValueError) as error:
-        _log.warning("no metrics are sent: %s", error)
+        _log.warning("No metrics are exported: %s", error)
 
 
 def _collect(readers: list[MetricReader]) -> None:
@@ -52,9 +52,7 @@ def _collect(readers: list[MetricReader]) -> None:
 
     provider = MeterProvider(readers, _resource())
     set_meter_provider(provider)
-    if (
-        parent_process() is not None
-    ):  # such a process ends without what atexit registered, as the provider did
+    if parent_process() is not None:  # a child process skips atexit, which the provider relies on
         Finalize(None, provider.shutdown, exitpriority=0)
 
 
@@ -84,7 +82,7 @@ def _otlp() -> str:
 
 
 def _prometheus() -> MetricReader:
-    """Serve /metrics on a port of this process's own: the first that is free from the given one on."""
+    """Serve /metrics on the first free port, counting up from the configured one."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import start_http_server
 
@@ -101,11 +99,11 @@ def _prometheus() -> MetricReader:
 
 
 def _resource() -> Resource:
-    """Name this process: two of one machine, or of one container, would else overwrite each other's figures."""
+    """Name this process, so that processes on one machine or in one container do not overwrite each other's metrics."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     given = OTELResourceDetector().detect().attributes
     own = {"service.name": given.get("service.name") or "sendoff"}
-    if instance := given.get("service.instance.id"):  # without it the SDK gives each process one of its own
+    if instance := given.get("service.instance.id"):  # if unset, the SDK makes one for each process
         own["service.instance.id"] = f"{instance}/{os.getpid()}"
     return Resource.create(own)

@@ -1,7 +1,7 @@
-"""Logs of the receiver and the command line: lines for people, or one JSON object a line for machines.
+"""Logs of the receiver and the command line, as text for people or as JSON for machines.
 
-``SENDOFF_LOG_FORMAT=json`` gives ``time``, ``level``, ``logger``, ``message``, what a call passes as ``extra``, and
-``exception`` where there is one, all in one line. A traceback holds lines of code, and no values of variables.
+With ``SENDOFF_LOG_FORMAT=json``, each record is one line with ``time``, ``level``, ``logger``, ``message``, the members
+of ``extra``, and ``exception`` if there is one. Tracebacks contain lines of code, but no values of variables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger("sendoff")
 
 
 def is_json() -> bool:
-    """Say whether SENDOFF_LOG_FORMAT asks for JSON; SettingsError for what is neither ``json`` nor ``text``."""
+    """Check whether SENDOFF_LOG_FORMAT asks for JSON. Raise SettingsError unless it is ``json`` or ``text``."""
     chosen = os.environ.get("SENDOFF_LOG_FORMAT") or "text"
     if chosen not in _FORMATS:
         raise SettingsError(f"SENDOFF_LOG_FORMAT: found {chosen}; allowed: {', '.join(_FORMATS)}")
@@ -29,9 +29,9 @@ def is_json() -> bool:
 
 
 def start() -> bool:
-    """Write the log of a command to standard error, from warnings on; gives whether that is JSON.
+    """Write a command's warnings and errors to standard error, and return whether they are JSON.
 
-    Then an error that nobody caught is a line of JSON too. What has been set up before stays as it is.
+    If they are, uncaught exceptions are logged as JSON too. Loggers configured before keep their configuration.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(json_lines() if is_json() else logging.Formatter(_BY_NAME))
@@ -42,7 +42,7 @@ def start() -> bool:
 
 
 def of_receiver() -> dict[str, Any]:
-    """Give the logging configuration of a receiver, in the terms of ``logging.config.dictConfig``."""
+    """Return the receiver's logging configuration for ``logging.config.dictConfig``."""
     return {
         "formatters": {
             "line": {"()": "sendoff.telemetry.logs.json_lines"} if is_json() else {"format": _BY_TIME}
@@ -57,7 +57,7 @@ def of_receiver() -> dict[str, Any]:
 
 
 def json_lines() -> logging.Formatter:
-    """Make what writes a record as one line of JSON."""
+    """Return a formatter that writes each record as one line of JSON."""
     from structlog import processors, stdlib
 
     return stdlib.ProcessorFormatter(
@@ -69,7 +69,7 @@ def json_lines() -> logging.Formatter:
         ],
         processors=[
             stdlib.ProcessorFormatter.remove_processors_meta,
-            processors.format_exc_info,  # a text: other forms of it hold the values of variables
+            processors.format_exc_info,  # plain text: other formats include the values of variables
             processors.EventRenamer("message"),
             processors.JSONRenderer(sort_keys=False),
         ],
@@ -77,4 +77,4 @@ def json_lines() -> logging.Formatter:
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    _log.critical("an error that nobody caught: %s", kind.__name__, exc_info=(kind, error, traceback))
+    _log.critical("Uncaught exception: %s", kind.__name__, exc_info=(kind, error, traceback))

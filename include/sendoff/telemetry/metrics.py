@@ -1,8 +1,8 @@
-"""What Sendoff measures of itself, as OpenTelemetry instruments. Numbers only: no identifier, no text, no key.
+"""Sendoff's own metrics, as OpenTelemetry instruments: numbers only, without identifiers, texts and keys.
 
-Without an OpenTelemetry SDK in the process every call does nothing. Airflow's own meter provider, and the one of
-:mod:`sendoff.telemetry.exporters` in the receiver, collect what is counted here. ``docs/reference/observability.md``
-lists the instruments, as :mod:`tools.reference.metrics` writes them from here.
+Without an OpenTelemetry SDK in the process, every call does nothing. Airflow's meter provider collects the metrics in
+Airflow, and the one of :mod:`sendoff.telemetry.exporters` in the receiver. :mod:`tools.reference.metrics` writes the
+list of instruments in ``docs/reference/observability.md`` from this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One thing that is measured; ``attributes`` says of each what its values are."""
+    """One metric; ``attributes`` describes the values of each attribute."""
 
     kind: Kind
     name: str
@@ -56,16 +56,16 @@ def _histogram(
 
 _CONNECTION = "the connection's name"
 _STATUS = "the HTTP status"
-# From what a service in the same building needs to the time-out of a request, which is 60 seconds by default.
+# From the reply of a nearby service to the default time-out of a request, which is 60 seconds.
 _REQUEST_SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# From a commit on a fast disk to the patience of the receiver, which is 10 seconds.
+# From a commit on a fast disk to the time-out of the receiver, which is 10 seconds.
 _COMMIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _COMMIT_SIZES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 
 _audience_rows = _counter(
     "sendoff.audience.rows",
     "{row}",
-    "Rows that audience queries gave",
+    "Rows that audience queries returned",
     outcome="`kept`, `null`, `invalid` or `duplicate`",
 )
 _launches = _gauge(
@@ -81,42 +81,42 @@ _dispatches = _gauge(
 _requests = _counter(
     "sendoff.requests",
     "{request}",
-    "Requests to the messaging service, by what became of them",
+    "Requests to the messaging service, by outcome",
     connection=_CONNECTION,
     outcome="`accepted`, `refused`, `not_processed` or `in_doubt`",
 )
 _request_seconds = _histogram(
     "sendoff.request.duration",
     "s",
-    "Time from sending a request until its answer was read",
+    "Time from sending a request to reading its reply",
     _REQUEST_SECONDS,
     path="the path of the service's API",
-    status=f"{_STATUS}, or `none` where no answer came",
+    status=f"{_STATUS}, or `none` if no reply came",
 )
 _tokens = _counter(
     "sendoff.token.requests", "{request}", "Requests for an access token", outcome="`granted` or `failed`"
 )
 _doubts = _gauge(
-    "sendoff.doubts", "{dispatch}", "Dispatches in doubt that nobody has settled", connection=_CONNECTION
+    "sendoff.doubts", "{dispatch}", "Dispatches in doubt that are not settled yet", connection=_CONNECTION
 )
-_post_backs = _counter("sendoff.post_backs", "{post_back}", "Post-backs that were stored")
+_post_backs = _counter("sendoff.post_backs", "{post_back}", "Stored post-backs")
 _refused_post_backs = _counter(
     "sendoff.post_backs.refused",
     "{request}",
-    "Requests to the receiver that were not answered 200",
+    "Requests to the receiver that got another answer than 200",
     status=_STATUS,
 )
 _commit_size = _histogram(
-    "sendoff.commit.size", "{post_back}", "Post-backs that shared one commit", _COMMIT_SIZES
+    "sendoff.commit.size", "{post_back}", "Post-backs stored in one commit", _COMMIT_SIZES
 )
 _commit_seconds = _histogram(
-    "sendoff.commit.duration", "s", "Time that one commit of the receiver took", _COMMIT_SECONDS
+    "sendoff.commit.duration", "s", "Duration of one commit of the receiver", _COMMIT_SECONDS
 )
 _aggregated = _counter("sendoff.post_backs.aggregated", "{post_back}", "Aggregated post-backs")
 _lag = _gauge(
-    "sendoff.aggregation.lag", "s", "Age of the oldest post-back that is not aggregated; 0 if there is none"
+    "sendoff.aggregation.lag", "s", "Age of the oldest post-back not yet aggregated; 0 if there is none"
 )
-_report_age = _gauge("sendoff.report.age", "s", "Time since the newest report of any launch was made")
+_report_age = _gauge("sendoff.report.age", "s", "Age of the newest report of any launch")
 _feeds = _gauge(
     "sendoff.feeds",
     "{feed}",
@@ -137,7 +137,7 @@ def request(connection: str, outcome: str) -> None:
 
 
 def request_seconds(path: str, seconds: float, status: int | None) -> None:
-    """Note how long one request took; ``status`` is None where no answer came."""
+    """Record the duration of one request; ``status`` is None if no reply came."""
     _request_seconds.record(seconds, {"path": path, "status": str(status or "none")})
 
 
@@ -147,14 +147,14 @@ def token_request(outcome: str) -> None:
 
 
 def commit(post_backs: int, seconds: float) -> None:
-    """Count what one commit of the receiver stored."""
+    """Count the post-backs that one commit of the receiver stored, and record its duration."""
     _post_backs.add(post_backs)
     _commit_size.record(post_backs)
     _commit_seconds.record(seconds)
 
 
 def refused_post_back(status: int) -> None:
-    """Count one request that the receiver did not answer 200."""
+    """Count one request that the receiver did not answer with 200."""
     _refused_post_backs.add(1, {"status": str(status)})
 
 
@@ -164,34 +164,34 @@ def aggregated(post_backs: int) -> None:
 
 
 def launches(by_state: Mapping[str, int]) -> None:
-    """Note how many launches that are not settled are in each state; a state that is empty is given as 0."""
+    """Set the number of unsettled launches in each state; pass 0 for an empty state."""
     for state, count in by_state.items():
         _launches.set(count, {"state": state})
 
 
 def dispatches(of: Mapping[tuple[str, str], int]) -> None:
-    """Note how many dispatches each connection has in each state; a state that is empty is given as 0."""
+    """Set the number of dispatches by connection and state; pass 0 for an empty state."""
     for (connection, state), count in of.items():
         _dispatches.set(count, {"connection": connection, "state": state})
 
 
 def doubts(by_connection: Mapping[str, int]) -> None:
-    """Note how many dispatches of each connection are in doubt; a connection without any is given as 0."""
+    """Set the number of dispatches in doubt for each connection; pass 0 for a connection without any."""
     for connection, count in by_connection.items():
         _doubts.set(count, {"connection": connection})
 
 
 def aggregation_lag(seconds: float) -> None:
-    """Note the age of the oldest post-back that is not aggregated; 0 if there is none."""
+    """Set the age of the oldest post-back not yet aggregated, or 0 if there is none."""
     _lag.set(seconds)
 
 
 def report_age(seconds: float) -> None:
-    """Note how long ago the newest report was made."""
+    """Set the age of the newest report."""
     _report_age.set(seconds)
 
 
 def feeds(by_state: Mapping[FeedHealth, int]) -> None:
-    """Note how many feeds of post-backs are in each state; a state that is not named has none."""
+    """Set the number of feeds of post-backs in each state; a missing state counts as 0."""
     for state in _FEED_STATES:
         _feeds.set(by_state.get(state, 0), {"state": state})

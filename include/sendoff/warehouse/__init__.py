@@ -1,6 +1,6 @@
-"""Warehouse: an SQL query becomes Arrow batches, read in the fastest way that its database allows.
+"""Warehouses: run SQL queries, and read their rows as Arrow batches in the fastest way that each database allows.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What a database's driver does, with its errors made fit to be shown; and the ADBC drivers."""
+"""Run steps of database drivers and make their errors safe to show; open connections of ADBC drivers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _Result = TypeVar("_Result")
 
 
 def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
-    """Do what a driver may fail at; raises QueryError with what the database said.
+    """Run a step of a driver. Raise QueryError with the database's message if it fails.
 
-    ``further``: the errors of a driver that is imported only where it is needed.
+    ``further``: error classes of a driver that is imported only when needed.
     """
     try:
         return step()
     except (*_FAILURES, *further) as error:
         problem = database_message(error, query)
-    # Raised here and not above, so that the driver's own text does not travel along as the context.
+    # Raised here and not above, so that the driver's own error is not attached as the context.
     raise QueryError(problem)
 
 
 def open_connection(connect: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
-    """Open a connection; raises WarehouseUnavailableError where nothing answers, else QueryError."""
+    """Open a connection. Raise WarehouseUnavailableError if the server cannot be reached, or QueryError otherwise."""
     try:
         return attempt(connect, query, *further)
     except QueryError as error:
@@ -43,7 +43,7 @@ def open_connection(connect: Callable[[], _Result], query: Query, *further: type
 
 
 def adbc_driver(backend: str) -> Any | None:
-    """Return the ADBC driver of a database, or None where it is not installed."""
+    """Return the ADBC driver of a database, or None if it is not installed."""
     try:
         return importlib.import_module(f"adbc_driver_{backend}.dbapi")
     except ImportError:
@@ -51,7 +51,7 @@ def adbc_driver(backend: str) -> Any | None:
 
 
 def adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> Any:
-    """Open a connection of ADBC and give a cursor of it; both are closed with the stack."""
+    """Open an ADBC connection and return a cursor; closing the stack closes both."""
     connection = stack.enter_context(open_connection(connect, query))
     return stack.enter_context(connection.cursor())
 
@@ -59,7 +59,7 @@ def adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> A
 def batches_of(
     reader: pa.RecordBatchReader, query: Query, *further: type[Exception]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a reader; an empty one where it has no rows, so that its columns are known."""
+    """Yield the batches of a reader; if there are no rows, yield an empty batch that has the columns."""
     rows = 0
     while (batch := attempt(lambda: next(reader, None), query, *further)) is not None:
         rows += batch.num_rows

@@ -1,4 +1,4 @@
-"""What a column of a query holds: its type in words, and text that can be relied upon."""
+"""The types of a query's columns, in words, and a check of text columns."""
 
 from __future__ import annotations
 
@@ -8,38 +8,35 @@ from sendoff.errors import AudienceError
 
 
 def value_type(column: pa.Array) -> pa.DataType:
-    """Return the type of a column's values, also where they stand in a dictionary."""
+    """Return the type of a column's values, also if they are dictionary-encoded."""
     return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Check whether a type is one of Arrow's texts."""
+    """Check whether a type is one of Arrow's text types."""
     return bool(
         pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_)
     )
 
 
 def checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
-    """Return a column as it is; AudienceError with its name where a text is not UTF-8."""
+    """Return the column unchanged. Raise AudienceError with its name if a text is not UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        problem = f"column {name} holds text that is not UTF-8"
+        problem = f"column {name} contains text that is not UTF-8"
     else:
         return column
     raise AudienceError(problem)
 
 
 def sql_type_name(type_: pa.DataType) -> str:
-    """Return the name of a type as the author of a query may know it."""
+    """Return the name of a type as the author of a query would know it."""
     if is_text(type_):
         return "text"
     if pa.types.is_floating(type_):
         return "a number that may have a fraction"
-    for name in (
-        "type_name",
-        "extension_name",
-    ):  # of a database's own type, and of an extension type of Arrow
+    for name in ("type_name", "extension_name"):  # of a database's own type, and of an Arrow extension type
         if hasattr(type_, name):
             return str(getattr(type_, name))
     return str(type_)

@@ -1,4 +1,4 @@
-"""Any database with a Python driver (PEP 249) and no dialect of SQLAlchemy, with a Python object of each value."""
+"""Read any database with a Python driver (PEP 249) but no SQLAlchemy dialect, with a Python object for each value."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sendoff.warehouse.rows import batches_of_rows
 
 @dataclass(frozen=True, slots=True)
 class Cursors:
-    """What opens connections of a Python driver.
+    """A function that opens connections of a Python driver.
 
-    ``placeholder``: how its SQL marks the place of a value, ``?`` or ``%s``. ``address``: where it is, for what is said
-    of its errors.
+    ``placeholder``: the driver's placeholder for a value, ``?`` or ``%s``. ``address``: the database's URL, for error
+    messages.
     """
 
     connect: Callable[[], Any] = field(repr=False)
@@ -30,8 +30,8 @@ class Cursors:
 
 
 def read_cursors(query: Query, source: Cursors, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query by a cursor; its connection is closed without a commit, which rolls back."""
-    # The errors of such drivers have no class in common but this.
+    """Read a query with a cursor, and close its connection without a commit, which rolls back."""
+    # Exception is the only base class that the errors of such drivers share.
     connection = stack.enter_context(closing(open_connection(source.connect, query, Exception)))
     cursor = stack.enter_context(closing(attempt(connection.cursor, query, Exception)))
     sql, values = query.with_places(source.placeholder)

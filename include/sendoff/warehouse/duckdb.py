@@ -1,6 +1,6 @@
-"""A file of DuckDB, read as the Arrow that it gives by itself.
+"""Read a DuckDB file through DuckDB's own Arrow stream.
 
-Not through its ADBC driver: that gives batches of 2,048 rows and takes three times as long.
+DuckDB's ADBC driver is not used: it returns batches of 2,048 rows and takes three times as long.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
 
 _SETTINGS = {
-    "autoinstall_known_extensions": "false",  # a query downloads no program
-    "python_enable_replacements": "false",  # nor finds a table among the variables of this process
+    "autoinstall_known_extensions": "false",  # a query must not download programs
+    "python_enable_replacements": "false",  # nor use variables of this process as tables
     "TimeZone": "UTC",
 }
-_OTHER_FILES = "enable_external_access"  # a setting of DuckDB, which a URL may give as true
+_OTHER_FILES = "enable_external_access"  # a DuckDB setting that a URL may set to true
 
 
 def read_duckdb(query: Query, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query from a file that is opened to be read alone, in UTC.
+    """Read a query from a file that is opened read-only, in UTC.
 
-    The query reaches no other file and no network, unless the URL says ``?enable_external_access=true``.
+    The query cannot reach other files or the network, unless the URL has ``?enable_external_access=true``.
     """
     file = query.url.database or ":memory:"
     if not Path(file).is_file():
@@ -41,7 +41,7 @@ def read_duckdb(query: Query, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     )
 
     def execute() -> pa.RecordBatchReader:
-        # A relation streams; a cursor would hold all rows at once.
+        # A relation streams the rows; a cursor would keep all of them in memory.
         return connection.sql(query.with_literals()).to_arrow_reader(query.batch_rows)
 
     reader = stack.enter_context(attempt(execute, query, duckdb.Error))

@@ -1,4 +1,4 @@
-"""Several readers, each in a thread of its own, become one stream of batches."""
+"""Merge several readers, each in its own thread, into one stream of batches."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def together(
     cancels: Sequence[Callable[[], None]],
     stack: ExitStack,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of several readers as they come; what one raises is raised here, and ends all.
+    """Yield the batches of several readers as they arrive. If a reader raises an error, raise it and end all readers.
 
-    Two batches of each reader wait at most. ``cancels`` end what a reader waits for, from another thread. When the
-    stack is closed, all readers have ended and are closed.
+    At most two batches per reader are waiting. ``cancels`` interrupt each reader from another thread. Closing the stack
+    ends and closes all readers.
     """
     queue: SimpleQueue[pa.RecordBatch | Future[None]] = SimpleQueue()
     room, is_over = Semaphore(2 * len(readers)), Event()
@@ -37,7 +37,7 @@ def together(
     def end() -> None:
         is_over.set()
         room.release(len(ends))
-        # Again and again, for a reader may have begun to wait just after it was told not to.
+        # Repeatedly, because a reader may have begun to wait just after it was cancelled.
         while wait(ends, timeout=0).not_done:
             for reading, cancel in zip(ends, cancels, strict=True):
                 if not reading.done():
@@ -59,7 +59,7 @@ def _batches(
     while reading:
         item = queue.get()
         if isinstance(item, Future):
-            item.result()  # raises what ended this reader
+            item.result()  # raises the reader's error, if any
             reading -= 1
         else:
             room.release()

@@ -1,4 +1,4 @@
-"""PostgreSQL, read by COPY through its ADBC driver; on request several parts at once, of one snapshot."""
+"""Read PostgreSQL with COPY through its ADBC driver, optionally in several parts of one snapshot at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
 from sendoff.warehouse.parallel import together
 from sendoff.warehouse.query import Query
 
-_BYTES_A_ROW = 16  # an identifier and the frame that COPY puts around it
+_BYTES_A_ROW = 16  # an identifier with COPY's framing
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
-# Otherwise a query whose task was killed runs on until it has a first row to give. Servers before version 14 do not
-# know the setting, and some systems cannot tell whether a client is there.
+# Without this setting, the query of a killed task would run on until it has a first row to send. Servers before
+# version 14 do not have the setting, and some systems cannot check whether a client is connected.
 _END_WITH_US = """
 DO $$ BEGIN
     PERFORM set_config('client_connection_check_interval', '5s', true);
@@ -24,15 +24,15 @@ END $$"""
 
 
 def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in a transaction that cannot write, in UTC."""
+    """Read a query in a read-only transaction, in UTC."""
     cursor = _cursor(query, driver, stack)
     return stack.enter_context(closing(_batches(cursor, query)))
 
 
 def read_partitions(queries: Sequence[Query], driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read several queries at once, each in a transaction of its own, and all of the moment of the first.
+    """Read several queries at once, each in its own transaction, and all in the snapshot of the first one.
 
-    Its transaction shows the others its snapshot, and lasts until all are read.
+    The first transaction exports its snapshot, and stays open until all queries are read.
     """
     cursors = [_cursor(query, driver, stack) for query in queries]
 
@@ -61,7 +61,7 @@ def _batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]
         cursor.execute(_END_WITH_US)
         size = str(query.batch_rows * _BYTES_A_ROW)
         cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
-        # The parameters are written into the query: with bound ones, the driver does not use COPY and does not stream.
+        # Parameters are literals in the query: if they were bound, the driver would neither use COPY nor stream.
         cursor.execute(query.with_literals())
         return cursor.fetch_record_batch()
 

@@ -1,4 +1,4 @@
-"""The text of an audience query: its parameters put in, and what a database says of it made fit to be shown."""
+"""The text of a query: check it, insert its parameters, and make the database's error messages safe to show."""
 
 from __future__ import annotations
 
@@ -30,21 +30,19 @@ NO_ROWS = (
     "the statement returned no result, not even an empty one; allowed: one query that returns rows, such as SELECT "
     "without INTO"
 )
-"""The error about a statement that looks like a query and is none."""
+"""The error for a statement that looks like a query but returns no rows."""
 
-_OPENING = re.compile(
-    r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL
-)  # before the first word; of what databases read in different ways, nothing
+# Everything before the first word, except what databases read in different ways.
+_OPENING = re.compile(r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL)
 _WORD = re.compile(r"\w+|\S?")
-_COLON = re.compile(
-    r"\\:|(?<![\w$:]):(?P<name>[\w$]+)|:+"
-)  # meant as such, of a parameter, of a cast or a slice
+# An escaped colon, the colon of a parameter, or those of a cast or a slice.
+_COLON = re.compile(r"\\:|(?<![\w$:]):(?P<name>[\w$]+)|:+")
 _EXECUTABLE = re.compile(r"/\*M?!")
 _INTO_FILE = re.compile(r"\bINTO\s+(?:OUTFILE|DUMPFILE)\b", re.IGNORECASE)
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
-_QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # and no apostrophe
+_QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
@@ -55,7 +53,7 @@ _PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query as its author wrote it, with values for its parameters and the warehouse that it is for."""
+    """A query as its author wrote it, with the values of its parameters and the URL of its warehouse."""
 
     sql: str
     parameters: Mapping[str, Parameter] = field(repr=False)
@@ -63,7 +61,7 @@ class Query:
     url: sa.URL
 
     def with_literals(self) -> str:
-        """Return the query with each parameter written out as SQL; QueryError if it names an unknown one."""
+        """Return the query with its parameters as SQL literals. Raise QueryError for an unknown parameter."""
         backend = self.url.get_backend_name()
         text = self._text()
         for name in self._used(text):
@@ -73,7 +71,7 @@ class Query:
         return str(text.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
     def with_bound_values(self, backend: str) -> sa.TextClause:
-        """Return the query with its parameters bound; QueryError if it names an unknown one."""
+        """Return the query with its parameters bound. Raise QueryError for an unknown parameter."""
         text = self._text()
         for name in self._used(text):
             value = self.parameters[name]
@@ -84,22 +82,20 @@ class Query:
         return text
 
     def with_places(self, mark: str) -> tuple[str, tuple[Parameter, ...]]:
-        """Return the query with a mark (``?`` or ``%s``) for each parameter, and their values in this order.
+        """Return the query with a placeholder (``?`` or ``%s``) for each parameter, and the values in this order.
 
-        Without any, it is the query as it stands: a driver that is given no values replaces no marks. QueryError if it
-        names an unknown one, or the mark is another.
+        A query without parameters stays as it is, because a driver without values replaces no placeholders. Raise
+        QueryError for an unknown parameter or another placeholder.
         """
         if mark not in _PLACES:
-            raise QueryError(
-                f"the driver marks the place of a value by {mark}; allowed: {', '.join(_PLACES)}"
-            )
+            raise QueryError(f"the driver's placeholder is {mark}; allowed: {', '.join(_PLACES)}")
         text = self.with_bound_values("")
         style = _PLACES[mark] if _names(text) else "named"
         placed = text.compile(dialect=DefaultDialect(paramstyle=style))
         return str(placed), tuple(placed.params[name] for name in placed.positiontup or ())
 
     def _text(self) -> sa.TextClause:
-        sql = self.sql.rstrip().rstrip(";").rstrip()  # its lines are those of its file
+        sql = self.sql.rstrip().rstrip(";").rstrip()  # keeps the line numbers of the file
         if not sql:
             raise QueryError("the query is empty")
         if len(sql) > _MOST:
@@ -112,7 +108,7 @@ class Query:
         return usual_dialect(self.url.get_backend_name())
 
     def place(self, spot: Spot) -> str:
-        """Return a place of the query as it is shown in an error."""
+        """Return the description of a place in the query, for errors."""
         return spot.describe(self.sql, self._dialect)
 
     def _problem(self, found: str, allowed: str, offset: int) -> QueryError:
@@ -120,7 +116,7 @@ class Query:
         return QueryError(f"found {found}; allowed: {allowed} ({place})")
 
     def _check_is_one_query(self, sql: str) -> None:
-        """Refuse what is no query: without writing, some statements still reach files and programs."""
+        """Refuse anything but a query, because even read-only, some statements can reach files and programs."""
         start = _OPENING.match(sql)
         word = _WORD.match(sql, begin := start.end() if start else 0)
         if (first := word[0] if word else "").upper() not in _QUERIES:
@@ -136,11 +132,11 @@ class Query:
                 self._check_writes_no_file(sql, code, dialect)
 
     def _check_writes_no_file(self, sql: str, code: str, dialect: Dialect) -> None:
-        """Refuse what only MySQL and MariaDB know: comments that are run, and a result that goes to a file."""
+        """Refuse two features of MySQL and MariaDB: executable comments, and results written to a file."""
         at = 0
         for is_inert, text in tokens(sql, dialect):
             if mark := _EXECUTABLE.match(text) if is_inert else _EXECUTABLE.search(text):
-                found = f"{mark[0]}, which begins a comment that MySQL or MariaDB runs"
+                found = f"{mark[0]}, which begins a comment that MySQL or MariaDB executes"
                 allowed = "comments that begin with /* and a space, or with --"
                 raise self._problem(found, allowed, at + mark.start())
             at += len(text)
@@ -157,14 +153,14 @@ class Query:
             colons = _COLON.finditer(code_of(self.sql, self._dialect))
             at = next((colon.start() for colon in colons if colon["name"] == unknown[0]), 0)
             raise QueryError(
-                f"the query names :{', :'.join(unknown)}, but its parameters are {known}{hint}; a colon that is meant "
-                f"as such is written \\: ({self.place(Spot.at(self.sql, at))})"
+                f"the query uses :{', :'.join(unknown)}, but its parameters are {known}{hint}; write \\: for a colon "
+                f"that does not begin a parameter ({self.place(Spot.at(self.sql, at))})"
             )
         return names
 
 
 def named_parameters(sql: str) -> list[str]:
-    """Return the names of the parameters that a query uses, sorted; those in texts and comments are none."""
+    """Return the sorted names of the parameters that a query uses, outside of texts and comments."""
     return _names(_clause(sql, usual_dialect()))
 
 
@@ -173,11 +169,11 @@ def _clause(sql: str, dialect: Dialect) -> sa.TextClause:
         _escaped(text) if is_inert else _COLON.sub(_for_sqlalchemy, text)
         for is_inert, text in tokens(sql, dialect)
     )
-    return sa.text(f"{''.join(parts)}\n")  # COPY closes a bracket after it, which a comment would swallow
+    return sa.text(f"{''.join(parts)}\n")  # so that a last comment does not swallow COPY's closing bracket
 
 
 def _for_sqlalchemy(colon: re.Match[str]) -> str:
-    """Escape the colons that begin no parameter: a parameter with one behind it, as in a cast, would be passed over."""
+    """Escape colons that do not begin a parameter: SQLAlchemy would miss a parameter before one, as in a cast."""
     return colon[0] if colon["name"] or colon[0] == "\\:" else _escaped(colon[0])
 
 
@@ -204,14 +200,14 @@ def _literal(name: str, value: Parameter, backend: str) -> str:
     if isinstance(value, int):
         return str(int(value)) if value >= 0 else f"({int(value)})"
     if "\0" in value:
-        raise QueryError(f"parameter :{name} holds a character that no database takes")
+        raise QueryError(f"parameter :{name} contains a NUL character, which no database can store")
     doubled = value.replace("'", "''")
     if "\\" not in value or backend in ("sqlite", "duckdb"):
         return f"'{doubled}'"
     escaped = doubled.replace("\\", "\\\\")
     if backend == "snowflake":
         return f"'{escaped}'"
-    return f"E'{escaped}'"  # means the same whatever standard_conforming_strings is
+    return f"E'{escaped}'"  # does not depend on standard_conforming_strings
 
 
 def _moment(moment: datetime, backend: str) -> str:
@@ -233,9 +229,9 @@ def _sqlite_text(moment: datetime) -> str:
 
 
 def database_message(error: BaseException, query: Query) -> str:
-    """Return the message of a driver's error and the place it is about, without data, parameters or a password.
+    """Return a driver's error message with the place in the query, without data, parameters or a password.
 
-    Words in quotes are kept only where the query or the warehouse's address has them too, for a row may hold others.
+    Quoted words are kept only if the query or the warehouse's URL contains them; others may come from a row.
     """
     if isinstance(error, ImportError):
         return f"the warehouse needs the Python package {error.name}, which is not installed"
@@ -255,7 +251,7 @@ def database_message(error: BaseException, query: Query) -> str:
 
 
 def _spot(message: str, sql: str) -> Spot | None:
-    """Return the place that PostgreSQL and DuckDB show; without a column where parameters or a cut moved it."""
+    """Return the place that PostgreSQL and DuckDB report, without the column if inserted parameters moved it."""
     place = _LINE.search(message)
     if not place:
         return None
@@ -278,7 +274,7 @@ def _without_data(text: str, known: str) -> str:
     quotes = [match.start() for match in _QUOTE.finditer(text)]
     words = [match[2].strip("\"'") for match in _QUOTED.finditer(text)]
     if len(quotes) != 2 * len(words) or not all(_has_word(known, word) for word in words):
-        # A value may hold quotes itself, so everything from the first to the last goes.
+        # A value may contain quotes itself, so everything from the first to the last quote is removed.
         text = f"{text[: quotes[0]]}…{text[quotes[-1] + 1 :]}"
     return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
 

@@ -1,15 +1,15 @@
-"""An SQL query becomes Arrow batches, streamed, by the fastest way that its warehouse has.
+"""Stream the rows of an SQL query as Arrow batches, in the fastest way that its warehouse allows.
 
 .. code-block:: text
 
-    postgresql ... ADBC, by COPY; on request several parts at once, of one snapshot
-    sqlite ....... ADBC; through SQLAlchemy where a column may hold two types
+    postgresql ... ADBC with COPY; optionally several parts of one snapshot at once
+    sqlite ....... ADBC; SQLAlchemy if a column may contain two types
     duckdb ....... its own Arrow stream
     snowflake .... ADBC
-    engine ....... SQLAlchemy, for every other database: a Python object of each value
-    cursors ...... the connections of a Python driver alone, where there is no dialect of SQLAlchemy: the same
+    engine ....... SQLAlchemy for every other database, with a Python object for each value
+    cursors ...... a Python driver without a SQLAlchemy dialect, also with Python objects
 
-Nothing is written: docs/reference/warehouses.md says what keeps each warehouse from it.
+Queries cannot write: docs/reference/warehouses.md describes what prevents it in each warehouse.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from sendoff.warehouse.sqlite import read_sqlite
 from sendoff.warehouse.urls import is_sqlite_file, parse_url
 
 Source = str | sa.Engine | Cursors
-"""What a query runs on: a SQLAlchemy URL, an engine, or what opens connections of a Python driver."""
+"""A warehouse: a SQLAlchemy URL or engine, or the cursors of a Python driver."""
 
 _log = logging.getLogger(__name__)
 
 
 def address_of(source: Source) -> sa.URL:
-    """Return the URL of a warehouse; raise QueryError if a text is none."""
+    """Return the URL of a warehouse. Raise QueryError if ``source`` is a text but not a URL."""
     if isinstance(source, str):
         return parse_url(source)
     return source.url if isinstance(source, sa.Engine) else source.address
@@ -55,22 +55,21 @@ def read(
     partitions: int | None = None,
     batch_rows: int = 65_536,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    r"""Run a query and give its rows in Arrow batches of about ``batch_rows``; at least one, which may be empty.
+    r"""Run a query and yield its rows in Arrow batches of about ``batch_rows``; at least one, which may be empty.
 
-    A URL of PostgreSQL or SQLite is read through its ADBC driver where that is installed, one of Snowflake through its
-    own, one of DuckDB as Arrow; any other, and every engine, through SQLAlchemy, which makes a Python object of each
-    value.
+    PostgreSQL, SQLite and Snowflake URLs use an ADBC driver if it is installed, and DuckDB URLs use DuckDB's Arrow
+    stream. Other URLs, and engines, use SQLAlchemy, which makes a Python object of each value.
 
-    The query may name ``parameters`` as ``:name``; a colon that is meant as such is written ``\:``. Datetimes must be
-    aware; SQLite gets them as the text ``YYYY-MM-DD HH:MM:SS`` in UTC, others with their time zone.
+    The query refers to ``parameters`` as ``:name``; any other colon before a word is written ``\:``. Datetimes must be
+    aware. SQLite gets them as the text ``YYYY-MM-DD HH:MM:SS`` in UTC, other databases with their time zone.
 
-    ``partitions``: the query gives one of so many disjoint parts of its rows, by ``:part`` (from 0) and ``:parts``.
-    All are read, each row once and all of one moment: at the same time where the warehouse gives several connections
-    one snapshot (a URL of PostgreSQL), else as part 0 of 1. Their batches come in any order.
+    ``partitions``: the query returns one of this many disjoint parts of its rows, by ``:part`` (from 0) and ``:parts``.
+    Each row is read once, and all parts belong to one snapshot. A PostgreSQL URL allows several connections to share a
+    snapshot, so its parts are read at the same time. Other warehouses read part 0 of 1. Batches come in any order.
 
-    Raises QueryError with what the database said, less any word that may be data, and WarehouseUnavailableError where
-    nothing answers at its address. Raises AudienceError for a column that holds values of two types, as SQLite allows,
-    with its name and the row.
+    Raise QueryError with the database's message, without words that may be data. Raise WarehouseUnavailableError if the
+    warehouse cannot be reached. Raise AudienceError with the column and the row if a column contains values of two
+    types, as SQLite allows.
     """
     query = Query(sql, parameters, batch_rows, address_of(source))
     is_postgresql = isinstance(source, str) and query.url.get_backend_name() == "postgresql"
@@ -82,7 +81,7 @@ def read(
             return
         if partitions:
             if partitions > 1:
-                _log.info("read in 1 part, not %d: the warehouse shares no snapshot", partitions)
+                _log.info("Read in 1 part, not %d: the warehouse cannot share a snapshot", partitions)
             query = _part(query, 0, 1)
         yield read_postgresql(query, driver, stack) if driver else _batches(source, query, stack)
 

@@ -1,4 +1,4 @@
-"""Rows of Python values become Arrow batches, each column of one type; and whole numbers are told as such."""
+"""Convert rows of Python values to Arrow batches with one type per column, and integral decimals to integers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sendoff.errors import AudienceError
 def batches_of_rows(
     names: Sequence[str], next_rows: Callable[[], Sequence[Sequence[Any]]]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that are given some at a time, until none are; the first batch may be empty.
+    """Yield batches of the rows that ``next_rows`` returns, until it returns none; the first batch may be empty.
 
-    Raises AudienceError for a column that holds values of two types, with its name and the row.
+    Raise AudienceError with the column and the row if a column contains values of two types.
     """
     columns = [_Column(name) for name in names]
     rows = next_rows()
@@ -29,7 +29,7 @@ def batches_of_rows(
 
 
 def with_whole_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return decimals without a fraction as whole numbers of 64 bits, where all of them fit."""
+    """Convert columns of decimals without a fraction to 64-bit integers, if all values fit."""
     for place, column in enumerate(batch.columns):
         if pa.types.is_decimal(column.type) and column.type.scale == 0:
             batch = batch.set_column(place, batch.schema.names[place], _as_whole_numbers(column))
@@ -46,7 +46,7 @@ def _as_whole_numbers(column: pa.Array) -> pa.Array:
 
 
 class _Column:
-    """One column of a result: what its first value is, the others must be."""
+    """One column of a result; its first value sets the type."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,9 +61,9 @@ class _Column:
         try:
             return pa.array(values)
         except (pa.ArrowException, OverflowError):
-            problem = f"column {self.name} holds values that are no usable numbers or texts"
+            problem = f"column {self.name} contains values that cannot be used as numbers or texts"
         raise AudienceError(
-            f"{problem}; write CAST({self.name} AS TEXT), or leave the column out of the query"
+            f"{problem}; write CAST({self.name} AS TEXT), or remove the column from the query"
         )
 
     def _settle(self, values: tuple[Any, ...]) -> None:
@@ -73,9 +73,9 @@ class _Column:
             elif value is not None and type(value) is not self._type:
                 assert self._type is not None
                 raise AudienceError(
-                    f"column {self.name} holds {_spoken(self._type)} in row {self._type_since} of the result and "
-                    f"{_spoken(type(value))} in row {row}; a column needs one type: write CAST({self.name} AS BIGINT) "
-                    f"AS {self.name} in the query, or AS TEXT where texts are wanted"
+                    f"column {self.name} has {_spoken(self._type)} in row {self._type_since} of the result and "
+                    f"{_spoken(type(value))} in row {row}, but a column needs one type; write CAST({self.name} AS "
+                    f"BIGINT) AS {self.name} in the query, or CAST({self.name} AS TEXT) for texts"
                 )
 
 

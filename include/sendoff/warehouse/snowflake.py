@@ -1,4 +1,4 @@
-"""Snowflake, read through its ADBC driver."""
+"""Read Snowflake through its ADBC driver."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _AUTHENTICATORS = {
     "oauth": "auth_oauth",
 }
 _ALLOWED = (*_OPTIONS, "authenticator", "private_key_file")
-_BATCHES_AHEAD = "8"  # the driver's own 200 would hold most results whole
+_BATCHES_AHEAD = "8"  # with the driver's default of 200, most results would be in memory as a whole
 
 
 def read_snowflake(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in UTC, without a commit; a role that may only read is what keeps it from writing."""
+    """Read a query in UTC, without a commit; only a read-only role can prevent it from writing."""
     options = driver_options(query.url)
     cursor = adbc_cursor(query, lambda: driver.connect(db_kwargs=_with_key(options, query.url)), stack)
 
@@ -53,9 +53,9 @@ def read_snowflake(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.R
 def driver_options(url: sa.URL) -> dict[str, str]:
     """Return the driver's options for ``snowflake://user:password@account/database/schema?warehouse=…&role=…``.
 
-    The password is a token where ``authenticator`` is ``programmatic_access_token`` or ``oauth``, and the one of the
-    key where it is ``snowflake_jwt``. Raises QueryError for a URL without an account, and for a parameter or an
-    authenticator that it does not know.
+    The password is a token if ``authenticator`` is ``programmatic_access_token`` or ``oauth``, and the password of the
+    private key if it is ``snowflake_jwt``. Raise QueryError for a URL without an account, and for an unknown parameter
+    or authenticator.
     """
     given = {name: str(value) for name, value in url.query.items()}
     if unknown := sorted(set(given) - set(_ALLOWED)):
@@ -68,7 +68,7 @@ def driver_options(url: sa.URL) -> dict[str, str]:
             f"the URL of Snowflake has authenticator {authenticator}; allowed: {', '.join(_AUTHENTICATORS)}"
         )
     if not url.host:
-        raise QueryError("the URL of Snowflake names no account: snowflake://user@account/database")
+        raise QueryError("the URL of Snowflake has no account; write snowflake://user@account/database")
     way = _AUTHENTICATORS[authenticator.lower()]
     database, _, schema = (url.database or "").partition("/")
     options = {
@@ -79,9 +79,9 @@ def driver_options(url: sa.URL) -> dict[str, str]:
         f"{_SQL}db": database,
         f"{_SQL}schema": schema,
         **{_OPTIONS[name]: value for name, value in given.items() if name in _OPTIONS},
-        f"{_CLIENT}use_high_precision": "false",  # else NUMBER(38,0), its usual number, is no whole number
+        f"{_CLIENT}use_high_precision": "false",  # otherwise NUMBER(38,0), its usual number, is not an integer
         f"{_CLIENT}login_timeout": f"{CONNECT_SECONDS}s",
-        f"{_CLIENT}disable_telemetry": "true",  # nothing of this machine is told but the query
+        f"{_CLIENT}disable_telemetry": "true",  # the driver must not report on this machine
     }
     return {name: value for name, value in options.items() if value}
 

@@ -1,7 +1,7 @@
-"""Where the texts and comments of a query begin and end, which databases read in different ways.
+"""Find the texts and comments of a query, which databases read in different ways.
 
-This is a lexer of our own because sqlglot and sqlparse know one way to read each dialect, not every way that a
-database's settings allow, and sqlglot refuses texts without an end and drops the comments that MySQL runs.
+sqlglot and sqlparse read each dialect in one way only, not in every way that a database's settings allow. sqlglot also
+refuses unterminated texts, and drops comments that MySQL executes. Hence this lexer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import product
 _OPENING = re.compile(
     r"(?P<escaped>(?<![\w$])[eE]')|(?P<mark>['\"`\[]|--|/\*)|(?P<dollar>(?<![\w$])\$(?:(?!\d)\w+)?\$)"
 )
-_TEXT = re.compile(r"[^']*(?:''[^']*)*")  # each of these matches anywhere, and without a second look
+_TEXT = re.compile(r"[^']*(?:''[^']*)*")  # this and the next never backtrack
 _ESCAPED_TEXT = re.compile(r"[^'\\]*(?:(?:\\.|'')[^'\\]*)*", re.DOTALL)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _LINE = re.compile(r"[^\n]*")
@@ -24,21 +24,21 @@ _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowfl
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
 _CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
-_LONGEST = 60  # characters that are shown of a line
+_LONGEST = 60  # characters of a line to show
 _JINJA = re.compile(r"\{\{|\{%")
 _MACRO = re.compile(
     r"\{\{-?\s*(?:ds|ts|(?:ds|ts)_no\w+|data_interval_\w+|logical_date|execution_date|(?:prev|next)_\w+|params|macros|"
     r"dag_run|run_id|ti|task_instance|var|conn|(?:yester|tomor)\w+_ds)\b"
-)  # of Airflow: in a text, other braces may be meant as they are
+)  # Airflow's macros; other braces in a text may be intended
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to read a query; the least that is common to all databases by default.
+    """One way to read a query; the defaults are common to all databases.
 
-    ``has_escapes``: a backslash in any text escapes what follows it. ``nests``: a comment may hold comments.
-    ``short_lines``: a carriage return ends a comment of a line. ``has_dollars``: there are texts like ``$$this$$``, and
-    ``E'this'`` with escapes. ``has_brackets``: names stand in `` ` `` and in brackets too.
+    ``has_escapes``: a backslash in a text escapes the next character. ``nests``: comments can be nested.
+    ``short_lines``: a carriage return ends a line comment. ``has_dollars``: ``$$this$$`` is a text, and ``E'this'`` a
+    text with escapes. ``has_brackets``: names may be quoted with `` ` `` and with brackets too.
     """
 
     has_escapes: bool = False
@@ -48,7 +48,7 @@ class Dialect:
     has_brackets: bool = False
 
     def end(self, sql: str, opening: re.Match[str]) -> int:
-        """Return the end of what begins there; -1 if it has no end, or this dialect does not know it."""
+        """Return the end of the text or comment that begins there, or -1 if it has none in this dialect."""
         mark, start = opening[0], opening.end()
         if opening["dollar"]:
             return _after(sql, mark, start) if self.has_dollars else -1
@@ -78,17 +78,17 @@ def _after(sql: str, mark: str, start: int) -> int:
 
 
 def usual_dialect(backend: str | None = None) -> Dialect:
-    """Return the dialect by which parameters are looked for; without a backend, texts like ``$$this$$`` are texts."""
+    """Return the dialect for finding parameters; without a backend, it has texts like ``$$this$$``."""
     return Dialect(has_dollars=backend is None or backend in _DOLLARS)
 
 
 def is_like_mysql(backend: str) -> bool:
-    """Whether a database may read a query as MySQL does: any that is not known to read it otherwise."""
+    """Check whether a database may read queries as MySQL does: any that is not known to differ."""
     return backend not in _DOLLARS and backend != "sqlite"
 
 
 def dialects(backend: str) -> Iterator[Dialect]:
-    """Yield every way in which a database, by its name in SQLAlchemy, may read a query: its settings decide."""
+    """Yield every way that a database, named as in SQLAlchemy, may read a query, depending on its settings."""
     if backend == "sqlite":
         yield Dialect(has_brackets=True)
         return
@@ -97,12 +97,12 @@ def dialects(backend: str) -> Iterator[Dialect]:
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
-    """Cut a query into what lies in texts, quoted names and comments (True), and what lies outside (False).
+    """Split a query into parts inside texts, quoted names and comments (True) and parts outside of them (False).
 
-    What has a beginning and no end counts as outside. Takes time in proportion to the query.
+    An unterminated text or comment counts as outside. The time is linear in the length of the query.
     """
     done = at = 0
-    endless: set[str] = set()  # a mark that has no end here has none further on
+    endless: set[str] = set()  # a mark without an end here has none further on either
     last = {mark[1]: mark.start() for mark in _DOLLAR_MARK.finditer(sql)} if dialect.has_dollars else {}
     while opening := _OPENING.search(sql, at):
         at, kind = opening.end(), opening[0]
@@ -119,13 +119,13 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
 
 
 def code_of(sql: str, dialect: Dialect) -> str:
-    """Return a query of the same length, with spaces in place of its texts, quoted names and comments."""
+    """Return the query with its texts, quoted names and comments replaced by spaces of the same length."""
     return "".join(" " * len(text) if is_inert else text for is_inert, text in tokens(sql, dialect))
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place in a query, from 1; without a column, a whole line."""
+    """A place in a query, counted from 1; without a column, a whole line."""
 
     line: int
     column: int | None = None
@@ -136,7 +136,7 @@ class Spot:
         return cls(sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset))
 
     def describe(self, sql: str, dialect: Dialect) -> str:
-        """Return the place with an excerpt of its line, in which texts, comments and long numbers are left out."""
+        """Return the place with an excerpt of its line, without texts, comments and long numbers."""
         where = f"line {self.line}" + (f", column {self.column}" if self.column else "")
         hidden = "".join(
             _CHARACTER.sub("\0", text) if is_inert else text for is_inert, text in tokens(sql, dialect)
@@ -162,7 +162,7 @@ def _shortened(before: str, after: str) -> str:
 
 
 def jinja_at(sql: str) -> int | None:
-    """Return where a query holds a tag of Jinja, which nothing renders; None if it holds none."""
+    """Return the offset of the first Jinja tag in a query, or None; Jinja is not rendered in queries."""
     at = 0
     for is_inert, text in tokens(sql, usual_dialect()):
         if not text.startswith(("--", "/*")) or not is_inert:

@@ -1,4 +1,4 @@
-"""Any database that SQLAlchemy knows, with a Python object of each value."""
+"""Read any database that SQLAlchemy supports, with a Python object for each value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sendoff.warehouse.urls import is_sqlite_file, read_only_uri
 
 
 def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in a transaction that is rolled back; on PostgreSQL and SQLite, one that cannot write."""
+    """Read a query in a transaction that is rolled back; on PostgreSQL and SQLite, it cannot write at all."""
     connection = stack.enter_context(open_connection(engine.connect, query))
     result = attempt(lambda: _execute(query, connection, stack), query)
     if not result.returns_rows:
@@ -28,7 +28,7 @@ def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[p
 
 
 def engine_of(url: sa.URL, stack: ExitStack) -> sa.Engine:
-    """Return an engine for a URL; it is disposed of with the stack."""
+    """Return an engine for a URL; closing the stack disposes of it."""
     query = Query("", {}, 1, url)
     if is_sqlite_file(url):
         url = sa.make_url(f"sqlite:///{read_only_uri(url)}&uri=true")

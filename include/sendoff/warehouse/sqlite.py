@@ -1,4 +1,4 @@
-"""A file of SQLite, read through its ADBC driver, and with more care where its columns may hold two types."""
+"""Read an SQLite file through its ADBC driver, or through SQLAlchemy if a column may contain two types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sendoff.warehouse.urls import read_only_uri
 
 
 def read_sqlite(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query from a file that is opened to be read alone."""
+    """Read a query from a file that is opened read-only."""
     if not Path(query.url.database or "").is_file():
         raise QueryError(f"there is no SQLite database at {query.url.database}")
     uri = read_only_uri(query.url)
@@ -38,7 +38,7 @@ def read_sqlite(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.Reco
 
 
 def _leaves_doubt(column: pa.Array) -> bool:
-    # The driver settles a column's type by its first batch, and there turns numbers among texts into texts.
+    # The driver takes a column's type from the first batch, and converts numbers among texts to texts there.
     if not len(column):
         return False
     if pa.types.is_string(column.type) and column.null_count < len(column):
@@ -52,7 +52,7 @@ def _or_name_the_row(
     try:
         yield from batches
     except QueryError:
-        # Where another type turned up after the first batch, reading once more with care tells its row.
+        # If another type appeared after the first batch, reading again through SQLAlchemy raises an error with its row.
         for _ in read_engine(query, engine_of(query.url, stack), stack):
             pass
         raise

@@ -1,4 +1,4 @@
-"""Where a warehouse is: its URL, and whether anything answers there."""
+"""URLs of warehouses, and a check whether their servers can be reached."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sendoff.errors import QueryError
 from sendoff.settings import LIBPQ_TIMEOUTS
 
 CONNECT_SECONDS = 10
-"""How long opening a connection may take."""
+"""Time-out for opening a connection."""
 
-_OF_LIBPQ = ("psycopg", "psycopg2")  # drivers that hand their options on to it, as that of ADBC does
+_OF_LIBPQ = ("psycopg", "psycopg2")  # drivers that pass their options on to libpq, as the ADBC driver does
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
 
 
 def parse_url(text: str) -> sa.URL:
-    """Return the URL that a text writes, with time-outs for PostgreSQL; raise QueryError if it writes none."""
+    """Parse a URL, and add time-outs for PostgreSQL. Raise QueryError if the text is not a URL."""
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         url = None
-    if url is None:  # raised here, because the driver's own text may hold the password
-        raise QueryError("the warehouse is not named by a URL such as postgresql://user@host/database")
-    if url.get_backend_name() == "postgres":  # as Airflow writes it
+    if url is None:  # raised here, because the original error may contain the password
+        raise QueryError("the warehouse needs a URL, such as postgresql://user@host/database")
+    if url.get_backend_name() == "postgres":  # Airflow's spelling
         url = url.set(drivername="postgresql")
     if url.get_backend_name() == "postgresql" and url.get_driver_name() in _OF_LIBPQ:
         url = url.update_query_dict({**LIBPQ_TIMEOUTS, **url.query})
@@ -33,20 +33,20 @@ def parse_url(text: str) -> sa.URL:
 
 
 def is_sqlite_file(url: sa.URL) -> bool:
-    """Check whether a URL names a file of SQLite, and nothing else about it."""
+    """Check whether a URL is just an SQLite file, without further options."""
     name = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and not url.query and not name.startswith((":", "file:"))
 
 
 def read_only_uri(url: sa.URL) -> str:
-    """Return the URI by which SQLite opens a file to read it alone."""
+    """Return the URI for SQLite to open a file read-only."""
     return f"file:{quote(url.database or '')}?mode=ro"
 
 
 def is_silent(url: sa.URL) -> bool:
-    """Check whether nothing answers at a database's address; what refuses to let us in does answer."""
+    """Check whether no server answers at a database's address; one that refuses the login does answer."""
     host, port = url.host, url.port or _PORTS.get(url.get_backend_name())
-    if url.get_backend_name() == "snowflake":  # whose URL has the account in place of the host
+    if url.get_backend_name() == "snowflake":  # its URL has the account in place of the host
         host = str(url.query.get("host", f"{host}.snowflakecomputing.com"))
         port = int(str(url.query.get("port", 443)))
     if not host or port is None or host.startswith("/"):

@@ -93,7 +93,7 @@ def test_a_split_begins_with_whom_below_gives_and_its_last_share_takes_the_rest(
     assert first | second == sample(MANY, "sides", 50)
     assert rest == MANY - first - second
     assert split(MANY, "sides", [100]) == [MANY]
-    with pytest.raises(ValueError, match="one share or more"):
+    with pytest.raises(ValueError, match="at least one share"):
         split(MANY, "sides", [])
 
 
@@ -187,5 +187,5 @@ def test_nobody_has_no_positions() -> None:
 
 
 def test_a_negative_share_is_refused() -> None:
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         sample(MANY, "spring", -1)

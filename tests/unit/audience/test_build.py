@@ -131,13 +131,13 @@ def test_identifiers_come_in_many_types(column: str, values: pa.Array, members: 
         (
             "device_id",
             pa.array([None, "x1"]),
-            "row 2 of the result holds text; write CAST(device_id AS BIGINT)",
+            "row 2 of the result has text; write CAST(device_id AS BIGINT)",
         ),
-        ("device_id", pa.array(["12"]), "row 1 of the result holds text; write CAST(device_id AS BIGINT)"),
+        ("device_id", pa.array(["12"]), "row 1 of the result has text; write CAST(device_id AS BIGINT)"),
         ("device_id", pa.array([1.0]), "number that may have a fraction; write CAST(device_id AS BIGINT)"),
-        ("device_id", pa.array([True]), "holds bool; write CAST(device_id AS BIGINT)"),
+        ("device_id", pa.array([True]), "has bool; write CAST(device_id AS BIGINT)"),
         ("device_id", pa.array([1]).cast(pa.decimal128(38, 0)), "write CAST(device_id AS BIGINT)"),
-        ("external_id", pa.array([1.5]), "column external_id must hold text, but row 1"),
+        ("external_id", pa.array([1.5]), "column external_id must contain text, but row 1"),
         ("external_id", pa.array([b"x"]), "write CAST(external_id AS TEXT) AS external_id in the query"),
     ],
 )
@@ -158,14 +158,14 @@ def test_the_row_of_a_wrong_type_is_counted_over_all_batches_and_its_value_not_s
 
 def test_a_group_column_of_the_wrong_type_is_named() -> None:
     with pytest.raises(
-        AudienceError, match=r"column language must hold text, but row 1 .* CAST\(language AS TEXT\)"
+        AudienceError, match=r"column language must contain text, but row 1 .* CAST\(language AS TEXT\)"
     ):
         audience(device_id=[1], language=[b"en"])
 
 
 def test_text_that_is_not_utf_8_is_refused() -> None:
     broken = pa.array([b"\xff\xfe"]).view(pa.string())
-    with pytest.raises(AudienceError, match="external_id holds text that is not UTF-8"):
+    with pytest.raises(AudienceError, match="external_id contains text that is not UTF-8"):
         build_audience([pa.record_batch({"external_id": broken})])
 
 
@@ -176,7 +176,7 @@ def test_a_query_without_an_identifier_column_is_told_which_there_are() -> None:
 
 
 def test_a_query_with_two_identifier_columns_is_refused() -> None:
-    with pytest.raises(AudienceError, match="gives device_id and user_id; exactly one"):
+    with pytest.raises(AudienceError, match="returns device_id and user_id, but must return exactly one"):
         audience(device_id=[1], user_id=["a"])
 
 
@@ -187,7 +187,7 @@ def test_a_query_with_one_column_twice_is_refused() -> None:
 
 
 def test_no_batch_at_all_is_no_audience() -> None:
-    with pytest.raises(AudienceError, match="gave no columns"):
+    with pytest.raises(AudienceError, match="returned no columns"):
         build_audience([])
 
 
@@ -223,7 +223,7 @@ def test_a_column_with_too_many_values_makes_no_groups() -> None:
 
 def test_people_of_the_other_kind_cannot_be_taken_out() -> None:
     with pytest.raises(
-        AudienceError, match="complained has string identifiers, the audience integer ones"
+        AudienceError, match="complained has string identifiers, but the audience has integer ones"
     ) as caught:
         those_among(integers([4711]), "complained", strings(["4711"]))
     assert "4711" not in str(caught.value)
@@ -375,7 +375,7 @@ def test_the_same_values_in_any_order_and_any_batches_are_the_same_template_valu
 def test_a_missing_column_is_named_beside_those_that_the_query_gives() -> None:
     with pytest.raises(
         AudienceError,
-        match=r"template\.columns: found points, gate, which the query does not give; "
+        match=r"template\.columns: found points, gate, which the query does not return; "
         "allowed: the query's columns device_id, first_name",
     ):
         build_audience([batch(device_id=[1], First_Name=["Ann"])], columns=["points", "first_name", "gate"])
@@ -384,7 +384,7 @@ def test_a_missing_column_is_named_beside_those_that_the_query_gives() -> None:
 def test_a_column_that_the_query_gives_twice_is_no_variable() -> None:
     arrays = [pa.array([1]), pa.array(["Ann"]), pa.array(["Bo"])]
     twice = pa.RecordBatch.from_arrays(arrays, names=["device_id", "name", "NAME"])
-    with pytest.raises(AudienceError, match="the query gives column name more than once"):
+    with pytest.raises(AudienceError, match="the query returns the column name more than once"):
         build_audience([twice], columns=["name"])
 
 

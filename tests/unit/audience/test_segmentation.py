@@ -255,8 +255,10 @@ def test_a_campaign_in_one_zone_is_not_cut_by_the_column() -> None:
 
 def test_a_query_without_the_column_is_told_what_to_add() -> None:
     with pytest.raises(
-        AudienceError, match=r"gives no column time_zone; add time_zone to those that it selects"
+        AudienceError, match=r"does not return the column time_zone; add time_zone to the query's columns"
     ):
         list(segments_of(campaign(send=EVERY_ZONE), audience(integers([1]))))
-    with pytest.raises(AudienceError, match=r"apart in en, de, fr, .* no column language; add language"):
+    with pytest.raises(
+        AudienceError, match=r"requests in en, de, fr, .* not return the column language; add language"
+    ):
         list(segments_of(campaign(EMAIL), audience(integers([1]))))

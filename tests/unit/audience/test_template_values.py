@@ -88,14 +88,14 @@ def test_what_nobody_has_a_value_for_is_left_out(nothing: pa.Array) -> None:
     [
         (
             pa.array([b"Ann"]),
-            "column own holds binary, which no variable can hold; write CAST.own AS TEXT. AS own",
+            "column own has the type binary, which is not allowed for a variable; write CAST.own AS TEXT. AS own",
         ),
         (pa.array([[4711]]), "column own holds list"),
         (pa.array([{"a": 4711}]), "column own holds struct"),
         (pa.array([timedelta(days=4711)]), "column own holds duration"),
-        (pa.array([float("nan")]), "column own holds a number that is infinite or none"),
-        (pa.array([float("-inf")]), "column own holds a number that is infinite or none"),
-        (pa.array([b"4711\xff"]).view(pa.string()), "column own holds text that is not UTF-8"),
+        (pa.array([float("nan")]), "column own contains a number that is infinite or not"),
+        (pa.array([float("-inf")]), "column own contains a number that is infinite or not"),
+        (pa.array([b"4711\xff"]).view(pa.string()), "column own contains text that is not UTF-8"),
     ],
 )
 def test_a_value_that_json_does_not_have_is_refused_without_being_shown(
@@ -119,7 +119,7 @@ def test_a_column_of_texts_and_numbers_is_refused() -> None:
         pa.record_batch({"device_id": [3], "own": [4712]}),
     ]
     with pytest.raises(
-        AudienceError, match=r"column own holds text in some rows and numbers .* write CAST\(own AS TEXT\)"
+        AudienceError, match=r"column own has text in some rows and numbers .* write CAST\(own AS TEXT\)"
     ) as caught:
         build_audience(batches, columns=["own"])
     assert "471" not in str(caught.value)
@@ -159,7 +159,7 @@ def test_texts_have_their_values_in_the_order_of_their_bytes() -> None:
 
 def test_people_without_values_are_an_error_that_shows_nobody() -> None:
     made = build_audience([pa.record_batch({"device_id": [1, 2], "own": ["a", "b"]})], columns=["own"])
-    with pytest.raises(ValueError, match="1 of these people have no template values"):
+    with pytest.raises(ValueError, match="1 of these recipients have no template values"):
         values_of(made, integers([2, 4711]))
 
 
@@ -176,7 +176,7 @@ def test_values_may_be_read_for_some_people_and_columns() -> None:
 
 @pytest.mark.parametrize("blob", [b"", b"not a stream of template values"])
 def test_what_is_no_stream_of_template_values_is_refused(blob: bytes) -> None:
-    with pytest.raises(ValueError, match="no stream of template values"):
+    with pytest.raises(ValueError, match="not a stream of template values"):
         read_template_values(blob)
 
 
@@ -299,7 +299,7 @@ def test_the_types_of_postgresql_come_as_the_json_that_fits(postgres_url: str, t
 def test_a_number_of_postgresql_that_is_none_is_refused(postgres_url: str) -> None:
     source = sa.make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with (
-        pytest.raises(AudienceError, match="column own holds a number that is infinite or none"),
+        pytest.raises(AudienceError, match="column own contains a number that is infinite or not"),
         warehouse.read(source, "SELECT 1::bigint AS device_id, 'NaN'::numeric AS own") as batches,
     ):
         build_audience(batches, columns=["own"])

@@ -45,13 +45,19 @@ def refusal(path: Path, more: str, sql: str) -> str:
 @pytest.mark.parametrize(
     ("sql", "found"),
     [
-        ("SELECT device_id FROM devices", "found audience.partitions: 4 without :part and :parts in the query;"),
+        (
+            "SELECT device_id FROM devices",
+            "found audience.partitions: 4 without :part and :parts in the query;",
+        ),
         # each part would have its rows, and those of further parts would never come
         (
             "SELECT device_id FROM devices WHERE bucket = :part",
             "found audience.partitions: 4 without :parts in the query;",
         ),
-        ("SELECT device_id FROM devices LIMIT 100 / :parts", "found audience.partitions: 4 without :part in the query;"),
+        (
+            "SELECT device_id FROM devices LIMIT 100 / :parts",
+            "found audience.partitions: 4 without :part in the query;",
+        ),
         # only said, in a comment and a text
         (
             "SELECT device_id FROM devices -- :part\nWHERE ':parts' <> ''",

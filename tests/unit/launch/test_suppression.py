@@ -191,8 +191,8 @@ def test_a_query_of_exclusion_runs_on_its_own_warehouse(
 # What is wrong with an exclusion's query or file, and what is said of it.
 WRONG = [
     ("x.sql", "SELECT user_id FROM users", "x.sql: found people named by user_id; allowed: device_id"),
-    ("x.sql", "SELECT day FROM returned", "x.sql: no column of the query says who its people are"),
-    ("x.sql", "SELECT CAST('a' AS TEXT) AS device_id", "x.sql: column device_id must hold whole numbers"),
+    ("x.sql", "SELECT day FROM returned", "x.sql: the query has no identifier column"),
+    ("x.sql", "SELECT CAST('a' AS TEXT) AS device_id", "x.sql: column device_id must contain whole numbers"),
     ("x.csv", "device\n4711\n", "x.csv: found no column device_id"),
     ("x.csv", "device_id\nann4711\n", "x.csv: it cannot be read as CSV"),
 ]

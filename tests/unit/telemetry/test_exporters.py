@@ -74,7 +74,7 @@ def test_the_console_is_an_exporter_too() -> None:
 def test_what_cannot_be_set_up_is_said_and_the_process_works_on(variables: dict[str, str], said: str) -> None:
     ended = python(COUNT.replace("start()", "start(is_scraped=True)") + "; print('done')", **variables)
     assert ended.stdout == "done\n"
-    assert "no metrics are sent" in ended.stderr
+    assert "No metrics are exported" in ended.stderr
     assert said in ended.stderr
 
 

@@ -105,7 +105,7 @@ def test_an_error_of_one_part_is_told_as_that_of_one_reader(devices: str) -> Non
     ("sql", "message"),
     [
         ("SELECT nosuch FROM devices WHERE device_id % :parts = :part", '"nosuch" does not exist'),
-        ("SELECT device_id FROM devices WHERE device_id % :parts = :prat", "names :prat, but its parameters"),
+        ("SELECT device_id FROM devices WHERE device_id % :parts = :prat", "uses :prat, but its parameters"),
         ("DELETE FROM devices WHERE device_id % :parts = :part RETURNING device_id", "begins with DELETE"),
         (
             "WITH gone AS (DELETE FROM devices WHERE device_id % :parts = :part RETURNING device_id) TABLE gone",
@@ -193,7 +193,7 @@ def test_without_a_shared_snapshot_all_is_read_as_one_part(devices: str, tmp_pat
 
 
 def test_part_is_no_parameter_of_a_query_that_is_read_whole(devices: str) -> None:
-    with pytest.raises(QueryError, match="names :part, :parts, but its parameters are none"):
+    with pytest.raises(QueryError, match="uses :part, :parts, but its parameters are none"):
         audience(devices, NUMBERS, None)
 
 

@@ -96,7 +96,7 @@ def test_values_are_given_in_the_order_of_their_marks(
 
 
 def test_a_mark_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(QueryError, match=r"marks the place of a value by :1; allowed: \?, %s"):
+    with pytest.raises(QueryError, match=r"placeholder is :1; allowed: \?, %s"):
         Query("SELECT :a", {"a": 1}, 1, URL).with_places(":1")
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_put_into_a_text_that_postgresql_alone_knows(text: str) -> No
     query = Query(f"SELECT {text}, :a", {"a": 7}, 1, URL)
     assert query.with_literals().strip() == f"SELECT {text}, 7"
     assert named_parameters(f"SELECT {text}") == []
-    assert "names :a, but" in _refusal("SELECT $$ :a $$", "sqlite")
+    assert "uses :a, but" in _refusal("SELECT $$ :a $$", "sqlite")
 
 
 def _refusal(sql: str, backend: str = "postgresql", **parameters: Parameter) -> str:
@@ -159,7 +159,7 @@ def _refusal(sql: str, backend: str = "postgresql", **parameters: Parameter) -> 
 def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> None:
     describe = _refusal(sql, period_end="x", part=1)
     assert (
-        "names :perod_end, but its parameters are :part, :period_end (did you mean :period_end?);" in describe
+        "uses :perod_end, but its parameters are :part, :period_end (did you mean :period_end?);" in describe
     )
     assert describe.endswith(place)
 

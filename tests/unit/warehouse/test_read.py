@@ -184,7 +184,7 @@ def test_a_query_may_end_in_many_ways(source: Source, end: str) -> None:
 
 def test_an_unknown_parameter_is_named_beside_the_known_ones(source: Source) -> None:
     message = refusal(source, "SELECT :perod_end", parameters={"period_end": END, "period_start": END})
-    assert "names :perod_end, but its parameters are :period_end, :period_start" in message
+    assert "uses :perod_end, but its parameters are :period_end, :period_start" in message
 
 
 def test_a_datetime_without_a_time_zone_is_refused(source: Source) -> None:
@@ -386,7 +386,7 @@ def test_a_secret_among_the_options_of_an_address_is_in_no_error() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("not a url", "not named by a URL"),
+        ("not a url", "needs a URL"),
         ("nosuchdatabase://ann:pa55word@host/none", "nosuchdatabase"),
         ("mysql://ann:pa55word@host/none", "needs the Python package MySQLdb"),
         ("sqlite:///nowhere/none.db", "no SQLite database at nowhere/none.db"),
@@ -455,7 +455,7 @@ def test_what_is_no_whole_number_in_sqlite_is_told_with_its_row(
         build_audience(batches)
     message = str(caught.value)
     assert "device_id" in message
-    assert re.search(rf"{held} in row {row}\b|row {row} of the result holds {held}", message)
+    assert re.search(rf"{held} in row {row}\b|row {row} of the result has {held}", message)
     assert "CAST(device_id AS BIGINT)" in message
     assert "ann" not in "".join(traceback.format_exception(caught.value))
 

@@ -96,7 +96,7 @@ def test_the_password_goes_where_the_authenticator_wants_it(query: str, way: str
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("snowflake://ann:s3cret@/sales", "names no account"),
+        ("snowflake://ann:s3cret@/sales", "has no account"),
         (
             "snowflake://ann:s3cret@org-shop/sales?wharehouse=small",
             "has wharehouse; allowed: warehouse, role, region",
@@ -147,7 +147,7 @@ def test_decimals_without_a_fraction_are_whole_numbers(values: list[int | None],
 def test_decimals_that_fit_no_whole_number_are_refused(type_: pa.DataType) -> None:
     batch = pa.record_batch({"device_id": pa.array([Decimal(2**64 + 1)], type_)})
     assert with_whole_numbers(batch) == batch
-    with pytest.raises(AudienceError, match="must hold whole numbers"):
+    with pytest.raises(AudienceError, match="must contain whole numbers"):
         build_audience([with_whole_numbers(batch)])
 
 

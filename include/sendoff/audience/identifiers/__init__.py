@@ -1,7 +1,7 @@
-"""Sets of identifiers: deduplicated, compared, sliced and stored without a Python object for each of them.
+"""Sets of identifiers that can be compared, sliced and stored without a Python object for each member.
 
-Whole numbers live in a compressed bitmap, or in a sorted array where they lie far apart, texts in one sorted Arrow
-array. Both kinds have the same methods, never change once made, and show their size but no member when printed.
+Numbers are in a compressed bitmap, or in a sorted array if they are scattered. Texts are in a sorted Arrow array. Both
+kinds have the same methods and are immutable. Their repr shows the size, but no members.
 """
 
 from __future__ import annotations
@@ -44,31 +44,34 @@ _Set = TypeVar("_Set", IntegerIdentifiers, StringIdentifiers)
 
 
 def empty(kind: Kind) -> Identifiers:
-    """Return the set without members."""
+    """Return the empty set."""
     return builder(kind).identifiers()
 
 
 def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
-    """Return the set of ``values``, in any order and with duplicates; ValueError for one below 1 or above 2**63 - 1."""
+    """Return a set of numbers, given in any order and with duplicates.
+
+    Raise ValueError if one is below 1 or above 2**63 - 1.
+    """
     column = pa.array(np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64))  # type: ignore[arg-type]
     if usable_numbers(column.view(pa.uint64())) is not None:
-        raise ValueError("an identifier is a whole number from 1 to 2**63 - 1")
+        raise ValueError("an identifier must be a whole number from 1 to 2**63 - 1")
     unordered = IntegerSetBuilder()
-    for start in range(0, len(column), _PIECE):  # so that it shows early how far apart they lie
+    for start in range(0, len(column), _PIECE):  # so that the builder notices early if they are scattered
         unordered.add(column.slice(start, _PIECE).view(pa.uint64()))
     return unordered.identifiers()
 
 
 def strings(values: Iterable[str]) -> StringIdentifiers:
-    """Return the set of ``values``, in any order and with duplicates; ValueError for one that is empty or blank."""
+    """Return a set of texts, given in any order and with duplicates. Raise ValueError if one is blank."""
     column = pa.array(values, pa.large_string())
     if usable_texts(column) is not None:
-        raise ValueError("an identifier is not blank")
+        raise ValueError("an identifier must not be blank")
     return StringIdentifiers(sorted_once([column]))
 
 
 def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
-    """Return everybody who is in at least one of ``sets``, all of that kind; cheaper than joining them in pairs."""
+    """Return the union of sets of one kind; this is faster than joining them in pairs."""
     if kind == "integer":
         return united(_all_of(IntegerIdentifiers, sets))
     arrays = [each._array for each in _all_of(StringIdentifiers, sets)]
@@ -76,15 +79,15 @@ def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 
 
 def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
-    """Read what ``to_bytes`` of a set of that kind gave; ValueError when it is something else or cut short."""
+    """Read a set that ``to_bytes`` wrote. Raise ValueError if ``blob`` is something else or incomplete."""
     if kind == "integer":
         if not blob:
-            raise ValueError("an empty value is no set of identifiers")
+            raise ValueError("an empty value is not a set of identifiers")
         return IntegerIdentifiers.of(BitMap64.deserialize(blob))
     try:
         column = pa.ipc.open_stream(blob).read_all().column("identifier")
     except (OSError, KeyError) as error:
-        raise ValueError("this value is no set of string identifiers") from error
+        raise ValueError("this value is not a set of string identifiers") from error
     return StringIdentifiers(pa.concat_arrays([*column.chunks, pa.array([], pa.large_string())]))
 
 

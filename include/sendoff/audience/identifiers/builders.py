@@ -15,9 +15,9 @@ IdentifierSetBuilder = IntegerSetBuilder | StringSetBuilder
 
 
 class RowCounter:
-    """Builds a set from Arrow arrays, batch by batch, and accounts for every row.
+    """Builds a set from Arrow arrays, batch by batch, and counts every row.
 
-    ``rows`` is always the number of ``identifiers()`` plus ``null``, ``invalid`` and ``duplicate``.
+    ``rows`` always equals the size of ``identifiers()`` plus ``null``, ``invalid`` and ``duplicate``.
     """
 
     def __init__(self, kind: Kind) -> None:
@@ -27,11 +27,11 @@ class RowCounter:
 
     @property
     def duplicate(self) -> int:
-        """Rows whose identifier came before; counted by subtraction, so it costs nothing while rows arrive."""
+        """Number of rows that repeat an identifier; computed by subtraction, so it costs nothing in ``add``."""
         return self.rows - self.null - self.invalid - len(self._builder)
 
     def add(self, column: pa.Array) -> pa.BooleanArray | None:
-        """Take one array of unsigned 64-bit integers or large strings; return which rows were usable, None for all."""
+        """Add an array of unsigned 64-bit integers or large strings; return a mask of usable rows, or None for all."""
         usable = usable_numbers(column) if self.kind == "integer" else usable_texts(column)
         identifiers = column if usable is None else column.filter(usable)
         self.rows += len(column)
@@ -41,10 +41,10 @@ class RowCounter:
         return usable
 
     def identifiers(self) -> Identifiers:
-        """Return the set of everything usable so far."""
+        """Return the set of all usable identifiers so far."""
         return self._builder.identifiers()
 
 
 def builder(kind: Kind) -> IdentifierSetBuilder:
-    """Return a builder of an empty set of that kind."""
+    """Return a new builder for sets of a kind."""
     return IntegerSetBuilder() if kind == "integer" else StringSetBuilder()

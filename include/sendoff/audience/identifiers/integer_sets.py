@@ -1,8 +1,8 @@
-"""Sets of whole numbers, in compressed bitmaps (Roaring, 64 bits), or in sorted arrays where they lie far apart.
+"""Sets of whole numbers, in compressed bitmaps (64-bit Roaring) or in sorted arrays.
 
-The bitmap is made for numbers that were given out one after another: then a hundred million take some megabytes.
-Numbers scattered over all 64 bits, such as hashes, would take some hundred and fifty bytes each in it; an array has
-eight. Which of the two holds a set depends on its members alone, and nobody else sees it: both are stored alike.
+A bitmap suits numbers that were assigned one after another: a hundred million of them take a few megabytes. Scattered
+numbers, such as hashes, would take about 150 bytes each in a bitmap, but take eight in an array. Which of the two a set
+uses depends on its members only. Callers cannot tell the difference, and both are stored in the same format.
 """
 
 from __future__ import annotations
@@ -22,25 +22,29 @@ from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed
 
 LARGEST = 2**63 - 1
 
-_AROUND = 21  # bytes beside a container: its key and place, and those of the 2**32 numbers it is alone among
-_BLOCK = 1 << 20  # identifiers that are unpacked at once
-_SPARSE = 1_000  # one number in so many: where a range of them would be larger than the numbers
-_FIRST_LOOK = 1 << 16  # numbers after which a builder looks whether they are scattered
-_WAITING = 8 << 20  # scattered numbers that wait before they are sorted
+_AROUND = (
+    21  # bytes besides a container: its key and place, and those of its 2**32 numbers if it is alone there
+)
+_BLOCK = 1 << 20  # identifiers to unpack at once
+_SPARSE = (
+    1_000  # with fewer than one member in 1,000 numbers, a bitmap of the range is larger than the members
+)
+_FIRST_LOOK = 1 << 16  # members after which a builder first checks whether they are scattered
+_WAITING = 8 << 20  # scattered numbers to collect before sorting
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IntegerIdentifiers:
     """A set of whole numbers from 1 to 2**63 - 1."""
 
-    _members: BitMap64 | Numbers  # as _settled gives it
+    _members: BitMap64 | Numbers  # as returned by _settled
     kind: ClassVar[Literal["integer"]] = "integer"
 
     @classmethod
     def of(cls, members: BitMap64 | Numbers) -> IntegerIdentifiers:
-        """Return the set of the members of a bitmap, or of an array that is sorted and holds each once.
+        """Return the set with the members of a bitmap, or of a sorted array without duplicates.
 
-        Neither may be changed afterwards.
+        The caller must not change either of them afterwards.
         """
         return cls(_settled(members))
 
@@ -86,9 +90,9 @@ class IntegerIdentifiers:
         return IntegerIdentifiers.of(_less(self._members, other._members))
 
     def chosen(self, rule: Rule, answers: int) -> list[IntegerIdentifiers]:
-        """Return the members that a rule chooses, one set for each of its so many answers.
+        """Return the members that a rule chooses, one set for each of its masks; ``answers`` is their number.
 
-        The rule looks at each number alone, and may be asked about numbers that are no members.
+        The rule must treat each number by itself, and is also applied to numbers that are not members.
         """
         if not isinstance(self._members, BitMap64):
             return [IntegerIdentifiers.of(members) for members in picked(self._members, rule)]
@@ -99,9 +103,9 @@ class IntegerIdentifiers:
         return [IntegerIdentifiers.of(bitmap) for bitmap in sets]
 
     def slices(self, size: int) -> Iterator[IntegerIdentifiers]:
-        """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
+        """Yield consecutive slices in sorted order, each with ``size`` members except the last; none is empty."""
         if size < 1:
-            raise ValueError("a slice holds at least one identifier")
+            raise ValueError("a slice needs at least one identifier")
         if isinstance(self._members, BitMap64):
             yield from map(IntegerIdentifiers.of, _runs(self._members, size))
             return
@@ -114,7 +118,7 @@ class IntegerIdentifiers:
 
     @property
     def stored_bytes(self) -> int:
-        """At most how many bytes ``to_bytes`` gives, without making them."""
+        """An upper limit for the size of ``to_bytes``, computed without writing them."""
         if not isinstance(self._members, BitMap64):
             return 2 * len(self) + sorted_array.containers_of(self._members) * _AROUND + 8
         stats = self._members.get_statistics()
@@ -122,13 +126,13 @@ class IntegerIdentifiers:
         return lists + stats["n_bytes_bitset_containers"] + stats["n_containers"] * _AROUND + 8
 
     def to_bytes(self) -> bytes:
-        """Return the set in the portable Roaring format for 64 bits."""
+        """Return the set in the portable 64-bit Roaring format."""
         bitmap = _bitmap(self._members)
-        bitmap.run_optimize()  # changes how the members are held, and no member
+        bitmap.run_optimize()  # changes the representation only
         return bytes(bitmap.serialize())
 
     def fingerprint(self) -> str:
-        """Return 32 hexadecimal digits that depend on the members and nothing else."""
+        """Return 32 hexadecimal digits that depend on the members only."""
         digest = hashlib.blake2b(b"integer", digest_size=16)
         for part in self.slices(_BLOCK):
             digest.update(part.values().astype("<u8", copy=False).data)
@@ -136,11 +140,11 @@ class IntegerIdentifiers:
 
 
 class IntegerSetBuilder:
-    """A set of whole numbers in the making, from arrays of usable unsigned 64-bit integers."""
+    """Builds a set of whole numbers from arrays of usable unsigned 64-bit integers."""
 
     def __init__(self) -> None:
         self._members: BitMap64 | Numbers = BitMap64()
-        self._waiting: list[Numbers] = []  # for those that are scattered to be sorted
+        self._waiting: list[Numbers] = []  # scattered numbers that are not sorted yet
         self._waits = 0
         self._looks_at = _FIRST_LOOK
         self._is_given_away = False
@@ -149,12 +153,12 @@ class IntegerSetBuilder:
         return len(self._in_order())
 
     def add(self, column: pa.UInt64Array) -> None:
-        """Take one array without nulls; sorted ones are faster."""
+        """Add an array without nulls; sorted arrays are faster."""
         numbers = column.to_numpy(zero_copy_only=True)
         if not isinstance(self._members, BitMap64):
-            self._waiting.append(numbers.copy())  # it would keep all other columns of its batch too
+            self._waiting.append(numbers.copy())  # the original would keep its whole batch in memory
             self._waits += len(numbers)
-            # Sorting again only after as much has come again keeps all sorting near the cost of the last.
+            # Sorting only when the new numbers match the sorted ones keeps the total cost near that of one sort.
             if self._waits > max(_WAITING, len(self._members)):
                 self._in_order()
             return
@@ -183,7 +187,7 @@ class IntegerSetBuilder:
 
 
 def united(sets: Iterable[IntegerIdentifiers]) -> IntegerIdentifiers:
-    """Return everybody who is in at least one of some sets."""
+    """Return the union of sets."""
     parts = [part._members for part in sets]
     bitmaps = [part for part in parts if isinstance(part, BitMap64)]
     arrays = [part for part in parts if not isinstance(part, BitMap64)]
@@ -194,22 +198,22 @@ def united(sets: Iterable[IntegerIdentifiers]) -> IntegerIdentifiers:
 
 
 def usable_numbers(column: pa.UInt64Array) -> pa.BooleanArray | None:
-    """Return which numbers can be identifiers; None for all."""
-    signed = column.view(pa.int64())  # whatever is above 2**63 - 1 is negative then
+    """Return a mask of the numbers that can be identifiers, or None if all can."""
+    signed = column.view(pa.int64())  # makes numbers above 2**63 - 1 negative
     if not column.null_count and (not len(column) or pc.min(signed).as_py() > 0):
         return None
     return pc.fill_null(pc.greater(signed, 0), False)
 
 
 def _settled(members: BitMap64 | Numbers) -> BitMap64 | Numbers:
-    """Hold members in a bitmap or in an array, whichever suits them."""
+    """Return the members as a bitmap or as an array, whichever suits them."""
     if isinstance(members, BitMap64):
         if not sorted_array.is_scattered(members.get_statistics()["n_containers"], len(members)):
             return members
         members = np.asarray(members.to_array())
     elif not sorted_array.is_scattered(sorted_array.containers_of(members), len(members)):
         return _bitmap(members)
-    members.flags.writeable = False  # whoever asks for the values is given this array
+    members.flags.writeable = False  # values() returns this array itself
     return members
 
 
@@ -235,8 +239,8 @@ def _less(members: BitMap64 | Numbers, gone: BitMap64 | Numbers) -> BitMap64 | N
 
 
 def _runs(bitmap: BitMap64, size: int) -> Iterator[BitMap64]:
-    """Yield consecutive runs of a bitmap, each of ``size`` but the last."""
-    # A run is found by counting from the front, so large blocks are cut first and small runs from them.
+    """Yield consecutive runs of a bitmap, each with ``size`` members except the last."""
+    # pyroaring finds a run by counting from the start. So large blocks are cut first, and small runs from them.
     block = size * max(1, _BLOCK // size)
     for start in range(0, len(bitmap), block):
         part = _cut(bitmap, start, block)
@@ -249,7 +253,7 @@ def _cut(bitmap: BitMap64, start: int, size: int) -> BitMap64:
     first, last = bitmap[start], bitmap[stop - 1]
     if last - first > size * _SPARSE:
         return bitmap[start:stop]
-    # Meeting a range copies whole containers, where pyroaring's own slices go number by number.
+    # An intersection with a range copies whole containers, while pyroaring's own slices go number by number.
     span = BitMap64()
     span.add_range(first, last + 1)
     return bitmap & span

@@ -1,7 +1,7 @@
-"""Choosing among whole numbers by a rule that looks at each number alone, without unpacking and packing bitmaps.
+"""Choose members of a bitmap by a rule on single numbers, without unpacking the bitmap.
 
-Where most numbers of a stretch are members, it is cheaper to ask the rule about all of them than to find out first
-which are. Its answers become a bitmap in the portable Roaring format, and what that shares with the members is chosen.
+If most numbers in a range are members, it is faster to apply the rule to all numbers of the range than to list the
+members first. The answers become a bitmap in the portable Roaring format, which is then intersected with the members.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Numbers = npt.NDArray[np.uint64]
 Answer = npt.NDArray[np.bool_]
 
 Rule = Callable[[Numbers], Sequence[Answer]]
-"""Says, once or several times, which of some sorted numbers are chosen."""
+"""Takes sorted numbers, and returns one or more masks of the numbers chosen."""
 
-_CONTAINER = 1 << 16  # numbers that Roaring holds together
-_DENSE = 4  # one member in so many numbers, or more: asking about all is cheaper
-_LARGEST_ARRAY = 4096  # members of a container that lists them; one of more holds a bit for each number
-_NO_RUNS = 12346  # the cookie of a bitmap of arrays and bits
+_CONTAINER = 1 << 16  # numbers in the range of one Roaring container
+_DENSE = 4  # if at least one number in four is a member, it is faster to apply the rule to all numbers
+_LARGEST_ARRAY = 4096  # members that a container can list; a container with more has a bit for each number
+_NO_RUNS = 12346  # Roaring's cookie for a bitmap without run containers
 _LOWEST = np.arange(_CONTAINER, dtype=np.uint64)
 
 
 def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
-    """Return the members that a rule chooses, one bitmap for each of its answers; there is at least one member."""
+    """Return the members that a rule chooses, one bitmap for each of its masks; ``members`` must not be empty."""
     first, last = members.min(), members.max()
     if last - first >= len(members) * _DENSE:
         return [BitMap64(packed(each)) for each in picked(np.asarray(members.to_array()), rule)]
@@ -39,20 +39,20 @@ def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
 
 
 def picked(members: Numbers, rule: Rule) -> list[Numbers]:
-    """Return the members that a rule chooses, one array for each of its answers."""
-    # Picked by their places, for by a mask numpy is several times slower where about half is picked.
+    """Return the members that a rule chooses, one array for each of its masks."""
+    # Indexing by positions: a mask is several times slower in numpy if it selects about half of the members.
     return [members[np.flatnonzero(answer)] for answer in rule(members)]
 
 
 def packed(numbers: Numbers) -> array[int]:
-    """Return numbers in the one type that pyroaring takes in one piece; any other it takes number by number."""
+    """Return numbers in the only type that pyroaring reads as a whole; it reads any other number by number."""
     whole = array("Q")
     whole.frombytes(numbers.view(np.uint8).data)
     return whole
 
 
 def _bitmap(answers: Iterable[tuple[int, Answer]]) -> BitMap64:
-    """Make a bitmap of answers about whole containers, each with the container's number, in ascending order."""
+    """Build a bitmap from masks of whole containers, each with the container's number, in ascending order."""
     parts = [(high, _half(each)) for high, each in groupby(answers, key=lambda answer: answer[0] >> 16)]
     return BitMap64.deserialize(
         pack("<Q", len(parts)) + b"".join(pack("<I", high) + half for high, half in parts)
@@ -60,7 +60,7 @@ def _bitmap(answers: Iterable[tuple[int, Answer]]) -> BitMap64:
 
 
 def _half(answers: Iterable[tuple[int, Answer]]) -> bytes:
-    """Write the part of a bitmap whose numbers have the same upper 32 bits."""
+    """Serialize the part of a bitmap whose numbers share their upper 32 bits."""
     sizes = [(key & 0xFFFF, int(np.count_nonzero(answer)), answer) for key, answer in answers]
     filled = [each for each in sizes if each[1]]
     bodies = [

@@ -1,6 +1,7 @@
-"""Whole numbers that lie far apart, such as hashes, in sorted arrays of eight bytes a number.
+"""Sorted arrays of scattered numbers, such as hashes, with eight bytes per number.
 
-An array that these functions take holds unsigned 64-bit numbers in ascending order, each once; so does what they give.
+Unless stated otherwise, arrays passed to and returned by these functions hold unsigned 64-bit numbers in ascending
+order, without duplicates.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from pyroaring import BitMap64
 
 from sendoff.audience.identifiers.selection import Answer, Numbers, packed
 
-_FEWEST = 64  # members of a container of 65,536, on average: with fewer, an array is as good as a bitmap
-_BLOCK = 1 << 20  # numbers that are packed into a bitmap at once
+_FEWEST = 64  # average members per container of 65,536 numbers; with fewer, an array is as good as a bitmap
+_BLOCK = 1 << 20  # numbers to pack into a bitmap at once
 
 
 def is_scattered(containers: int, members: int) -> bool:
-    """Check whether so many members that fall into so many containers of Roaring are better held in an array."""
+    """Check whether an array suits a set better than a bitmap, by its numbers of Roaring containers and members."""
     return containers * _FEWEST > members
 
 
 def containers_of(members: Numbers) -> int:
-    """Count the containers of Roaring that members fall into."""
+    """Count the Roaring containers that the members would need."""
     highest = members >> np.uint64(16)
     return int(np.count_nonzero(highest[1:] != highest[:-1])) + min(1, len(members))
 
 
 def joined(arrays: Sequence[Numbers]) -> Numbers:
-    """Join arrays in any order, with duplicates within and among them."""
+    """Join arrays, which may be unsorted and contain duplicates, into one sorted array without duplicates."""
     members = np.concatenate([np.empty(0, np.uint64), *arrays])
     if np.all(members[:-1] < members[1:]):
         return members
@@ -37,13 +38,13 @@ def joined(arrays: Sequence[Numbers]) -> Numbers:
 
 
 def shared(one: Numbers, other: Numbers) -> Numbers:
-    """Return what is in both."""
+    """Return the numbers in both arrays."""
     smaller, larger = sorted((one, other), key=len)
     return smaller[_are_in(smaller, larger)]
 
 
 def less(members: Numbers, gone: Numbers) -> Numbers:
-    """Return members without those that are gone."""
+    """Return ``members`` without the numbers in ``gone``."""
     if len(gone) > len(members):
         return members[~_are_in(members, gone)]
     stays = np.ones(len(members), np.bool_)
@@ -52,17 +53,17 @@ def less(members: Numbers, gone: Numbers) -> Numbers:
 
 
 def shared_with(members: Numbers, bitmap: BitMap64) -> Numbers:
-    """Return what is in a bitmap too."""
+    """Return the members that are in a bitmap too."""
     return _by_block(members, lambda block: block & bitmap)
 
 
 def less_bitmap(members: Numbers, gone: BitMap64) -> Numbers:
-    """Return members without those of a bitmap."""
+    """Return the members that are not in a bitmap."""
     return _by_block(members, lambda block: block - gone)
 
 
 def bitmap_of(members: Numbers) -> BitMap64:
-    """Return members as a bitmap, which takes many times their memory where they lie far apart."""
+    """Return the members as a bitmap, which needs many times the memory if they are scattered."""
     return BitMap64(packed(members))
 
 

@@ -1,4 +1,4 @@
-"""Sets of texts, in one sorted Arrow array each."""
+"""Sets of texts, each in a sorted Arrow array."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from sendoff.audience.identifiers.string_sort import lengths_and_text, sorted_once
 
-_AROUND = 1 << 10  # bytes of an Arrow IPC stream beside its texts, and more than there are
-_HASHED_AT_ONCE = 1 << 16  # part of the fingerprint: lengths and bytes alternate
-_SORTED_AT_ONCE = 64 << 20  # bytes of text that wait before they are sorted
+_AROUND = 1 << 10  # upper limit for the bytes of an Arrow IPC stream besides its texts
+_HASHED_AT_ONCE = 1 << 16  # changing this changes fingerprints, because lengths and bytes alternate
+_SORTED_AT_ONCE = 64 << 20  # bytes of text to collect before sorting
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StringIdentifiers:
-    """A set of texts, held sorted by their UTF-8 bytes."""
+    """A set of texts, sorted by their UTF-8 bytes."""
 
     _array: pa.LargeStringArray
     kind: ClassVar[Literal["string"]] = "string"
@@ -67,24 +67,24 @@ class StringIdentifiers:
         return StringIdentifiers(self._array.filter(pc.invert(is_gone))) if is_gone.true_count else self
 
     def slices(self, size: int) -> Iterator[StringIdentifiers]:
-        """Yield consecutive runs in sorted order, each of ``size`` but the last; none is empty."""
+        """Yield consecutive slices in sorted order, each with ``size`` members except the last; none is empty."""
         if size < 1:
-            raise ValueError("a slice holds at least one identifier")
+            raise ValueError("a slice needs at least one identifier")
         for start in range(0, len(self), size):
             yield StringIdentifiers(self._array.slice(start, size))
 
     def values(self) -> list[str]:
-        """Return the members in sorted order; take a slice first, for each becomes a Python object here."""
+        """Return the members in sorted order, as Python objects; take a slice of a large set first."""
         members: list[str] = self._array.to_pylist()
         return members
 
     @property
     def stored_bytes(self) -> int:
-        """At most how many bytes ``to_bytes`` gives, without making them."""
+        """An upper limit for the size of ``to_bytes``, computed without writing them."""
         return int(self._array.nbytes) + _AROUND
 
     def column(self) -> pa.LargeStringArray:
-        """Return the members in sorted order, without a Python object for any of them."""
+        """Return the members in sorted order, as an Arrow array."""
         return self._array
 
     def to_bytes(self) -> bytes:
@@ -98,7 +98,7 @@ class StringIdentifiers:
         return bytes(sink.getvalue())
 
     def fingerprint(self) -> str:
-        """Return 32 hexadecimal digits that depend on the members and nothing else."""
+        """Return 32 hexadecimal digits that depend on the members only."""
         digest = hashlib.blake2b(b"string", digest_size=16)
         for part in self.slices(_HASHED_AT_ONCE):
             lengths, text = lengths_and_text(part._array)
@@ -108,7 +108,7 @@ class StringIdentifiers:
 
 
 class StringSetBuilder:
-    """A set of texts in the making, from arrays of usable large strings."""
+    """Builds a set of texts from arrays of usable large strings."""
 
     def __init__(self) -> None:
         self._sorted: pa.LargeStringArray = pa.array([], pa.large_string())
@@ -119,10 +119,10 @@ class StringSetBuilder:
         return len(self._in_order())
 
     def add(self, column: pa.LargeStringArray) -> None:
-        """Take one array without nulls."""
+        """Add an array without nulls."""
         self._waiting.append(column)
         self._bytes += column.nbytes
-        # Sorting again only after three times as much has come keeps all sorting near the cost of the last.
+        # Sorting only when the new texts are three times the sorted ones keeps the total cost near that of one sort.
         if self._bytes > max(_SORTED_AT_ONCE, 3 * self._sorted.nbytes):
             self._in_order()
 
@@ -138,11 +138,11 @@ class StringSetBuilder:
 
 
 def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanArray:
-    # Arrow makes a table of what is looked among, which costs many times what looking into it does.
+    # Arrow builds a hash table of value_set, which costs many times more than the look-ups; so it gets the smaller set.
     return pc.is_in(texts, value_set=few)
 
 
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
-    """Return which texts can be identifiers, that is all but blank ones; None for all."""
+    """Return a mask of the texts that are not blank and can be identifiers, or None if all can."""
     usable = pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
     return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)

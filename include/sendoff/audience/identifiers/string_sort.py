@@ -1,4 +1,4 @@
-"""Texts in the order of their UTF-8 bytes, each once, without a Python object for any of them."""
+"""Sort texts by their UTF-8 bytes and remove duplicates, without Python objects for the texts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_KEY = 8  # bytes of each text that are compared as one number
+_KEY = 8  # bytes of each text to compare as one number
 _KEYS_AT_ONCE = 1 << 18
 
 
 def sorted_once(chunks: list[pa.LargeStringArray]) -> pa.LargeStringArray:
-    """Join arrays without nulls into one that is sorted and has no duplicates."""
+    """Join arrays without nulls into one sorted array without duplicates."""
     column = pa.concat_arrays(chunks)
     if len(column) < 2 or pc.all(pc.less(column[:-1], column[1:])).as_py():
         return column
@@ -26,14 +26,14 @@ def sorted_once(chunks: list[pa.LargeStringArray]) -> pa.LargeStringArray:
 
 
 def lengths_and_text(column: pa.LargeStringArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return the number of bytes of each text, and all their bytes in one piece."""
+    """Return the length of each text in bytes, and the bytes of all texts in one array."""
     ends, text = _ends_and_text(column)
     return np.diff(ends), text[ends[0] : ends[-1]]
 
 
 def _order(column: pa.LargeStringArray) -> npt.NDArray[np.intp]:
-    # Sorting numbers is several times faster than sorting texts. The numbers are made of the first bytes in which any
-    # two texts differ, so that few are equal; those few are put in order as texts.
+    # Sorting numbers is several times faster than sorting texts. Each number consists of the first bytes after the
+    # prefix that all texts share, so few numbers are equal. Texts with equal numbers are then sorted as texts.
     keys = _keys(column, _shared_prefix(column))
     order = np.argsort(keys)
     keys = keys[order]
