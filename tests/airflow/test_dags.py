@@ -382,7 +382,7 @@ approval: {needed: above, above: 100}
         "# A \\*campaign\\* \\| of &lt;b&gt;ours&lt;/b&gt;",
         "| Channels | android\\_push |",
         "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
-        "| The service sends | at once, as soon as the service has accepted a request |",
+        "| The service sends | at once, as soon as the service accepts a request |",
         "| Approval | needed above 100 people, by whom Airflow lets |",
         "- exclude: kind list, name complaints",
         "- holdout: percent 5.0",

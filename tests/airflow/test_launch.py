@@ -168,7 +168,7 @@ def test_an_unreachable_service_leaves_everything_planned_for_the_next_try(
         ("nobody_named", "SELECT platform FROM devices", "device_id"),
         ("two_names", "SELECT device_id, device_id AS user_id FROM devices", "user_id"),
         ("words_for_numbers", "SELECT 'abc' AS device_id", "device_id"),
-        ("nobody_at_all", "SELECT device_id FROM devices WHERE 1 = 0", "the audience query gave no rows"),
+        ("nobody_at_all", "SELECT device_id FROM devices WHERE 1 = 0", "the audience query returned no rows"),
         ("nulls_only", "SELECT device_id FROM devices WHERE device_id IS NULL", "none of the 1 rows is left"),
     ],
 )

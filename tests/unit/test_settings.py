@@ -67,7 +67,7 @@ def test_wrong_secrets_of_a_file_are_named_and_not_shown(
     (tmp_path / "secrets").write_text("short-secret")
     monkeypatch.delenv("SENDOFF_POST_BACK_SECRETS", raising=False)
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS_FILE", str(tmp_path / "secrets"))
-    with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS: each secret needs") as caught:
+    with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS: each secret must have") as caught:
         load_settings()
     assert "short-secret" not in str(caught.value)
 

@@ -100,7 +100,7 @@ class Once(FrozenModel):
             ends = period_end.astimezone(ZoneInfo(self.time_zone))
             raise ValueError(
                 f"{self.time} on {day} in {self.time_zone} is before the end of the period "
-                f"({ends:%Y-%m-%d %H:%M}). Choose a later time, set a date, or make the period end earlier"
+                f"({ends:%Y-%m-%d %H:%M}). Set a later time or date, or make the period end earlier"
             )
         return self.replace(date=at.date(), time=f"{at:%H:%M}")
 

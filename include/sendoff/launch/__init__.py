@@ -1,6 +1,6 @@
-"""Launch: plan what a period sends, leave recipients out, check the gates, and show a preview.
+"""Launches: plan a launch for a period, suppress recipients, check the gates, and show a preview.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. They are imported on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Building a preview: of a campaign that is planned now, or of a launch that the ledger holds."""
+"""Build the preview of a campaign, or of a launch frozen in the ledger."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def preview_campaign(
     names: FieldNames | None = None,
     now: datetime | None = None,
 ) -> Preview:
-    """Run a campaign's query and return what a launch for the period would send; nothing is stored or sent.
+    """Run a campaign's query, and return a preview of its launch for a period; nothing is stored or sent.
 
-    ``rate``: the most requests a second that the connection allows. Without ``ledger``, what needs one is not known,
-    and the warnings say so. Raises QueryError, and AudienceError, also if nobody is left.
+    ``rate``: maximum requests per second on the connection. Without ``ledger``, a warning names each rule that was not
+    applied. Raise the errors of :func:`~sendoff.launch.plan.plan_launch`.
     """
     moment = now or datetime.now(UTC)
     plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
@@ -54,10 +54,7 @@ def preview_campaign(
 def preview_launch(
     ledger: Ledger, launch_key: str, *, rate: float | None = None, names: FieldNames | None = None
 ) -> Preview:
-    """Return what a frozen launch sends, without asking the warehouse again.
-
-    Raises NotFoundError for a launch that the ledger does not hold.
-    """
+    """Return the preview of a frozen launch, without a query. Raise NotFoundError if the ledger does not have it."""
     launch = ledger.launches.get(launch_key)
     existing = _existing_launch(ledger, launch)
     return _preview(
@@ -85,12 +82,12 @@ def _existing_launch(ledger: Ledger, launch: Launch) -> ExistingLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Subject:
-    """What a plan and a frozen launch have in common. ``campaign`` is resolved for the period."""
+    """The common data of a plan and a frozen launch. ``campaign`` is resolved for the period."""
 
     name: str
     period: Period
     campaign: Campaign
-    audience: Audience | None  # None: the service chooses the people
+    audience: Audience | None  # None if the service chooses the recipients
     suppressed: Mapping[str, int]
     parts: Sequence[tuple[Variation, int, int]]  # variation, wave and size of each segment
     first: Segment | None
@@ -142,7 +139,7 @@ def _frozen(ledger: Ledger, launch: Launch) -> _Subject:
 
 
 def _recorded_gates(ledger: Ledger, launch_key: str) -> list[GateResult]:
-    """Return the results of the gates when the launch was frozen."""
+    """Return the gates' results from the time when the launch was frozen."""
     decisions = ledger.audit_log.of_launch(launch_key)
     details = [decision.detail for decision in decisions if decision.kind == "gates"]
     return [GateResult(**gate) for gate in details[-1]["gates"]] if details and details[-1] else []
@@ -220,18 +217,18 @@ def _approval(campaign: Campaign, people: int | None) -> ApprovalNeed:
 
 
 def _change(ledger: Ledger | None, subject: _Subject) -> tuple[AudienceChange | None, list[str]]:
-    """Compare the audience with the last launch's, or return a sentence on why that is not possible."""
+    """Compare the audience with that of the last launch, or return a sentence on why that is not possible."""
     last, audience = subject.previous, subject.audience
     if ledger is None and audience:
-        return None, ["No ledger was given, so it was not compared with the campaign's last launch."]
+        return None, ["No ledger was given, so there is no comparison with the campaign's last launch."]
     if ledger is None or last is None or audience is None or last.is_chosen_by_service:
         return None, []
     people = audience.identifiers
     if (last.identified_by, last.kind) != (audience.identified_by, people.kind):
         text = (
-            f"The last launch named its people by {last.identified_by}, this one by {audience.identified_by}"
+            f"The last launch identifies people by {last.identified_by}, this one by {audience.identified_by}"
         )
-        return None, [f"{text}: they cannot be compared."]
+        return None, [f"{text}, so they cannot be compared."]
     before = ledger.launches.audience(last.launch_key)
     kept = len(people & before)
     gone, new = len(before) - kept, len(people) - kept
@@ -246,7 +243,7 @@ def _group_sizes(audience: Audience | None) -> dict[str, dict[str, int]]:
 
 
 def _zones(subject: _Subject) -> list[Zone]:
-    """Return the time zones in the order in which they are sent to."""
+    """Return the time zones in the order of their sending times."""
     sizes = _summed((variation.time_zone, size) for variation, _, size in subject.parts)
     zones = []
     for name in sorted(sizes):
@@ -265,11 +262,11 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
     audience = subject.audience
     yield from subject.not_compared
     if audience and audience.ignored_columns:
-        yield f"The query gives columns that are not used: {', '.join(audience.ignored_columns)}."
+        yield f"These columns of the query are not used: {', '.join(audience.ignored_columns)}."
     if audience and audience.ambiguous:
         yield (
-            f"The query gives {audience.ambiguous:,} people in several rows whose values for the template differ: the "
-            "smallest counts."
+            f"The query returns several rows with different template values for {audience.ambiguous:,} people; the "
+            "smallest values are used."
         )
     yield from not_compared
     platforms = audience.groups.get("platform", {}) if audience else {}
@@ -279,7 +276,7 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
 
 
 def _summed(sizes: Iterable[tuple[Any, int]]) -> dict[Any, int]:
-    """Add up sizes by what they belong to, in the order in which it comes; sizes of None are passed over."""
+    """Add up sizes by name, in the order of first appearance, without those whose name is None."""
     sums: dict[Any, int] = {}
     for name, size in sizes:
         if name is not None:

@@ -1,15 +1,15 @@
-"""What must hold before the first request of a launch: each gate reports the actual value and the allowed one.
+"""Gates: checks before the first request of a launch, each with the actual value and the allowed one.
 
 .. code-block:: text
 
-    least, most .. the people who are sent to
-    channels ..... set by no campaign: at least one of the people is on a platform that a channel reaches
-    change ....... the audience, whole with its holdout and before a size limit, against that of the last launch
-    unusable ..... rows without an identifier that can be used; one that came twice can be
-    lateness ..... the time since the launch was due; if closed, the launch is skipped
-    window ....... the times at which people are reached; what is sent at once waits for it instead
-    rollout ...... the waves; never closed here, each is judged before the next (sendoff.dispatch.rollout)
-    send ......... set by no campaign, and always there: a moment of sending is not over; if closed, it is skipped
+    least, most .. number of recipients
+    channels ..... always checked: at least one recipient is on a platform that a channel reaches
+    change ....... size of the audience, with its holdout and before a size limit, against the last launch
+    unusable ..... share of rows with a null or invalid identifier; duplicates are usable
+    lateness ..... time since the launch was due; if closed, the launch is skipped
+    window ....... times when recipients get messages; a launch that sends at once waits for the window instead
+    rollout ...... the waves; never closed here, because each wave is checked later (sendoff.dispatch.rollout)
+    send ......... always checked if the campaign sends once: no sending time has passed; if closed, it is skipped
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
 
-_A_YEAR = 366  # days; in a year the clocks have changed in every way
-_OUTSIDE = frozenset({"channels", "send"})  # fields of the campaign that are checked like a gate
+_A_YEAR = 366  # days; enough to include every clock change
+_OUTSIDE = frozenset({"channels", "send"})  # gates that are fields outside of ``gates`` in the file
 
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """Whether one gate lets a launch pass: its name in the file, and counts or times, never people."""
+    """The result of one gate: its name in the file, and the values as counts or times, without identifiers."""
 
     name: str
     is_open: bool
@@ -61,11 +61,11 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateInputs:
-    """What the gates of a launch look at.
+    """The inputs of the gates of a launch.
 
-    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the people. ``segments``: the
-    people who are sent to. ``previous``: the campaign's last launch. ``due_at``: when the launch was due, as
-    :func:`due_time` returns it. ``send_late``: a person sends it late on purpose.
+    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the recipients. ``segments``:
+    the recipients. ``previous``: the campaign's last launch. ``due_at``: when the launch was due, from
+    :func:`due_time`. ``send_late``: whether a person sends it late on purpose.
     """
 
     campaign: Campaign
@@ -79,16 +79,16 @@ class GateInputs:
 
 
 def check_gates(inputs: GateInputs) -> tuple[GateResult, ...]:
-    """Check a launch against every gate that its campaign sets, and against the clock."""
+    """Check all gates of a launch, and return their results."""
     return (*_audience_gates(inputs), *_time_gates(inputs))
 
 
 def due_time(campaign: Campaign, period: Period, run_at: datetime | None) -> datetime | None:
-    """Return the moment from which ``gates.lateness`` counts, or None if the campaign cannot be too late.
+    """Return when a launch is due, from where ``gates.lateness`` counts, or None if it cannot be too late.
 
-    For a campaign with a schedule it is the end of the period, however the run was started; else it is the start of the
-    run (``run_at``). If the file names no ``gates.lateness``, only a campaign with a schedule that sends at once has
-    such a moment.
+    With a schedule, that is the end of the period, however the run was started. Otherwise it is the start of the run
+    (``run_at``). If the file does not set ``gates.lateness``, only campaigns with a schedule that send at once have a
+    due time.
     """
     if campaign.gates.lateness is None:
         return None
@@ -98,25 +98,25 @@ def due_time(campaign: Campaign, period: Period, run_at: datetime | None) -> dat
 
 
 def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
-    """Raise LateError if a launch is too late, else GateError if a gate is closed. Both name every closed gate."""
+    """Raise LateError if a launch is too late, or GateError if another gate is closed. Both list all closed gates."""
     closed = [result for result in results if not result.is_open]
     if not closed:
         return
     names = {result.name for result in closed}
     text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
     if "lateness" in names:
-        raise LateError(f"{text}; to send it all the same, trigger the run with Send late (send_late)")
+        raise LateError(f"{text}; to send it anyway, trigger the run with Send late (send_late)")
     raise LateError(text) if "send" in names else GateError(text)
 
 
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
-    """Return the decision that keeps the results of a launch's gates."""
+    """Return the audit-log entry with the results of a launch's gates."""
     detail = {"gates": [asdict(result) for result in results]}
     return Decision(launch_key, "gates", "sendoff", None, now, detail)
 
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
-    """Check how late a launch is; one without a due time is never late."""
+    """Check how late a launch is; without a due time, it is never late."""
     allowed = f"at most {most.length:,} {most.unit if most.length > 1 else most.unit.removesuffix('s')}"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
@@ -167,18 +167,18 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
 def _least(least: int, people: int | None) -> GateResult:
     allowed = f"at least {least:,}"
     if people is None:
-        return GateResult("least", True, "people whom the service chooses", allowed)
+        return GateResult("least", True, "recipients chosen by the service", allowed)
     return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 
 def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment]) -> GateResult | None:
-    """Check that at least one recipient may be reached; None if the query cannot tell."""
+    """Check that the channels may reach at least one recipient; None if the query does not show it."""
     platforms, pushed_to = audience.groups.get("platform", {}), platforms_pushed_to(campaign)
     if pushed_to is None or not platforms or not segments:
         return None
     actual = f"people on {', '.join(f'{name} ({len(platforms[name]):,})' for name in sorted(platforms))}"
     is_open = may_reach(platforms, pushed_to, segments)
-    return GateResult("channels", is_open, actual, f"somebody on {', '.join(sorted(pushed_to))}")
+    return GateResult("channels", is_open, actual, f"at least one person on {', '.join(sorted(pushed_to))}")
 
 
 def _change(most: float, audience: Audience, previous: Launch | None) -> GateResult:
@@ -194,7 +194,7 @@ def _change(most: float, audience: Audience, previous: Launch | None) -> GateRes
 
 
 def _before_size_limit(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
-    """Return the number of people before a run's size limit, and the same in words."""
+    """Return the number of recipients before a run's size limit, and a text for it."""
     cut = dropped.get("size_limit", 0)
     people = kept + cut
     return people, f"{people:,} (before the size limit)" if cut else f"{people:,}"
@@ -231,9 +231,10 @@ def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedu
 
 
 def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:
-    """Yield the first and last time of day at which the service sends, and what lies between them beyond midnight.
+    """Yield the first and the last time of day when the service sends, in the time zone of the window.
 
-    As the window's clock shows them, on each day of the first year: clocks change, and not all at once.
+    Times are checked on each day of the first year, because clocks change, and not everywhere at once. If a range
+    crosses midnight there, 23:59 and 00:00 are yielded too.
     """
     if isinstance(send, Now):
         return
@@ -242,18 +243,18 @@ def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Ite
         (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time, send.time)
     )
     days = _days_of(send)
-    if not days or send.time_zone in (OWN_ZONE, there):  # the window's clock shows what the file says
+    if not days or send.time_zone in (OWN_ZONE, there):  # the times need no conversion
         yield from times
         return
     for day in days:
         first, last = (moment(day, time, send.time_zone).astimezone(ZoneInfo(there)) for time in times)
         yield from (f"{first:%H:%M}", f"{last:%H:%M}")
-        if first.date() != last.date():  # all night long
+        if first.date() != last.date():  # across midnight
             yield from ("23:59", "00:00")
 
 
 def _days_of(send: Once | Recurring | Triggered) -> list[date]:
-    """Return the days of the first year on which the service may send."""
+    """Return the days of the first year when the service may send."""
     if isinstance(send, Once):
         return [send.date] if send.date else []
     days = (send.start + timedelta(days=n) for n in range(_A_YEAR))
@@ -279,5 +280,5 @@ def _not_over(sends: Sequence[Once], now: datetime) -> GateResult:
     over = sum(send.is_over(now) for send in sends)
     actual = f"{first.date} {first.time} in {first.time_zone}"
     if over:
-        actual += " as the first moment of sending, which is over"
+        actual += " as the first sending time, which has passed"
     return GateResult("send", not over, actual, f"a moment after {now:%Y-%m-%d %H:%M} UTC")

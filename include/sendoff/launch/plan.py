@@ -1,6 +1,6 @@
-"""Planning a launch: read the audience, apply the campaign's rules and gates, cut it into segments, and freeze them.
+"""Plan a launch: read the audience, apply the campaign's rules and gates, cut it into segments, and freeze them.
 
-Once for each launch key: a launch that the ledger already holds stays as it was frozen.
+Each launch key is planned once. A launch that is already in the ledger stays as it was frozen.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from sendoff.states import LaunchState
 
 _log = logging.getLogger(__name__)
 
-_MAX_PLANS = 20  # of one launch, each overtaken by another launch; then the caller tries again
+_MAX_PLANS = 20  # attempts to plan a launch while others are made; then the caller retries
 _UNCUT = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
-    """What a run asks of a launch, beside its period.
+    """The options of a run for its launch.
 
-    ``size_limit``: the most people that are kept, before the holdout. ``due_at``: when the launch was due, as
-    :func:`~sendoff.launch.gates.due_time` returns it; ``send_late``: a person sends it however late it is. ``resend``:
-    above 0 it sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
+    ``size_limit``: maximum size of the audience, holdout included. ``due_at``: when the launch was due, from
+    :func:`~sendoff.launch.gates.due_time`. ``send_late``: whether to send it however late it is. ``resend``: a number
+    above 0 sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
     """
 
     size_limit: int | None = None
@@ -62,13 +62,13 @@ class LaunchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A launch as it would be frozen: nothing of it is stored.
+    """A launch as it would be frozen; it is not stored yet.
 
-    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the people. ``suppressed``: the
-    people of the query who are not sent to, by reason; the holdout among them is part of the audience. ``segments``:
-    everybody else. ``sends_at``: by when the service has sent; None if it sends repeatedly. ``previous``: the
-    campaign's last launch. ``not_compared``: sentences on what might have suppressed somebody and could not be
-    compared.
+    ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the recipients. ``suppressed``:
+    identifiers of the query that get no message, by reason. They include the holdout, which is part of the audience.
+    ``segments``: all others. ``sends_at``: when the service has sent everything; None if it sends repeatedly.
+    ``previous``: the campaign's last launch. ``not_compared``: sentences on launches and rules that could not be
+    compared, and might have suppressed recipients.
     """
 
     campaign: Campaign
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def people(self) -> int | None:
-        """The number of people who are sent to; None if the service chooses them."""
+        """The number of recipients; None if the service chooses them."""
         return sum(map(len, self.segments)) if self.audience else None
 
 
@@ -97,10 +97,11 @@ def prepare_launch(
 ) -> Launch:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
-    Returns a launch that the ledger already holds as it was frozen, without asking the warehouse again. Raises
-    LateError, before the warehouse is asked, if it is too late, GateError if another gate is closed, and what
-    :func:`plan_launch` raises; then nothing is frozen. If the campaign's rules look at other launches and one is made
-    meanwhile, it plans again, and raises ConflictError if that does not end.
+    A launch that is already in the ledger is returned as it was frozen, without a query. If the campaign's rules depend
+    on other launches and one is made meanwhile, the launch is planned again.
+
+    Raise LateError, before any query, if it is too late. Raise GateError if another gate is closed, ConflictError if
+    other launches keep being made, and the errors of :func:`plan_launch`. After an error, nothing is frozen.
     """
     moment = now or datetime.now(UTC)
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
@@ -117,8 +118,10 @@ def prepare_launch(
         except ConflictError:
             if launch := ledger.launches.find(key):
                 return launch
-            _log.info("campaign %s: another launch was made meanwhile: planning again", folder.name)
-    raise ConflictError(f"campaign {folder.name}: {_MAX_PLANS} times another launch was made meanwhile")
+            _log.info("Campaign %s: planning again, because another launch was made meanwhile", folder.name)
+    raise ConflictError(
+        f"campaign {folder.name}: planned {_MAX_PLANS} times, but another launch was made each time; retry later"
+    )
 
 
 def plan_launch(
@@ -130,12 +133,13 @@ def plan_launch(
     options: LaunchOptions = LaunchOptions(),
     now: datetime,
 ) -> Plan:
-    """Run a campaign's query for a period and return the launch as it would be frozen; nothing is stored.
+    """Run a campaign's query for a period, and return the launch as it would be frozen; nothing is stored.
 
-    Without a ledger it is the campaign's first launch, and nothing that needs the ledger suppresses anybody.
+    Without a ledger, it counts as the campaign's first launch, and rules that need the ledger do not apply.
 
-    Raises QueryError, and AudienceError, also if nobody is left. Raises CampaignError if a request for these people
-    cannot be written or a date in the file has passed, and LateError if a date that follows from the period has.
+    Raise QueryError if a query fails, and AudienceError if its result is not an audience or no recipients remain. Raise
+    CampaignError if a request cannot be written or a date in the file has passed. Raise LateError if a date that
+    follows from the period has passed.
     """
     return _plan(ledger, _read(folder, period, warehouses, options, now))
 
@@ -146,7 +150,7 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
         return []
     if not options.reason or not options.reason.strip():
         raise PermanentError(
-            f"campaign {campaign}: resend {options.resend} sends a period again that may have been sent before; "
+            f"campaign {campaign}: resend {options.resend} sends a period again, and may reach people twice; "
             "found no reason; allowed: a reason, as text"
         )
     detail = {"resend": options.resend}
@@ -155,9 +159,9 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What a plan is made of: the resolved campaign, and what the warehouse and the folder's files hold.
+    """The inputs of a plan: the resolved campaign, its audience, and the identifiers of queries and files to exclude.
 
-    ``audience`` is None if the service chooses the people.
+    ``audience`` is None if the service chooses the recipients.
     """
 
     folder: CampaignFolder
@@ -208,7 +212,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
     first_of_edition = {segment.variation: segment for segment in reversed(segments)}
     for (
         segment
-    ) in first_of_edition.values():  # raises before anything is frozen if a request cannot be written
+    ) in first_of_edition.values():  # raises if a request cannot be written, before anything is frozen
         sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
     return Plan(
         campaign=campaign,
@@ -234,7 +238,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
 
 
 def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
-    """Plan a launch and freeze it; ConflictError if its rules look at other launches and one was made meanwhile."""
+    """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
     seen = ledger.launches.count(campaign.connection) if campaign.audience.depend_on_launches else None
     plan = _plan(ledger, inputs)
@@ -262,12 +266,12 @@ def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decis
 
 
 def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None:
-    """Apply the campaign's rules to the audience; None if the service chooses the people."""
+    """Apply the campaign's rules to the audience; None if the service chooses the recipients."""
     folder, audience, size_limit = inputs.folder, inputs.audience, inputs.options.size_limit
     if audience is None:
         if size_limit is not None:
             raise AudienceError(
-                f"campaign {folder.name}: no size limit holds for people whom the service chooses"
+                f"campaign {folder.name}: a size limit is not possible if the service chooses the recipients"
             )
         return None
     variations = _variations(inputs.campaign, audience, folder.name)
@@ -286,7 +290,7 @@ def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None
 
 
 def _variations(campaign: Campaign, audience: Audience, name: str) -> set[Variation]:
-    """Return variations that together are sent at every moment at which the whole audience would be."""
+    """Return variations that cover all sending times of the audience."""
     if isinstance(campaign.send, Once) and campaign.send.time_zone == QUERY_ZONE:
         uncut = campaign.replace(segment_size=_UNCUT)
         return {segment.variation for segment in segments_of(uncut, audience, name=name)}
@@ -296,7 +300,7 @@ def _variations(campaign: Campaign, audience: Audience, name: str) -> set[Variat
 def _sends_at(
     campaign: Campaign, variations: Iterable[Variation], period: Period, now: datetime
 ) -> datetime | None:
-    """Return the moment by which everybody is sent to; at the earliest now."""
+    """Return when the last message is sent, but not before now; None if the service sends repeatedly."""
     moments = [campaign.variation(variation, period.end).send.sends_at() for variation in variations]
     known = [moment for moment in moments if moment is not None]
     return max([now, *known]) if known else None
@@ -304,6 +308,6 @@ def _sends_at(
 
 def _nobody(campaign: str, audience: Audience) -> str:
     if not audience.rows:
-        return f"campaign {campaign}: the audience query gave no rows; nothing was sent"
+        return f"campaign {campaign}: the audience query returned no rows; nothing was sent"
     reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items() if count)
     return f"campaign {campaign}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"

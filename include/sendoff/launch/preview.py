@@ -1,7 +1,7 @@
-"""What a launch would be, without sending or storing anything: its people, its words, its requests, its cost.
+"""A preview of a launch: recipients, texts, requests and duration, without sending or storing anything.
 
-Counts only. A preview names nobody, and holds no address or header of a webhook that may be a secret, unless
-:meth:`Preview.to_json` is asked for the whole of its sample request.
+A preview contains counts, but no identifiers, and no addresses or headers of webhooks that may be secret. The only
+exception is the whole sample request that :meth:`Preview.to_json` can return.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sendoff.states import LaunchState
 
 @dataclass(frozen=True, slots=True)
 class AudienceChange:
-    """How an audience differs from that of the campaign's last launch."""
+    """The difference between an audience and that of the campaign's last launch."""
 
     launch_key: str  # of the last launch
-    period: str
-    audience: int  # people of the last launch
+    period: str  # of the last launch
+    audience: int  # size of the last launch's audience
     new: int
     kept: int
     gone: int
@@ -31,20 +31,20 @@ class AudienceChange:
 
 @dataclass(frozen=True, slots=True)
 class ExistingLaunch:
-    """A launch that the ledger already holds for the period: as it was frozen, and how far it was sent."""
+    """A launch that the ledger already has for the period, and its progress."""
 
     launch_key: str
     state: str
     created_at: datetime
-    people: int | None  # None: the service chooses them
+    people: int | None  # None if the service chooses the recipients
     requests: int
-    requests_made: int  # whatever became of them
+    requests_made: int  # with any outcome
     accepted: int
-    last_at: datetime | None  # when the newest answer was recorded; None before the first request
+    last_at: datetime | None  # when the newest outcome was recorded; None before the first request
 
     @property
     def is_made(self) -> bool:
-        """Whether every request was made."""
+        """Whether all requests were made."""
         return self.requests_made == self.requests
 
     @property
@@ -55,7 +55,7 @@ class ExistingLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One time zone's people, and the moment when they are sent to, on their clocks; None: at once, or repeatedly."""
+    """The recipients in one time zone, and the local sending time; None if it sends at once or repeatedly."""
 
     time_zone: str
     people: int
@@ -64,7 +64,10 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeed:
-    """Whether a person must approve the launch. ``role`` None: anybody whom Airflow lets. No answer rejects it."""
+    """Whether a person must approve the launch, who may do so, and how long it waits before it is rejected.
+
+    ``role`` is None if anyone with the permission in Airflow may approve it.
+    """
 
     is_needed: bool
     role: str | None
@@ -75,12 +78,12 @@ class ApprovalNeed:
 class Preview:
     """The figures of a launch that has not been sent, and one of its requests.
 
-    ``audience`` and ``people`` are None if the service chooses the people. ``audience`` counts ``people``, who are sent
-    to, and those of ``suppressed`` who were not ``dropped`` before. ``variants``, ``languages`` and ``time_zones`` are
-    empty if they make no difference; ``waves`` are in their order. ``launch_key`` and ``state``: of a launch that is
-    frozen in the ledger. ``existing_launch``: the launch that the ledger holds for the period, which a run continues
-    instead of making the one that is previewed; of a frozen launch, itself once a request was made. ``request``: the
-    first one with the number of its people instead of them; None if there is nobody to make one for.
+    ``audience`` and ``people`` are None if the service chooses the recipients. ``people`` are the recipients.
+    ``audience`` also counts the suppressed ones that are not in ``dropped``, such as the holdout. ``variants``,
+    ``languages`` and ``time_zones`` are empty if they make no difference. ``launch_key`` and ``state`` are set for a
+    launch frozen in the ledger. ``existing_launch``: the launch that the ledger has for the period; a run continues it
+    instead of the one previewed here. For a frozen launch, it is that launch itself, once a request was made.
+    ``request``: the first request, with the number of recipients in place of their identifiers; None if there is none.
     """
 
     campaign: str
@@ -96,7 +99,7 @@ class Preview:
     suppressed: Mapping[str, int]
     people: int | None
     change: AudienceChange | None
-    groups: Mapping[str, Mapping[str, int]]  # column of the query -> value -> people of the audience
+    groups: Mapping[str, Mapping[str, int]]  # column of the query -> value -> members of the audience
     variants: Mapping[str, int]
     languages: Mapping[str, int]
     time_zones: Sequence[Zone]
@@ -106,9 +109,9 @@ class Preview:
     requests: int
     segment_size: int
     rate: float | None  # requests per second
-    seconds: float | None  # that the requests take at that rate
+    seconds: float | None  # duration of all requests at that rate
     renderings: Sequence[Rendering]
-    filled_in: Sequence[str]  # names of the tags that the service fills in for each person
+    filled_in: Sequence[str]  # names of the tags that the service fills in for each recipient
     request: Mapping[str, Any] | None = field(repr=False)
     gates: Sequence[GateResult]
     approval: ApprovalNeed
@@ -117,10 +120,10 @@ class Preview:
 
     @property
     def would_send(self) -> bool:
-        """Check whether a run would send this launch, once everybody agreed who must.
+        """Whether a run would send this launch, after approval if it needs one.
 
-        It would not if a gate is closed, if somebody stopped the launch, if everything was sent, or if the ledger holds
-        another launch for the period.
+        It would not if a gate is closed, if the launch was rejected or stopped, if everything was sent, or if the
+        ledger has another launch for the period.
         """
         if self.existing_launch and (self.launch_key is None or self.existing_launch.is_made):
             return False
@@ -129,14 +132,14 @@ class Preview:
 
     @property
     def held_out(self) -> int:
-        """The number of people who are held out to measure against."""
+        """The size of the holdout."""
         return self.suppressed.get("holdout", 0)
 
     def to_json(self, *, whole_request: bool = False) -> dict[str, Any]:
         """Return the preview as JSON values.
 
-        With ``whole_request`` its request is as it would be sent, with the identifiers of its first three people: for
-        somebody who may read the warehouse, never for a log or XCom.
+        With ``whole_request``, the request contains the identifiers of its first three recipients. It is for people who
+        may read the warehouse, never for logs or XCom.
         """
         values: dict[str, Any] = _plain(asdict(self))
         whole = values.pop("whole_request")

@@ -1,4 +1,4 @@
-"""Recipients whom a campaign's channels cannot reach, if the query names their platforms."""
+"""Find recipients that a campaign's channels cannot reach, if the query returns their platforms."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _KNOWN = frozenset({*_PUSHES.values(), *_BROWSERS, "email", "sms"})
 def may_reach(
     platforms: Mapping[str, Identifiers], pushed_to: frozenset[str], segments: Sequence[Segment]
 ) -> bool:
-    """Check whether at least one recipient of a launch may be reached.
+    """Check whether a launch may reach at least one recipient.
 
-    Nobody is reached only if the query puts every recipient on a platform that the service's document names and no
-    channel pushes to. A recipient without a platform, or on one that the document does not name, may be reached.
+    A recipient is out of reach only if all their platforms are known from the service's document and none of the
+    campaign's channels pushes to one. Recipients without a platform, or with an unknown one, may be reached.
     """
     idle = {name: members for name, members in platforms.items() if name in _KNOWN - pushed_to}
     if sum(map(len, idle.values())) < sum(map(len, segments)):
-        return True  # they cannot be everybody, and a large audience need not be compared
+        return True  # a shortcut for large audiences: there are too few of them to be all recipients
     kind = next(iter(platforms.values())).kind
     reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
     lost = union(kind, idle.values()) - reachable
@@ -32,9 +32,9 @@ def may_reach(
 
 
 def unreachable(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Iterator[str]:
-    """Yield a sentence on how many people are only on platforms that no channel of the campaign pushes to.
+    """Yield a sentence with the number of recipients out of reach of the campaign's channels, if there are any.
 
-    Platforms that the service's document does not name are passed over.
+    Platforms that the service's document does not name count as reachable.
     """
     reached = platforms_pushed_to(campaign)
     if reached is None or not platforms:
@@ -48,13 +48,13 @@ def unreachable(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Ite
     if lost:
         where = ", ".join(f"{name} ({count:,})" for name, count in counts.items() if count)
         yield (
-            f"{lost:,} people, {share(lost, len(everybody))} of those with a platform, are where no channel of the "
-            f"campaign reaches: {where}."
+            f"The campaign's channels cannot reach {lost:,} people, {share(lost, len(everybody))} of those with a "
+            f"platform: {where}."
         )
 
 
 def platforms_pushed_to(campaign: Campaign) -> frozenset[str] | None:
-    """Return the platforms that the campaign pushes to; None if it uses another channel, which may reach anybody."""
+    """Return the platforms that the campaign pushes to, or None if it uses another channel that may reach anyone."""
     of_variants = [part.channels.used() for part in campaign.variants.values()]
     of_templates = [part.template.channels for part in campaign.variants.values() if part.template]
     used = set(campaign.channels_used()).union(*of_variants, *of_templates)
@@ -71,4 +71,4 @@ def _browsers(campaign: Campaign) -> Iterator[str]:
     for push in pushes:
         yield from push.browsers if push else ()
     if campaign.template or any(part.template for part in campaign.variants.values()):
-        yield from _BROWSERS  # a template keeps to itself which
+        yield from _BROWSERS  # the browsers of a template are unknown

@@ -1,4 +1,4 @@
-"""The words of a campaign as its channels show them, with tags left as they are written: what a person reads first."""
+"""The texts of a campaign as its channels show them, with tags left as they are."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _WITH_PICTURE = (Channel.ANDROID_PUSH, Channel.IOS_PUSH)
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What some people of a launch would see: channel -> part of the message -> its words.
+    """The texts that some recipients of a launch would see: channel -> part of the message -> text.
 
-    ``people``: how many; None where the service decides who gets this language, or chooses everybody. ``template``: the
-    service's campaign that holds the words, which then are not known here.
+    ``people``: number of recipients; None if the service chooses them, or decides who gets this language.
+    ``template``: the service's campaign that contains the texts; they are not known here then.
     """
 
     variant: str | None
@@ -34,9 +34,10 @@ class Rendering:
 def renderings(
     campaign: Campaign, variations: Mapping[Variation, int], *, period_end: datetime, most: int = 3
 ) -> list[Rendering]:
-    """Return the texts of the first few variations that differ in them (``variations``: people by variation).
+    """Return the texts of the first ``most`` variations with different texts.
 
-    The languages between which the service chooses by itself follow. Two time zones have the same texts.
+    ``variations``: number of recipients by variation. Languages that the service chooses by itself come last. Time
+    zones make no difference.
     """
     sizes: Counter[tuple[str | None, str | None]] = Counter()
     for variation, people in variations.items():
@@ -57,7 +58,7 @@ def renderings(
 
 
 def plain_text(html: str) -> str:
-    """Return the text of an HTML page, a line for each block."""
+    """Return the text of an HTML page, with one line for each block."""
     reader = _Words()
     reader.feed(html)
     reader.close()
@@ -83,7 +84,7 @@ def _words(campaign: Campaign, channel: Channel, language: str | None) -> dict[s
         parts = {"subject": email.subject, "html": html, "text": email.text}
     elif channel is Channel.SMS and (sms := channels.sms):
         parts = {"sender": sms.sender, "text": sms.text}
-    elif webhook := channels.webhook:  # headers, and the address beyond its host, may be secret
+    elif webhook := channels.webhook:  # headers, and everything after the host of the address, may be secret
         parts = {
             "host": urlsplit(webhook.address).hostname,
             "body": webhook.body.content if webhook.body else None,
@@ -109,7 +110,7 @@ def _beginning(words: str) -> str:
 
 
 class _Words(HTMLParser):
-    """Collects what a page says, without what only a browser reads."""
+    """Collects the visible text of a page."""
 
     _UNSEEN = frozenset({"head", "script", "style", "title"})
     _IN_LINE = frozenset(

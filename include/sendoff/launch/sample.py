@@ -1,4 +1,4 @@
-"""A sample request of a launch: a person reads it before the launch is sent, and it proves that it can be written."""
+"""A sample request of a launch, for people to read, and as a check that the request can be written."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ def sample_request(
     names: FieldNames | None = None,
     reveal: bool = False,
 ) -> dict[str, Any]:
-    """Return the request for the first few of a segment, without post-back addresses or credentials.
+    """Return the request for the first few recipients of a segment, without post-back addresses or credentials.
 
-    It shows each recipient's template values by their type, such as ``<text>``, or with ``reveal`` as they are. Raises
-    CampaignError if a request for these recipients cannot be written, such as a campaign that would be created for
-    people known by ``user_id``.
+    Template values are replaced by their type, such as ``<text>``, unless ``reveal`` is set. Raise CampaignError if the
+    request cannot be written, for example to create a campaign for recipients identified by ``user_id``.
     """
     targeting = None
     if segment.identifiers is not None:

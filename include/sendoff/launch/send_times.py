@@ -20,12 +20,12 @@ from sendoff.campaign import (
     Variation,
 )
 
-_FIRST_ZONE = timezone(timedelta(hours=14))  # where a time of day comes first
+_FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
 
 
 @dataclass(frozen=True, slots=True)
 class SendTimes:
-    """When a launch is sent. ``first_at`` and ``last_at`` are None if it is sent at once, or repeatedly."""
+    """When a launch sends. ``first_at`` and ``last_at`` are None if it sends at once or repeatedly."""
 
     kind: str
     words: str
@@ -34,7 +34,7 @@ class SendTimes:
 
 
 def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_end: datetime) -> SendTimes:
-    """Return when a resolved campaign is sent to the recipients of these variations."""
+    """Return when a resolved campaign sends to the recipients of the given variations."""
     send = campaign.send
     if not isinstance(send, Once):
         waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
@@ -52,17 +52,17 @@ def _first(send: Once) -> datetime:
 
 
 def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:
-    """Describe when the service sends, as the campaign's file has it."""
+    """Describe a campaign's schedule of sending in words."""
     if isinstance(send, Now):
-        return "at once, as soon as the service has accepted a request"
+        return "at once, as soon as the service accepts a request"
     if isinstance(send, Once):
         day = f" on {send.date}" if send.date else ""
         return f"at {send.time}{day}, {_zone(send.time_zone)}"
     days = ", ".join(send.days) if send.days else "every day"
-    until = "until somebody stops it" if send.end == "never" else f"until {send.end}"
+    until = "until someone stops it" if send.end == "never" else f"until {send.end}"
     span = f"from {send.start} {until}, {_zone(send.time_zone)}"
     if isinstance(send, Recurring):
-        return f"again and again: {days} at {send.time}, {span}"
+        return f"repeatedly: {days} at {send.time}, {span}"
     cause = _cause(send.trigger)
     hours = f"{send.window.earliest} to {send.window.latest}"
     return f"whenever it is triggered by {cause}: {days} from {hours}, {span}"
@@ -76,5 +76,5 @@ def _cause(trigger: LocationTrigger | EventTrigger | ApiTrigger) -> str:
 
 def _zone(name: str) -> str:
     if name == OWN_ZONE:
-        return "in each person's own time zone as the service knows it"
-    return "in the time zone that the query gives for each person" if name == QUERY_ZONE else f"in {name}"
+        return "in each person's own time zone, as the service knows it"
+    return "in each person's time zone, as the query returns it" if name == QUERY_ZONE else f"in {name}"

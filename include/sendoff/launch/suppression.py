@@ -2,13 +2,13 @@
 
 .. code-block:: text
 
-    exclude ....... people of queries, files, lists and other campaigns, in the order of the file
-    priority ...... whom a better campaign of the same day is sent to
-    cap ........... who would get too many messages in some days
-    size_limit .... all but so many, in one run
-    holdout ....... a share by chance, which stays part of the audience
+    exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
+    priority ...... recipients of a campaign with a higher rank on the same day
+    cap ........... recipients who would get too many messages in a number of days
+    size_limit .... all recipients above the size limit of a run
+    holdout ....... a random share, which stays part of the audience
 
-What cannot be compared suppresses nobody, and a note says so.
+Launches and rules that cannot be compared suppress no recipients. A note reports each of them.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ from sendoff.states import DispatchState, LaunchState
 from sendoff.warehouse import Parameter
 
 Warehouses = Callable[[str], warehouse.Source]
-"""Returns the source of a warehouse's queries, such as a SQLAlchemy URL, by the name of its connection."""
+"""Returns a warehouse, such as a SQLAlchemy URL, for the name of its connection."""
 
 Rule = Exclusion | Priority | Cap
 
 _log = logging.getLogger(__name__)
 
-_MAX_DAYS = 36_500  # more than any ledger holds
+_MAX_DAYS = 36_500  # longer than the history of any ledger
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class EligibleAudience:
-    """What the rules leave of an audience.
+    """The result of applying the rules to an audience.
 
-    ``audience``: without the suppressed, but with the holdout. ``sent_to``: without the holdout too. ``suppressed``:
-    the people of the query who are not sent to, by reason, each under one. ``not_compared``: sentences on what might
-    have suppressed somebody and could not be compared.
+    ``audience``: without suppressed recipients, but with the holdout. ``sent_to``: without the holdout too.
+    ``suppressed``: identifiers of the query that get no message, each under one reason. ``not_compared``: sentences on
+    launches and rules that could not be compared, and might have suppressed recipients.
     """
 
     audience: Audience
@@ -81,10 +81,10 @@ def read_excluded(
     parameters: Mapping[str, Parameter],
     warehouses: Warehouses,
 ) -> dict[Rule, Identifiers]:
-    """Return the people of the exclusions that need no ledger: queries and files.
+    """Return the recipients of exclusions that do not need the ledger: queries and files.
 
-    Raises QueryError, and AudienceError for people of another identifier column than the audience's; both name the
-    exclusion.
+    Raise QueryError if a query fails, and AudienceError if an exclusion's identifier column differs from the
+    audience's. Both errors name the exclusion.
     """
     excluded: dict[Rule, Identifiers] = {}
     for exclusion in folder.campaign.audience.exclude:
@@ -116,11 +116,11 @@ def apply_rules(
     now: datetime,
     size_limit: int | None = None,
 ) -> EligibleAudience:
-    """Apply a campaign's rules to an audience; the first rule that names a recipient suppresses them.
+    """Apply a campaign's rules to an audience; the first rule that matches a recipient suppresses them.
 
-    ``excluded``: from :func:`read_excluded`. ``sends_at``: the moment from which days count. ``now``: when other
-    launches are sent that send at once and still wait. Without a ledger, the rules that need one do not apply. Raises
-    AudienceError for a list that does not exist, or of another identifier column.
+    ``excluded``: from :func:`read_excluded`. ``sends_at``: when this launch sends; days count from there.
+    ``now``: the assumed sending time of other launches that send at once but are still waiting. Without a ledger, the
+    rules that need one do not apply. Raise AudienceError if a list does not exist, or has another identifier column.
     """
     rules = folder.campaign.audience
     remaining = _Remaining(audience.identifiers)
@@ -135,7 +135,7 @@ def apply_rules(
         elif others:
             remaining.suppress(reason, others.named_by(rule, reason, remaining.people))
         else:
-            notes[f"{reason} was not applied: there is no ledger to ask"] = None
+            notes[f"{reason} was not applied: no ledger was given"] = None
     if size_limit is not None:
         if size_limit < 1:
             raise AudienceError(f"size limit: found {size_limit}; allowed: 1 or more")
@@ -152,7 +152,7 @@ def apply_rules(
 
 @dataclass(slots=True)
 class _Remaining:
-    """The people whom no rule has suppressed yet, and those whom one has, by reason."""
+    """The recipients that are not suppressed yet, and the suppressed ones by reason."""
 
     people: Identifiers
     suppressed: dict[str, Identifiers] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class _Remaining:
 
 @dataclass(frozen=True, slots=True)
 class _OtherLaunches:
-    """What the ledger knows of other launches and of lists, as far as they concern one audience."""
+    """The recipients of other launches and of lists in the ledger, as far as they concern one audience."""
 
     ledger: Ledger
     folder: CampaignFolder
@@ -177,7 +177,7 @@ class _OtherLaunches:
     _recipients: dict[str, Identifiers] = field(default_factory=dict)  # by launch key
 
     def named_by(self, rule: Rule, reason: str, people: Identifiers) -> Identifiers:
-        """Return whom a rule suppresses of some people; others may be among them."""
+        """Return the recipients that a rule suppresses; the result may contain others than ``people``."""
         match rule:
             case ListExclusion():
                 return self._on_list(rule)
@@ -187,7 +187,7 @@ class _OtherLaunches:
                 return self._of_better_campaigns(rule)
             case Cap():
                 return self._over_cap(rule, people)
-        raise TypeError(f"{type(rule).__name__} needs no ledger")
+        raise TypeError(f"{type(rule).__name__} does not need the ledger")
 
     def _on_list(self, exclusion: ListExclusion) -> Identifiers:
         try:
@@ -200,8 +200,9 @@ class _OtherLaunches:
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
         connection = self.folder.campaign.connection
         if exclusion.name not in self.ledger.launches.campaigns(connection):
-            _log.warning("%s: the ledger holds no launch of it on %s", reason, connection)
-            self.notes[f"{reason} leaves out nobody: the ledger holds no launch of it on {connection}"] = None
+            _log.warning("%s: the ledger has no launch of that campaign on %s", reason, connection)
+            note = f"{reason} leaves out no one: the ledger has no launch of that campaign on {connection}"
+            self.notes[note] = None
         since = self.sends_at - _days(exclusion.days)
         launches = self._comparable(since, _NEVER, lambda launch: launch.campaign == exclusion.name, reason)
         return self._recipients_of_all(launches)
@@ -220,7 +221,7 @@ class _OtherLaunches:
         )
 
     def _over_cap(self, cap: Cap, people: Identifiers) -> Identifiers:
-        """Return those who would get too many messages in some stretch of days that includes this launch."""
+        """Return the recipients with too many messages in any stretch of days that includes this launch."""
         length = _days(cap.days)
         launches = self._comparable(self.sends_at - length, self.sends_at + length, lambda _: True, "cap")
         later = {at for _, at in launches if at > self.sends_at}
@@ -233,24 +234,24 @@ class _OtherLaunches:
     def _comparable(
         self, since: datetime, until: datetime, concerns: Callable[[Launch], bool], reason: str
     ) -> list[tuple[Launch, datetime]]:
-        """Return the launches that a rule is about, with the moment by which each is sent, and note the others.
+        """Return the launches that concern a rule and can be compared, each with its sending time; note the others.
 
-        They are sent after ``since`` and before ``until``.
+        The launches send after ``since`` and before ``until``.
         """
         comparable = []
         for launch, at in self._sending(since):
             if not _falls_between(launch, at, since, until) or not concerns(launch):
                 continue
             if at is None:
-                self._note(reason, launch, "it is sent again and again, and nobody knows when to whom")
+                self._note(reason, launch, "the service sends it repeatedly, at times that are not known")
             elif launch.is_chosen_by_service:
-                self._note(reason, launch, "the service chooses its people")
+                self._note(reason, launch, "the service chooses its recipients")
             elif (launch.identified_by, launch.kind) != (own := self._identifiers_of_audience()):
                 self._note(
                     reason,
                     launch,
-                    f"it names its people by {launch.identified_by} ({launch.kind}), this one by {own[0]} ({own[1]}), "
-                    "and nobody can say who is in both",
+                    f"it identifies people by {launch.identified_by} ({launch.kind}), this one by {own[0]} "
+                    f"({own[1]}), so they cannot be compared",
                 )
             else:
                 comparable.append((launch, at))
@@ -260,9 +261,10 @@ class _OtherLaunches:
         return self.audience.identified_by, self.audience.identifiers.kind
 
     def _sending(self, since: datetime) -> Iterator[tuple[Launch, datetime | None]]:
-        """Yield the launches that are sent after a moment, with the moment by which each is; None: repeatedly.
+        """Yield the launches that send after a moment, each with its sending time, or None if it sends repeatedly.
 
-        A launch that sends at once and waits, for approval, a pause, a window or a wave, is not sent before now.
+        A launch that sends at once but waits for approval, a pause, a window or a wave does not count as sent before
+        now.
         """
         launches, connection = self.ledger.launches, self.folder.campaign.connection
         alive = [state for state in LaunchState if not state.is_final]
@@ -282,7 +284,7 @@ class _OtherLaunches:
 
     def _note(self, reason: str, launch: Launch, why: str) -> None:
         _log.warning(
-            "%s: launch %s of %s is not counted: %s", reason, launch.launch_key, launch.campaign, why
+            "%s: launch %s of campaign %s does not count: %s", reason, launch.launch_key, launch.campaign, why
         )
         self.notes[f"{reason} does not count campaign {launch.campaign}: {why}"] = None
 
@@ -290,7 +292,7 @@ class _OtherLaunches:
         return union(self.audience.identifiers.kind, (self._recipients_of(launch) for launch, _ in launches))
 
     def _recipients_of(self, launch: Launch) -> Identifiers:
-        """Return the recipients of a launch who are in the audience."""
+        """Return the recipients that a launch shares with the audience."""
         key = launch.launch_key
         if key not in self._recipients:
             self._recipients[key] = self.ledger.launches.sent(key) & self.audience.identifiers
@@ -302,7 +304,7 @@ def _days(count: int) -> timedelta:
 
 
 def _falls_between(launch: Launch, at: datetime | None, since: datetime, until: datetime) -> bool:
-    """Check whether a launch is sent between two moments. A repeated launch is, unless its last day was before them."""
+    """Check whether a launch sends between two moments; a repeated one may, unless its last day was before them."""
     if at is not None:
         return since < at < until
     end = getattr(Campaign.frozen(launch.definition).send, "end", None)
@@ -310,7 +312,7 @@ def _falls_between(launch: Launch, at: datetime | None, since: datetime, until: 
 
 
 def _in_at_least(count: int, sets: Iterable[Identifiers], people: Identifiers) -> Identifiers:
-    """Return those of some people who are in ``count`` of the sets, or more."""
+    """Return the members of ``people`` that are in at least ``count`` of the sets."""
     at_least = [people]
     for members in sets:
         at_least += [empty(people.kind)] * (len(at_least) <= count)
@@ -328,9 +330,10 @@ def _check_same_identifiers(what: str, identified_by: str, people: Identifiers, 
     own = audience.identifiers
     if identified_by != audience.identified_by:
         raise AudienceError(
-            f"{what}: found people named by {identified_by}; allowed: {audience.identified_by}, as in audience.sql"
+            f"{what}: found the identifier column {identified_by}; allowed: {audience.identified_by}, as in "
+            "audience.sql"
         )
     if len(people) and len(own) and people.kind != own.kind:
         raise AudienceError(
-            f"{what}: found {identified_by} of {people.kind} kind; allowed: {own.kind}, as in audience.sql"
+            f"{what}: found {identified_by} of kind {people.kind}; allowed: {own.kind}, as in audience.sql"
         )

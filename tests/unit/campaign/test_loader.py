@@ -86,7 +86,7 @@ def test_a_rule_that_is_younger_than_a_launch_is_not_asked_of_it() -> None:
 )
 def test_what_another_version_froze_is_an_error_of_sendoffs_own(changed: dict[str, Any], place: str) -> None:
     definition = {**campaign(**SENT).model_dump(mode="json"), **changed}
-    with pytest.raises(CampaignError, match=f"frozen by another version .*: {place};") as error:
+    with pytest.raises(CampaignError, match=rf"frozen by another version .*: {place}\.") as error:
         Campaign.frozen(json.dumps(definition))
     assert SECRET_WORDS not in str(error.value)
 
@@ -204,7 +204,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("owner: [", "campaign.yaml:7: not YAML: "),
         ("send:\n\tkind: now", "campaign.yaml:7: not YAML: found character '\\t' that cannot start any token; indent"),
         ("owner: @crm", "campaign.yaml:6: not YAML: found character '@' that cannot start any token; quote a text"),
-        ("owner: now: crm", "campaign.yaml:6: not YAML: mapping values are not allowed here; quote a text that holds"),
+        ("owner: now: crm", "campaign.yaml:6: not YAML: mapping values are not allowed here; quote a text that"),
         ("owner: {{ x }} y", "campaign.yaml:6: not YAML: expected <block end>, but found '<scalar>'; quote a text"),
         ('owner: "A" team', "campaign.yaml:6: not YAML: expected <block end>, but found '<scalar>'; quote a text"),
         (
@@ -235,14 +235,14 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("warehouse: " + "x" * 251, "campaign.yaml:6: warehouse: found a text of 251 characters; allowed: at most"),
         ("connection: " + "x" * 251, "campaign.yaml:6: connection: found a text of 251 characters; allowed: at most"),
         ("after: [" + "x" * 1501 + "]", "campaign.yaml:6: after[0]: found a text of 1501 characters; allowed: at most"),
-        ('owner: "a\\0"', "campaign.yaml:6: owner: found the character \\u0000; allowed: characters that a database can store"),
-        ('owner: "a\\uD800"', "campaign.yaml:6: owner: found the character \\ud800; allowed: those that"),
+        ('owner: "a\\0"', "campaign.yaml:6: owner: found the character \\u0000; allowed: characters that a database"),
+        ('owner: "a\\uD800"', "campaign.yaml:6: owner: found the character \\ud800; allowed: characters that"),
         ('variants: {"a\\0": {percent: 5}}', "campaign.yaml:6: variants.a?: found the character \\u0000; allowed"),
         ("alert_after: {length: 2147483647, unit: weeks}",
          "campaign.yaml:6: alert_after: found 2147483647 weeks; allowed: at most 36500 days"),
         ("tags: [" + "a," * 10_000 + "a]", "campaign.yaml:6: not YAML: more than 10000 values are not supported"),
         ("owner: {{ x }}, hi", "campaign.yaml:6: not YAML: expected <block end>, but found ','; quote a text"),
-        ("owner: {{ x }}", "campaign.yaml:6: owner.?: found a key that begins with { or [; allowed: text (quote one that"),
+        ("owner: {{ x }}", "campaign.yaml:6: owner.?: found a key that begins with { or [; allowed: text"),
         ('schedule: "0 9 * * ä"', "campaign.yaml:6: schedule: found a text of 9 characters; allowed: a cron"),
         ("audience: {holdout: {percent: few}}",
          "campaign.yaml:6: audience.holdout.percent: found 'few'; allowed: a number, such as 5"),

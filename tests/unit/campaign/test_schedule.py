@@ -134,7 +134,7 @@ def test_on_a_date_it_is_that_date_wherever_somebody_is() -> None:
 def test_a_date_that_is_over_in_a_zone_when_the_period_ends_is_refused() -> None:
     ends = utc("2027-03-27T18:00")
     assert by_query("07:30", SPRING).in_zone("Europe/Dublin", ends).sends_at() == utc("2027-03-28T06:30")
-    with pytest.raises(ValueError, match="07:30 on 2027-03-28 in Pacific/Kiritimati is over"):
+    with pytest.raises(ValueError, match="07:30 on 2027-03-28 in Pacific/Kiritimati is before"):
         by_query("07:30", SPRING).in_zone("Pacific/Kiritimati", ends)
 
 

@@ -155,7 +155,8 @@ def test_a_browser_and_a_picture_need_a_web_address() -> None:
         "channels": {"ios_push": None, "web_push": chrome},
     }
     with pytest.raises(
-        CampaignError, match=r"channels.web_push: found no web address to open; allowed: channels"
+        CampaignError,
+        match=r"channels.web_push: found no web address to open; allowed: a web address in channels",
     ):
         campaign(**shared)
     assert campaign(**shared | {"channels": {"ios_push": None, "web_push": {**chrome, "url": WEB}}})

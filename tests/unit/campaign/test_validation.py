@@ -63,7 +63,7 @@ from .campaigns import (
                 "language": "en",
                 "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S", "text": "T", "html": "H"}}}},
             },
-            "channels.email.translations.fr.html: found html, which channels.email lacks",
+            "channels.email.translations.fr.html: found html, missing from channels.email",
         ),
         (
             {
@@ -295,7 +295,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         # waves and zones
         (
             {**PUSHED, "send": TONIGHT, "gates": {"rollout": {}}},
-            "gates.rollout: found rollout with send.kind: once; allowed: send.kind: now, because a wave is judged",
+            "gates.rollout: found rollout with send.kind: once; allowed: send.kind: now, because each wave waits",
         ),
         (
             {**PUSHED, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query"}}},

@@ -103,7 +103,7 @@ def gate(
         ("least", {"least": 1200}, 1200, True, "1,200 people", "at least 1,200"),
         ("most", {"most": 1200}, 1201, False, "1,201 people", "at most 1,200"),
         ("most", {"most": 1200}, 1200, True, "1,200 people", "at most 1,200"),
-        ("least", {}, None, True, "people whom the service chooses", "at least 1"),  # nobody knows how many
+        ("least", {}, None, True, "recipients chosen by the service", "at least 1"),  # nobody knows how many
     ],
 )  # fmt: skip
 def test_the_number_of_people_has_a_least_and_a_most(
@@ -210,9 +210,7 @@ def test_only_a_lateness_of_the_file_stops_a_launch_that_waits(
 
 
 def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
-    with pytest.raises(
-        LateError, match=r"gates.lateness: found .*; to send it all the same, trigger the run"
-    ):
+    with pytest.raises(LateError, match=r"gates.lateness: found .*; to send it anyway, trigger the run"):
         prepared(ledger, "sqlite:////nowhere/at/all.db", HOURS, due_at=NOW - timedelta(hours=3))
 
 
@@ -400,7 +398,7 @@ def test_of_many_zones_none_may_be_over() -> None:
     seen = gate("send", {}, people=audience(2), segments=parts, send=send, now=NOW + timedelta(hours=1))
     assert (seen.is_open, seen.actual) == (
         False,
-        "2026-03-02 18:30 in Asia/Tokyo as the first moment of sending, which is over",
+        "2026-03-02 18:30 in Asia/Tokyo as the first sending time, which has passed",
     )
 
 
@@ -498,7 +496,10 @@ def test_a_launch_that_no_channel_brings_to_anybody_is_stopped(
 
 def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
     found = platforms_gate(PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4])
-    assert str(found) == "channels: found people on chrome (2), email (2); allowed: somebody on android, ios"
+    assert (
+        str(found)
+        == "channels: found people on chrome (2), email (2); allowed: at least one person on android, ios"
+    )
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
 
 def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehouse: str) -> None:
     early = Period(PERIOD.start - timedelta(days=99), PERIOD.start - timedelta(days=98))
-    with pytest.raises(AudienceError, match="spring: the audience query gave no rows"):
+    with pytest.raises(AudienceError, match="spring: the audience query returned no rows"):
         prepare_launch(ledger, folder(), period=early, warehouses=lambda _: warehouse)
     nulls = folder(sql="SELECT device_id FROM devices WHERE device_id IS NULL")
     with pytest.raises(AudienceError, match=r"none of the 1 rows is left .*1 null"):

@@ -190,7 +190,7 @@ def test_a_query_of_exclusion_runs_on_its_own_warehouse(
 
 # What is wrong with an exclusion's query or file, and what is said of it.
 WRONG = [
-    ("x.sql", "SELECT user_id FROM users", "x.sql: found people named by user_id; allowed: device_id"),
+    ("x.sql", "SELECT user_id FROM users", "x.sql: found the identifier column user_id; allowed: device_id"),
     ("x.sql", "SELECT day FROM returned", "x.sql: the query has no identifier column"),
     ("x.sql", "SELECT CAST('a' AS TEXT) AS device_id", "x.sql: column device_id must contain whole numbers"),
     ("x.csv", "device\n4711\n", "x.csv: found no column device_id"),
@@ -272,7 +272,7 @@ def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
 def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
     ledger.suppression_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
     with pytest.raises(
-        AudienceError, match="list complaints: found people named by user_id; allowed: device_id"
+        AudienceError, match="list complaints: found the identifier column user_id; allowed: device_id"
     ):
         plan(exclude(kind="list", name="complaints"), ledger=ledger)
 
@@ -281,7 +281,7 @@ def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
     ledger.suppression_lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
-    with pytest.raises(AudienceError, match="found device_token of string kind; allowed: integer"):
+    with pytest.raises(AudienceError, match="found device_token of kind string; allowed: integer"):
         plan(
             exclude(kind="list", name="complaints"),
             ledger=ledger,
@@ -313,7 +313,7 @@ def test_a_campaign_of_which_there_is_no_launch_leaves_out_nobody_and_that_is_to
     made = plan(exclude(kind="campaign", name="wintre", days=7), ledger=ledger)
     assert left_out(made) == {"campaign wintre": []}
     assert made.not_compared == (
-        "campaign wintre leaves out nobody: the ledger holds no launch of it on service",
+        "campaign wintre leaves out no one: the ledger has no launch of that campaign on service",
     )
 
 
@@ -338,11 +338,11 @@ def test_what_cannot_be_compared_is_told_by_the_name_of_its_campaign_and_leaves_
     with caplog.at_level(logging.WARNING):
         made = plan({"cap": {"messages": 1, "days": 7}}, ledger=ledger)
     assert left_out(made) == {"cap": []}
-    both = "it names its people by user_id (string), this one by device_id (integer)"
+    both = "it identifies people by user_id (string), this one by device_id (integer)"
     assert sorted(made.not_compared) == [
-        f"cap does not count campaign by_user: {both}, and nobody can say who is in both",
-        "cap does not count campaign chosen: the service chooses its people",
-        "cap does not count campaign weekly: it is sent again and again, and nobody knows when to whom",
+        f"cap does not count campaign by_user: {both}, so they cannot be compared",
+        "cap does not count campaign chosen: the service chooses its recipients",
+        "cap does not count campaign weekly: the service sends it repeatedly, at times that are not known",
     ]
     assert len(caplog.records) == 3
     assert "4711" not in caplog.text
@@ -360,7 +360,7 @@ def test_without_a_ledger_what_needs_it_is_told(plan: Callable[..., Plan]) -> No
     }
     made = plan(rules, files={"staff.csv": "device_id\n7\n"}, size_limit=4)
     assert made.not_compared == tuple(
-        f"{reason} was not applied: there is no ledger to ask"
+        f"{reason} was not applied: no ledger was given"
         for reason in ("list complaints", "campaign winter", "priority", "cap")
     )
     assert {reason: len(people) for reason, people in made.suppressed.items()} == {
@@ -483,7 +483,7 @@ def test_a_size_limit_keeps_exactly_so_many_always_the_same(plan: Callable[..., 
 def test_a_size_limit_does_not_hold_for_people_whom_the_service_chooses(tmp_path: Path) -> None:
     made = campaign(targeting={"kind": "broadcast"})
     everybody = CampaignFolder("spring", made, None, tmp_path)
-    with pytest.raises(AudienceError, match="no size limit holds"):
+    with pytest.raises(AudienceError, match="a size limit is not possible"):
         plan_launch(
             None, everybody, period=PERIOD, warehouses=str, options=LaunchOptions(size_limit=5), now=NOW
         )

@@ -170,7 +170,7 @@ def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
         return lambda: prepare(elsewhere, f"other{number}", 1, 1, {})
 
     before_it_writes.extend(one_more(number) for number in range(20))
-    with pytest.raises(ConflictError, match="third: 20 times another launch was made meanwhile"):
+    with pytest.raises(ConflictError, match="third: planned 20 times, but another launch was made each time"):
         prepare(ledger, "third", 1, 10)
     assert ledger.launches.search(campaign="third") == []
 
