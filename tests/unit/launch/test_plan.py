@@ -156,7 +156,7 @@ def test_a_language_with_a_region_is_that_language() -> None:
 def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
     members = integers([1, 2, 3])
     audience = Audience("device_id", members, 3, {}, {})
-    with pytest.raises(AudienceError, match="no column language"):
+    with pytest.raises(AudienceError, match="not return the column language"):
         list(segments_of(EMAIL, audience))
 
 
