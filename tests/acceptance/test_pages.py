@@ -383,6 +383,7 @@ def test_the_pictures_are_taken(visit: Any, airflow: Airflow, pages: dict[str, s
     folder = picture_folder(tmp_path)
     shots = {
         "ui-launches": ("plugin/sendoff", "dark", 1280, False),
+        "ui-launches-light": ("plugin/sendoff", "light", 1280, False),
         "ui-launch": (pages["launch"], "light", 1280, True),
         "ui-waiting": (pages["waiting"], "light", 1280, True),
         "ui-campaign": (pages["campaign"], "light", 1280, True),
