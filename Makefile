@@ -68,10 +68,11 @@ airflow:    ## Tests that need Airflow
 acceptance: ## Tests on real processes
 repository: ## Tests of the repository itself: pages, compose file, tools
 
-docs: $(READY) ## Try every command of the pages, and build the site of them (build/site)
+docs: $(READY) ## Check spelling, build the site of the pages (build/site), and run every command on them
+	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md dags docs examples include plugins tools
+	@$(BIN)/python -m zensical build --clean --strict
 	@echo "== tests/repository/docs"
 	@$(PYTEST) tests/repository/docs
-	@$(BIN)/python -m zensical build --clean --strict
 
 reference: $(READY) ## Write docs/reference and the drawn pictures from the code
 	@$(BIN)/python -m tools.reference

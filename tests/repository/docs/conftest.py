@@ -20,6 +20,7 @@ import pytest
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.ledger import Ledger
 
+from ...acceptance.browser import browser  # noqa: F401  # a fixture for the tests of the site
 from ...ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""The site of the pages: it builds without a warning, holds every page, and loads nothing from elsewhere."""
+"""The documentation site: it builds without a warning, has every page, fits a phone, and can be searched in a folder."""
 
 from __future__ import annotations
 
@@ -7,23 +7,41 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 import yaml
 
+from ...acceptance.browser import new_window
+
 ROOT = Path(__file__).resolve().parents[3]
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 TEXTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples/README.md"]
+PHONE = 390  # pixels
+# What reaches over the right edge of the page and lies in no box that scrolls.
+TOO_WIDE = """() => {
+  const width = document.documentElement.clientWidth;
+  const scrolls = element => { for (let e = element; e; e = e.parentElement)
+    if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX) && e !== document.body) return true;
+    return false; };
+  const wide = [...document.querySelectorAll('.md-content *')].filter(element => {
+    const box = element.getBoundingClientRect();
+    return box.width && box.right > width + 1 && !scrolls(element.parentElement); });
+  if (document.documentElement.scrollWidth > width) wide.unshift(document.documentElement);
+  return wide.slice(0, 5).map(element => `${element.tagName} ${element.textContent.trim().slice(0, 40)}`); }"""
 LOADS = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built strictly: an unknown page or heading that something links to is an error."""
+    """Build the site strictly: a link to a missing page or heading is an error."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copy(ROOT / "mkdocs.yml", folder)
     for part in ("docs", "examples", "tests/repository/docs"):
@@ -69,7 +87,7 @@ def test_every_page_is_built(site: Path) -> None:
 
 
 class _Loaded(HTMLParser):
-    """Collects what a browser would load for a page."""
+    """Collect the addresses that a browser loads for a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +108,7 @@ def test_the_site_loads_nothing_from_elsewhere_and_all_that_it_loads_is_there(si
             assert not re.match(r"(\w+:)?//", address), f"{file.name} loads {address}"
             if file.name != "404.html" and not address.startswith("data:"):
                 assert (file.parent / unquote(address).partition("?")[0].partition("#")[0]).exists(), address
-        # The theme's own script fetches a library from elsewhere where it meets one of these.
+        # The theme's script loads a library from another server for each of these.
         assert not re.search(
             r'class="[^"]*\b(?:mermaid|glightbox|pyodide)\b', file.read_text(encoding="utf-8")
         ), file.name
@@ -98,14 +116,57 @@ def test_the_site_loads_nothing_from_elsewhere_and_all_that_it_loads_is_there(si
     assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)]*", sheets) == []
 
 
-def test_search_finds_words_of_the_pages_without_a_server(site: Path) -> None:
-    index = (site / "search.json").read_text(encoding="utf-8")
-    assert "in_flight" in index
-    assert "lapsed_buyers" in index
+@pytest.mark.parametrize("is_served", [False, True], ids=["in_a_folder", "over_http"])
+def test_search_finds_words_of_the_pages(site: Path, browser: Any, is_served: bool) -> None:
+    with serve(site) as served:
+        window = new_window(browser, viewport={"width": 1280, "height": 900})
+        window.goto(f"{served if is_served else site.as_uri()}/how-to/guard-a-launch.html")
+        window.get_by_role("button", name="Search").click()
+        window.get_by_role("combobox").or_(window.get_by_placeholder("Search")).first.fill("holdout")
+        found = window.locator("a[href*='glossary.html']", has_text="holdout").first
+        found.wait_for()
+        found.click()
+        window.wait_for_url("**/reference/glossary.html*")
+        assert window.complaints == []
+        window.context.close()
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP and yield its address."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, browser: Any) -> None:
+    window = new_window(browser, viewport={"width": PHONE, "height": 844})
+    too_wide = {}
+    for file in sorted(
+        set(site.rglob("*.html")) - {site / "404.html"}
+    ):  # that one finds its style on a server only
+        window.goto(file.as_uri())
+        if wide := window.evaluate(TOO_WIDE):
+            too_wide[str(file.relative_to(site))] = wide
+    window.context.close()
+    assert too_wide == {}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_is_shown_in_the_scheme_of_the_site(site: Path, browser: Any, scheme: str) -> None:
+    window = new_window(browser, viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    window.goto((site / "index.html").as_uri())
+    shown = [
+        image.get_attribute("src") for image in window.locator(".md-content img").all() if image.is_visible()
+    ]
+    assert [each.partition("#")[2] for each in shown] == [f"only-{scheme}"]
+    window.context.close()
 
 
 def headings(text: str) -> set[str]:
-    """Give the anchors of a page, as both the site and the repository's own pages spell them."""
+    """Return the anchors of a page, as the site and GitHub spell them."""
     plain = re.sub(r"^ *(```|~~~).*?^ *\1", "", text, flags=re.MULTILINE | re.DOTALL)
     found: set[str] = set()
     for title in re.findall(r"^#+ +(.*?) *$", plain, re.MULTILINE):
