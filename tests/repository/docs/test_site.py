@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, has every page, fits a phone, and can be searched in a folder."""
+"""The documentation site builds without a warning, has every page, fits a phone, and can be searched in a folder."""
 
 from __future__ import annotations
 
