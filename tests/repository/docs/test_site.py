@@ -125,9 +125,9 @@ def test_search_finds_words_of_the_pages(site: Path, browser: Any, is_served: bo
         window.get_by_role("combobox").or_(window.get_by_placeholder("Search")).first.fill("holdout")
         found = window.locator("a[href*='glossary.html']", has_text="holdout").first
         found.wait_for()
+        assert window.complaints == []
         found.click()
         window.wait_for_url("**/reference/glossary.html*")
-        assert window.complaints == []
         window.context.close()
 
 
