@@ -1,5 +1,6 @@
-"""``python -m tools.chaos``: see :mod:`tools.chaos.command`. Workers import this module too, so it imports
-nothing for them.
+"""``python -m tools.chaos``: see :mod:`tools.chaos.command`.
+
+Workers import this module too, so it imports nothing for them.
 """
 
 if __name__ == "__main__":

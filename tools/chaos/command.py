@@ -1,5 +1,6 @@
-"""The command ``python -m tools.chaos``: play every scenario, print the table, and fail if anything was sent
-twice or lost.
+"""The command ``python -m tools.chaos`` plays every scenario and prints the table.
+
+It fails if anything was sent twice or lost.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tools.chaos.scenarios import SCENARIOS, BackendName, Scenario
 from tools.chaos.table import Row
 
 _SECONDS = 800.0
-_FOR_COUNTING = 0.12  # of the time
+_FOR_COUNTING = 0.12  # share of the time
 
 
 class Run:
-    """One run of the crash proof, in a folder of its own."""
+    """One run of the crash tests, in its own folder."""
 
     def __init__(self, folder: Path, size: Size, seconds: float, seed: str, stack: ExitStack) -> None:
         self._folder = folder
@@ -41,9 +42,9 @@ class Run:
         self._service = Service(self._supervisor, folder, DEVICES)
 
     def play(self, scenarios: Sequence[Scenario]) -> list[Row]:
-        """Play the scenarios, then hold everything against the service's own record."""
+        """Play the scenarios, then compare everything with the service's own record."""
         chosen = [scenario for scenario in scenarios if scenario.times(self._size)]
-        # Mutants first: without them, zeros say nothing.
+        # Mutants come first: without them, zeros prove nothing.
         by_weight = sorted(chosen, key=lambda scenario: scenario.expected != "some")
         results = {scenario.name: self._play(scenario) for scenario in by_weight}
         _say("counting")
@@ -54,7 +55,7 @@ class Run:
             for scenario, result in ((scenario, results[scenario.name]) for scenario in chosen)
         ]
         if unknown := record.unknown():
-            raise ChaosError(f"the service accepted {len(unknown)} requests of no launch that was played")
+            raise ChaosError(f"the service accepted {len(unknown)} requests that belong to no played launch")
         return rows
 
     def _play(self, scenario: Scenario) -> Result | str:
@@ -62,7 +63,7 @@ class Run:
             return table.NO_TIME
         backend = self._backend(scenario.on)
         if backend is None:
-            return "no PostgreSQL programs on this machine"
+            return "this machine has no PostgreSQL programs"
         started = time.monotonic()
         env = Environment(
             self._service, backend, self._folder, self._size, self._points, f"{self._seed} {scenario.name}"
@@ -91,12 +92,12 @@ class Run:
 
 
 def main() -> int:
-    """Run it; 0 where every count is what it must be."""
+    """Run the command. Return 0 if every count is as expected."""
     options = _options()
     chosen = [scenario for scenario in SCENARIOS if not options.only or scenario.name in options.only]
     if unknown := set(options.only) - {scenario.name for scenario in SCENARIOS}:
         _say(
-            f"no such scenario: {', '.join(sorted(unknown))}; there are: {', '.join(h.name for h in SCENARIOS)}"
+            f"no such scenario: {', '.join(sorted(unknown))}. Use one of: {', '.join(h.name for h in SCENARIOS)}"
         )
         return 2
     started = time.monotonic()
@@ -106,7 +107,7 @@ def main() -> int:
         try:
             rows = Run(folder, size, options.seconds, options.seed, stack).play(chosen)
         except (ChaosError, ProcessError) as error:
-            _say(f"the crash proof could not be made: {error}")
+            _say(f"the crash tests could not run: {error}")
             return 2
     seconds = time.monotonic() - started
     sys.stdout.write(table.as_json(rows, seconds) if options.json else table.as_text(rows))
@@ -122,17 +123,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--short", action="store_true", help="a sample of each scenario on SQLite, for every day"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON in the place of the table")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into a document, too")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table into a document")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this scenario; repeatable"
+        "--only", action="append", default=[], metavar="NAME", help="play only this scenario; repeatable"
     )
-    parser.add_argument("--seed", default="1", help="decides what chance decides")
+    parser.add_argument("--seed", default="1", help="seed of the random choices")
     parser.add_argument(
         "--seconds",
         type=float,
         default=float(os.environ.get("CHAOS_SECONDS") or _SECONDS),
-        help="scenarios that would begin later are left out, and named (also CHAOS_SECONDS)",
+        help="leave out scenarios that would begin later, and name them (also CHAOS_SECONDS)",
     )
     return parser.parse_args()
 

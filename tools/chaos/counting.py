@@ -1,4 +1,4 @@
-"""Counting: what the service's own record says of each launch, against what the ledger says."""
+"""Counting: compares the service's own record of each launch with the ledger."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _KEY = re.compile(r"\[([0-9a-f]{32})\]$")
 
 @dataclass
 class Count:
-    """What was found in the launches of one row.
+    """The counts of the launches of one row.
 
-    ``duplicates``: messages of a launch that a device got beyond its first. ``lost_dispatches``: requests that the
-    service accepted and the ledger neither calls accepted nor in doubt, and those of which the ledger says accepted and
-    the service knows nothing. ``lost_post_backs``: answered 2xx, and not in what came back. ``unfinished``: dispatches
-    that are planned or in flight at the end. ``in_doubt`` counts what is still in doubt, ``resolved`` what post-backs
-    have proved.
+    ``duplicates``: messages of a launch that a device got after its first. ``lost_dispatches``: requests that the
+    service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
+    ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``unfinished``: dispatches
+    that are planned or in flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
+    post-backs settled.
     """
 
     launches: int = 0
@@ -46,21 +46,21 @@ class Count:
 
     @property
     def lost(self) -> int:
-        """Everything that was lost."""
+        """Lost dispatches and post-backs together."""
         return self.lost_dispatches + self.lost_post_backs
 
 
 @dataclass
 class Record:
-    """The service's own record: whom each accepted request was for, and each post-back that was answered 2xx."""
+    """The service's own record: the devices of each accepted request, and each post-back that was answered 2xx."""
 
-    campaigns: Mapping[str, Sequence[Sequence[int]]]  # dispatch key -> for each campaign: the devices
+    campaigns: Mapping[str, Sequence[Sequence[int]]]  # dispatch key -> for each campaign: its devices
     post_backs: Mapping[str, Sequence[Sent]]
     counted: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, service: Service) -> Record:
-        """Read it whole."""
+        """Read the complete record."""
         campaigns: dict[str, list[Sequence[int]]] = defaultdict(list)
         for number, title in service.campaigns():
             match = _KEY.search(title)
@@ -71,16 +71,16 @@ class Record:
         return cls(campaigns, post_backs)
 
     def unknown(self) -> set[str]:
-        """Return the accepted requests that belong to no launch that was counted."""
+        """Return the accepted requests that belong to no counted launch."""
         return set(self.campaigns) - self.counted
 
 
 def count(record: Record, result: Result) -> Count:
-    """Reconcile the launches of a row, and hold the ledger against the record."""
+    """Reconcile the launches of a row, and compare the ledger with the record."""
     totals = Count(killed=result.killed, faults=result.faults, unfinished=result.unfinished)
     ledger = result.backend.ledger
     for key in result.launches:
-        if ledger.launches.find(key) is None:  # whoever was to freeze it was killed, and nobody else came
+        if ledger.launches.find(key) is None:  # the worker was killed before it froze the launch
             totals.unfinished += 1
             continue
         reconcile_launch(ledger, key)
@@ -110,7 +110,7 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
 
 
 def _lost(sent: Iterable[Sent], returned: DispatchTotals | None) -> int:
-    """Count the post-backs that are not in what came back; those that cannot be read are there as a number only."""
+    """Count the post-backs that are missing in the totals. Of unreadable ones, the totals have only the number."""
     damaged = 0
     missing: set[tuple[str, int]] = set()
     for each in sent:

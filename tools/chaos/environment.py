@@ -33,7 +33,7 @@ from tools.chaos.processes import (
 from tools.chaos.workers import AGAIN, Job, Phase, join, start_fold, start_worker
 
 DEVICES = 400
-ONE_BY_ONE = 1  # request at a time: then a line is the same in every run
+ONE_BY_ONE = 1  # one request at a time, so that a line number means the same in every run
 _FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 _LONGEST_HISTORY = 300.0  # seconds
 _WELL = (0, AGAIN)
@@ -42,14 +42,14 @@ _KILLED = -9
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large each launch is, and how often each scenario is played."""
+    """The size of each launch, and how often each scenario is played."""
 
     people: int
     segment_size: int
     is_short: bool
 
     def times(self, short: int, long: int) -> int:
-        """Return one of two numbers."""
+        """Return one of the two numbers."""
         return short if self.is_short else long
 
 
@@ -59,7 +59,7 @@ LONG = Size(people=240, segment_size=20, is_short=False)
 
 @dataclass
 class Backend:
-    """A ledger, the receiver that stores in it, and the PostgreSQL that it lies in, if we own it."""
+    """A ledger, its receiver, and its PostgreSQL if it is a private one."""
 
     url: str
     ledger: Ledger
@@ -69,21 +69,21 @@ class Backend:
 
     @classmethod
     def opened(cls, supervisor: Supervisor, url: str, cluster: Cluster | None = None) -> Self:
-        """Make the tables and start the receiver."""
+        """Migrate the ledger and start the receiver."""
         ledger = Ledger(url)
         ledger.migrate()
         address, process = receiver(supervisor, url)
         return cls(url, ledger, address, process, cluster)
 
     def close(self) -> None:
-        """End the receiver."""
+        """Close the ledger and end the receiver."""
         self.ledger.close()
         self.receiver.end()
 
 
 @dataclass
 class Result:
-    """The result of one row: its launches, and how many processes were killed on the way."""
+    """The result of one row: its launches, and the number of killed processes."""
 
     backend: Backend
     launches: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Result:
 
 
 class Environment:
-    """Plays launches of one row, one after the other; every launch is for another day."""
+    """Plays the launches of one row, one after the other, each for another day."""
 
     _days = 0
 
@@ -103,13 +103,13 @@ class Environment:
         self.service = service
         self.backend = backend
         self.size = size
-        self.chance = random.Random(seed)  # noqa: S311  # no secret
+        self.chance = random.Random(seed)  # noqa: S311  # not for secrets
         self.result = Result(backend)
         self._folder = folder
         self._points = points
 
     def job(self, **changes: Any) -> Job:
-        """Return the work of one worker on a new launch."""
+        """Return the job of one worker for a new launch."""
         day = _FIRST_DAY + timedelta(days=Environment._days)
         Environment._days += 1
         job = Job(
@@ -128,32 +128,32 @@ class Environment:
 
     @staticmethod
     def key(job: Job) -> str:
-        """Return the key of the launch of a job."""
+        """Return the launch key of a job."""
         folder = job.folder()
         return launch_key(folder.campaign.connection, folder.name, job.period)
 
     def lines(self, phase: Phase) -> int:
-        """Return how many lines two dispatches one after the other, one freezing or one fold run through."""
+        """Return the number of lines of a phase: two dispatches in sequence, one freeze, or one aggregation."""
         if phase not in self._points:
             self._points[phase] = self._measured(phase)
         return self._points[phase]
 
     def points(self, phase: Phase, count: int | None) -> list[int]:
-        """Return all the lines of a phase, or ``count`` of them, spread over it evenly."""
+        """Return all lines of a phase, or ``count`` of them, evenly spread."""
         last = self.lines(phase)
         if count is None or count >= last:
             return list(range(1, last + 1))
         return sorted({1 + round(place * (last - 1) / max(1, count - 1)) for place in range(count)})
 
     def run(self, *jobs: Job) -> None:
-        """Run workers at the same time, to their end or death, and then others until the launch is made."""
+        """Run workers at the same time until they end or die, and then others until the launch is complete."""
         self._join([start_worker(job) for job in jobs])
         self.carry_on(jobs[0])
 
     def carry_on(self, job: Job) -> None:
         """Run two workers again and again until nothing is planned or in flight.
 
-        Before each pair, leases and pauses end, so that dead workers are noticed and nobody waits.
+        Leases and waits end before each pair, so that dead workers are noticed and no worker waits.
         """
         key = self.key(job)
         deadline = time.monotonic() + _LONGEST_HISTORY
@@ -166,9 +166,9 @@ class Environment:
             self._join([start_worker(fresh), start_worker(fresh)])
 
     def let_time_pass(self, job: Job) -> None:
-        """End the leases of a launch and the pauses that the service asked for, as if five minutes had passed.
+        """End the leases of a launch and the waits that the service asked for, as if five minutes had passed.
 
-        No worker may be sending meanwhile. The ledger's database judges leases by its own clock, which cannot be moved.
+        No worker may be sending meanwhile. The database judges leases by its own clock, which the tests cannot move.
         """
         over = datetime.now(UTC) - timedelta(seconds=1)
         in_flight = sa.update(dispatches).where(
@@ -183,19 +183,19 @@ class Environment:
             engine.dispose()
 
     def start(self, *jobs: Job) -> list[BaseProcess]:
-        """Start workers and go on."""
+        """Start workers, and do not wait for them."""
         return [start_worker(job) for job in jobs]
 
     def join(self, processes: Collection[BaseProcess]) -> None:
-        """Wait until workers that were started have ended."""
+        """Wait until started workers have ended."""
         self._join(list(processes))
 
     def fold(self, job: Job, run: int = 1_000) -> None:
-        """Fold in a process of its own, which may die."""
+        """Aggregate in a separate process, which may die."""
         self._join([start_fold(job, run)])
 
     def fold_what_came_before(self, job: Job) -> None:
-        """Fold the post-backs of every launch before this one, in the right way, so that its own are next."""
+        """Aggregate the post-backs of earlier launches with the correct protocol, so that this one's are next."""
         self.wait_until_quiet()
         self.fold(replace(job, dies_at=None, mutant=None))
 
@@ -205,7 +205,7 @@ class Environment:
         self.result.killed += 1
 
     def unfolded(self) -> int:
-        """Return how many post-backs of this ledger are not folded yet."""
+        """Return how many post-backs of this ledger are not aggregated yet."""
         return sum(newest - folded for _, folded, newest in self.backend.ledger.post_backs.pending())
 
     def wait_until_quiet(self) -> None:
@@ -213,11 +213,11 @@ class Environment:
         self.service.wait_until_quiet()
 
     def pause(self, longest: float) -> None:
-        """Let a moment pass that chance chooses."""
+        """Wait for a random time."""
         time.sleep(self.chance.uniform(0, longest))
 
     def wait_until_begun(self, job: Job) -> None:
-        """Wait until something of a launch was sent."""
+        """Wait until some requests of a launch were sent."""
         key = self.key(job)
         self.service.supervisor.wait_until(
             lambda: set(self.backend.ledger.dispatch_queries.states(key)) > {DispatchState.PLANNED},
@@ -234,7 +234,7 @@ class Environment:
             if code == _KILLED:
                 self.result.killed += 1
             elif code not in _WELL:
-                raise ChaosError(f"a worker ended with exit code {code}; what it wrote stands above")
+                raise ChaosError(f"a worker ended with exit code {code}; see its output above")
 
     def _measured(self, phase: Phase) -> int:
         lines_file = self._folder / f"{phase}.lines"
@@ -247,7 +247,7 @@ class Environment:
             lines_to=str(lines_file),
             requests_at_once=ONE_BY_ONE,
         )
-        if phase == "fold":  # nothing of what came before
+        if phase == "fold":  # without earlier post-backs
             self.fold_what_came_before(job)
         self.run(job)
         if phase == "fold":
@@ -255,12 +255,12 @@ class Environment:
             self.fold(job)
         lines = int(lines_file.read_text())
         if not lines:
-            raise ChaosError(f"no line of the phase {phase} was seen")
+            raise ChaosError(f"the phase {phase} ran no line")
         return lines
 
 
 def make_warehouse(folder: Path) -> None:
-    """Write the devices that the campaign's query names some of."""
+    """Write the devices that the campaign's query selects from."""
     rows = [(n, PLATFORMS[n % len(PLATFORMS)]) for n in range(1, DEVICES + 1)]
     with closing(sqlite3.connect(folder / "warehouse.db")) as db, db:
         db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
@@ -268,5 +268,5 @@ def make_warehouse(folder: Path) -> None:
 
 
 def signer(backend: Backend) -> PostBackSigner:
-    """Return what signs the addresses of a backend's post-backs."""
+    """Return the signer of a backend's post-back addresses."""
     return PostBackSigner(backend.address, [SECRET])

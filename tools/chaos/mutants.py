@@ -1,4 +1,4 @@
-"""Mutants: protocols that are wrong on purpose. With each, the same counting must find something."""
+"""Mutants: protocols that are wrong on purpose. The same counting must find something with each of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _store_run = Aggregates.store_run
 
 
 def intent_after_request() -> None:
-    """Look for a planned dispatch without a mark, send it, and write intent and outcome afterwards."""
+    """Pick a planned dispatch without marking it, send it, and write the intent and the outcome afterwards."""
     Dispatches.claim = _look  # type: ignore[method-assign]
     Dispatches.record = _record_both  # type: ignore[method-assign]
     Dispatches.record_and_claim = _record_both  # type: ignore[method-assign]
@@ -60,7 +60,7 @@ def _record_both(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime
 
 
 def doubt_sent_again() -> None:
-    """Take a request without an answer for one that was not made, and plan it again."""
+    """Treat a request without an answer as not made, and plan it again."""
     Dispatches.record = _record_hopefully  # type: ignore[method-assign]
 
 
@@ -71,7 +71,7 @@ def _record_hopefully(self: Dispatches, claim: Claim, outcome: Outcome, now: dat
 
 
 def dead_sent_again() -> None:
-    """Take a worker that fell silent for one that had not sent anything, and plan its dispatch again."""
+    """Treat a silent worker as one that sent nothing, and plan its dispatch again."""
     Doubts.expire_leases = _plan_again  # type: ignore[assignment,method-assign]
 
 
@@ -90,7 +90,7 @@ def _plan_again(self: Doubts, launch_key: str | None, _now: datetime) -> int:
 
 
 def lease_by_the_workers_clock() -> None:
-    """Take a worker for dead whose lease is over by the clock of whoever looks."""
+    """Treat a worker as dead if its lease has ended by the clock of the process that checks."""
     Dispatches.claim = _claim_by_own_clock  # type: ignore[method-assign]
     Dispatches.record_and_claim = _record_and_claim_by_own_clock  # type: ignore[method-assign]
     Doubts.expire_leases = _expire_by_own_clock  # type: ignore[method-assign]
@@ -138,7 +138,7 @@ def _expire_by_own_clock(self: Doubts, launch_key: str | None, now: datetime) ->
 
 
 def mark_before_events() -> None:
-    """Move the mark of a receiver when post-backs are fetched, before what they add is stored."""
+    """Move a receiver's mark when post-backs are fetched, before their totals are stored."""
     Aggregates.store_run = _mark_first  # type: ignore[method-assign]
 
 
@@ -162,6 +162,6 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
 
 
 def apply(name: str | None) -> None:
-    """Put a wrong protocol in the place of the right one, in this process."""
+    """Replace the protocol with a wrong one in this process."""
     if name is not None:
         MUTANTS[name]()

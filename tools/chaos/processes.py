@@ -1,4 +1,4 @@
-"""The processes around the workers: the local service, a receiver, a PostgreSQL of our own. All on loopback."""
+"""The processes around the workers: the local service, a receiver, and a private PostgreSQL, all on loopback."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _QUICK = [
 
 
 class ChaosError(Exception):
-    """The crash proof itself cannot go on; it has then shown nothing."""
+    """The crash tests themselves cannot go on, so they have proved nothing."""
 
 
 def free_port() -> int:
-    """Return a port of the loopback address, held as long as this process runs: for servers that are told it alone."""
+    """Return a free loopback port, reserved as long as this process runs, for servers that receive only its number."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
     holder.bind(("127.0.0.1", 0))
@@ -60,16 +60,16 @@ def _command(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A post-back that the service sent, and that was answered 2xx."""
+    """A post-back that the service sent and that was answered 2xx."""
 
     dispatch_key: str
     kind: str
     device: int
-    is_damaged: bool  # its body was made unreadable on the way
+    is_damaged: bool  # the service made its body unreadable
 
 
 class Service:
-    """The local messaging service, with its devices and its own record of what happened."""
+    """The local messaging service, with its devices and its own record of everything that happened."""
 
     def __init__(self, supervisor: Supervisor, folder: Path, devices: int) -> None:
         self.supervisor = supervisor
@@ -91,25 +91,25 @@ class Service:
         self._session = requests.Session()
 
     def fault(self, kind: str, **how: Any) -> None:
-        """Let something go wrong from now on."""
+        """Add a fault."""
         reply = self._session.post(f"{self.address}/admin/faults", json={"kind": kind, **how}, timeout=30)
         if reply.status_code != requests.codes.created:
-            raise ChaosError(f"the service knows no such fault: {reply.text}")
+            raise ChaosError(f"the service does not know this fault: {reply.text}")
 
     def clear_faults(self) -> int:
-        """Let nothing go wrong any more; gives how often something did."""
+        """Remove all faults, and return how often they happened."""
         faults = self._get("faults")["faults"]
         self._session.delete(f"{self.address}/admin/faults", timeout=30)
         return sum(each["happened"] for each in faults)
 
     def wait_until_quiet(self) -> None:
-        """Wait until it has nothing more to send or to post back."""
+        """Wait until the service has nothing more to send or to post back."""
         self.supervisor.wait_until(
             lambda: bool(self._get("progress")["quiet"]), "the service is quiet", 300, every=0.05
         )
 
     def campaigns(self) -> Iterator[tuple[int, str]]:
-        """Yield number and title of every campaign that it accepted."""
+        """Yield the ID and title of every campaign that the service accepted."""
         skip = 0
         while page := self._get(f"campaigns?count=1000&skip={skip}")["campaigns"]:
             yield from ((each["id"], each["title"]) for each in page)
@@ -120,7 +120,7 @@ class Service:
         return list(self._get(f"campaigns/{campaign}/truth")["targeted"])
 
     def sent_post_backs(self) -> Iterator[Sent]:
-        """Yield every post-back of which its record says that it was answered 2xx."""
+        """Yield every post-back that was answered 2xx according to the service's record."""
         query = """
             SELECT substr(campaigns.title, -33, 32), post_backs.kind, sends.device_id,
                    post_backs.attempts = 1 AND coalesce(post_backs.faults LIKE '%malformed%', 0)
@@ -147,7 +147,7 @@ class Service:
 
 
 def receiver(supervisor: Supervisor, ledger_url: str) -> tuple[str, Process]:
-    """Start a receiver on a ledger, and return its address and its process."""
+    """Start a receiver on a ledger, and return its address and process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     settings = {
@@ -166,7 +166,7 @@ def receiver(supervisor: Supervisor, ledger_url: str) -> tuple[str, Process]:
 
 @dataclass
 class Cluster:
-    """A PostgreSQL of our own, stopped and started as the scenarios want it."""
+    """A private PostgreSQL that scenarios may stop and start."""
 
     url: str
     process: Process = field(repr=False)
@@ -174,7 +174,7 @@ class Cluster:
 
 @contextmanager
 def cluster(supervisor: Supervisor) -> Iterator[Cluster | None]:
-    """Make a PostgreSQL cluster in a folder of its own, and remove it; None where its programs are missing."""
+    """Create a PostgreSQL cluster in its own folder, and remove it afterwards; None if the programs are missing."""
     programs = _postgres_programs()
     user = "postgres" if os.getuid() == 0 else None
     if programs is None or (user and not any(each.pw_name == user for each in pwd.getpwall())):
@@ -185,7 +185,7 @@ def cluster(supervisor: Supervisor) -> Iterator[Cluster | None]:
         if user:
             shutil.chown(folder, user, user)
         data = str(folder / "data")
-        subprocess.run(  # noqa: S603  # a program of the system's
+        subprocess.run(  # noqa: S603  # a system program
             [str(programs / "initdb"), "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8"],
             check=True,
             stdout=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""The scenarios: what goes wrong in each, one row of the table for each.
+"""The scenarios: the faults of each, one table row per scenario.
 
-To add one, put a :class:`Scenario` into :data:`SCENARIOS`. Where none of :mod:`tools.chaos.steps` plays it,
-write a function there that plays it once on a :class:`~tools.chaos.environment.Environment`.
+To add one, add a :class:`Scenario` to :data:`SCENARIOS`. If no function of :mod:`tools.chaos.steps` plays it, write one
+there that plays it once on a :class:`~tools.chaos.environment.Environment`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tools.chaos import steps
 from tools.chaos.environment import Environment, Size
 
 BackendName = Literal["sqlite", "sqlite apart", "postgresql"]
-"""Which ledger: a protocol that is wrong on purpose has one apart, where it cannot harm other rows."""
+"""The ledger to use. Protocols that are wrong on purpose have a separate one, where they cannot affect other rows."""
 
 Expected = Literal["none", "some", "any"]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row: what goes wrong, how it is played, and how often.
+    """One row: what goes wrong, the function that plays it, and how often.
 
-    ``expected``: whether duplicates and losses must be none, must be some (the protocol is broken on purpose), or are
-    only shown (the service says that it did not do what it did). ``strikes``: whether something must have been
-    killed or a fault must have struck, or else the row shows nothing.
+    ``expected``: duplicates and losses must be ``none``, or ``some`` if the protocol is broken on purpose. With
+    ``any``, they are only shown, because the service denies requests that it processed. ``strikes``: the row proves
+    something only if a process was killed or a fault happened.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Scenario:
     strikes: bool = True
 
     def times(self, size: Size) -> int:
-        """Return how often it is played; a scenario may play several launches each time."""
+        """Return how often it is played. Each time may include several launches."""
         return size.times(self.short, self.long)
 
 
@@ -59,7 +59,7 @@ def _fault(name: str, what: str, *faults: Mapping[str, Any], waits: bool = False
 def _lie(kind: str) -> Scenario:
     return Scenario(
         f"{kind} after processing",
-        f"the service processes a request and answers {kind}, which says that it did not",
+        f"the service processes a request and answers {kind}, as if it had not",
         steps.with_faults(_request(kind, after=True)),
         short=0,
         long=2,
@@ -83,25 +83,25 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "worker killed with requests at once",
-        "two workers at a time, each with four requests under way, are killed at a line that chance chooses",
+        "two workers at a time, each with four requests in progress, are killed at a random line",
         steps.killed_with_requests_at_once,
         long=1,
     ),
     Scenario(
         "worker killed while it freezes",
-        "the first worker is killed at a line of making the launch; to those after it the query gives other people",
+        "the first worker is killed at a line of making the launch; later workers get other people from the query",
         steps.killed_while_freezing,
         long=1,
     ),
     Scenario(
         "worker killed at any moment",
-        "both workers are killed at a moment that chance chooses, four times",
+        "both workers are killed at a random moment, four times",
         steps.killed_at_any_moment,
         long=12,
     ),
     Scenario(
         "fold killed between two lines",
-        "what folds is killed at a line of folding; each line once",
+        "the aggregating process is killed at a line of aggregation; each line once",
         steps.fold_killed,
         long=1,
     ),
@@ -116,7 +116,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "clocks apart, doubts sent again",
-        "a worker begins while another sends, with a clock that is 6 minutes to 26 hours ahead; on_doubt: resend",
+        "a worker begins while another sends, and its clock is 6 minutes to 26 hours ahead; on_doubt: resend",
         steps.clocks_apart_and_doubts_resent,
     ),
     # Requests that go wrong.
@@ -146,10 +146,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     _fault("403", "refused, nothing is processed", _request("403")),
     _fault("401", "the token is refused, nothing is processed", _request("401")),
     _fault("token expired", "a token ends early", _request("token-expired")),
-    _fault(
-        "429 with Retry-After", "the service asks for a second of patience", _request("429", retry_after=1)
-    ),
-    _fault("429", "the service asks for patience, and does not say how long", _request("429")),
+    _fault("429 with Retry-After", "the service asks to wait for a second", _request("429", retry_after=1)),
+    _fault("429", "the service asks to wait, and does not say how long", _request("429")),
     _fault(
         "no token",
         "the token endpoint answers 500, 503, 429 or 401, or resets the connection",
@@ -160,7 +158,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     _fault("post-backs twice", "each comes twice", {"kind": "duplicate", "probability": 1}, waits=True),
     _fault("post-backs late", "some come a second late", _post_back("delay", seconds=1), waits=True),
     _fault(
-        "post-backs in disorder", "each comes in its own time", _post_back("reorder", seconds=1), waits=True
+        "post-backs in disorder",
+        "each comes after a random delay",
+        _post_back("reorder", seconds=1),
+        waits=True,
     ),
     _fault("post-backs in bursts", "many come at once", _post_back("burst", seconds=1), waits=True),
     _fault("post-backs damaged", "some cannot be read", _post_back("malformed"), waits=True),
@@ -190,7 +191,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "fold killed between two lines, PostgreSQL",
-        "as above, on PostgreSQL, at lines spread over folding",
+        "as above, on PostgreSQL, at lines spread over aggregation",
         partial(steps.fold_killed, long=30),
         on="postgresql",
         short=0,
@@ -212,7 +213,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         short=0,
         long=5,
     ),
-    # Wrong on purpose: here the same counting must find something.
+    # Wrong on purpose: here, the same counting must find something.
     Scenario(
         "intent written after the request",
         "each worker marks a dispatch after it has sent it; some are killed in between",
@@ -231,7 +232,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "dead worker's dispatch sent again",
-        "a dispatch whose worker was killed is planned again when its lease is over",
+        "a dispatch whose worker was killed is planned again when its lease ends",
         partial(steps.killed_between_lines, short=8, long=24, mutant="dead sent again"),
         long=1,
         on="sqlite apart",
@@ -239,7 +240,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "lease by the worker's clock",
-        "a worker counts as dead when its lease is over by the clock of another; on_doubt: resend",
+        "a worker counts as dead when its lease ends by another worker's clock; on_doubt: resend",
         partial(steps.clocks_apart_and_doubts_resent, mutant="lease by the worker's clock"),
         long=2,
         on="sqlite apart",
@@ -247,13 +248,13 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "mark moved before the post-backs are stored",
-        "the fold's mark is moved on fetching; what folds is killed",
+        "the mark of aggregation is moved on fetching; the aggregating process is killed",
         partial(steps.fold_killed, short=12, long=40, mutant="mark before events"),
         long=1,
         on="sqlite apart",
         expected="some",
     ),
-    # Outside of the promise: shown, and not asked to be none.
+    # Outside the promise: these are shown and need not be zero.
     _lie("401"),
     _lie("403"),
     _lie("429"),

@@ -1,6 +1,6 @@
-"""The steps of the scenarios: each function runs launches through what its name says, once or several times.
+"""The steps of the scenarios: each function plays one or more launches with the faults that its name describes.
 
-Whatever it does, it ends with ``env.run`` or ``env.carry_on``; counting is not its business.
+Each ends with ``env.run`` or ``env.carry_on``. Counting is done elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.chaos.environment import ONE_BY_ONE, Environment
 
 
 def undisturbed(env: Environment) -> None:
-    """Two workers, and nothing goes wrong."""
+    """Run two workers without any fault."""
     job = env.job()
     env.run(job, job)
 
@@ -23,9 +23,9 @@ def undisturbed(env: Environment) -> None:
 def with_faults(
     *faults: Mapping[str, Any], waits: bool = False, **changes: Any
 ) -> Callable[[Environment], None]:
-    """Two workers, and a service in which some things go wrong; ``waits``: also with what it posts back.
+    """Return a function that runs two workers with a faulty service. ``waits``: also let it finish its post-backs.
 
-    ``changes`` are of the workers' job.
+    ``changes``: changes of the workers' job.
     """
 
     def play(env: Environment) -> None:
@@ -45,7 +45,7 @@ def with_faults(
 def killed_between_lines(
     env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None
 ) -> None:
-    """Workers die at each line of the protocol, or at some: two at once, four pairs in a launch, then two who live."""
+    """Kill workers at each line of the protocol or at some lines: four pairs per launch, then two workers that live."""
     points = env.points("send", env.size.times(short, long or env.lines("send")))
     env.chance.shuffle(points)
     for deaths in _parts(points, 8):
@@ -57,8 +57,8 @@ def killed_between_lines(
 
 
 def killed_with_requests_at_once(env: Environment, short: int = 4, long: int = 80) -> None:
-    """Two workers at once die at a line that any of their threads comes to, each with several requests in hand."""
-    last = 2 * env.lines("send")  # that is about four dispatches: one of each thread
+    """Kill two workers at a line that any of their threads reaches, each with several requests in progress."""
+    last = 2 * env.lines("send")  # about four dispatches, one per thread
     for points in _parts([env.chance.randint(1, last) for _ in range(env.size.times(short, long))], 2):
         job = env.job()
         env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
@@ -67,7 +67,7 @@ def killed_with_requests_at_once(env: Environment, short: int = 4, long: int = 8
 
 
 def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:
-    """The first worker of a launch dies while it freezes it, at lines spread over that."""
+    """Kill the first worker of a launch while it freezes the launch, at lines spread over that phase."""
     for point in env.points("freeze", env.size.times(short, long)):
         job = env.job()
         env.run(replace(job, dies_in="freeze", dies_at=point))
@@ -78,7 +78,7 @@ def _parts(points: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def killed_at_any_moment(env: Environment) -> None:
-    """Both workers are killed somewhere, again and again."""
+    """Kill both workers at random moments, several times."""
     job = env.job()
     for _ in range(4):
         workers = env.start(job, job)
@@ -91,7 +91,7 @@ def killed_at_any_moment(env: Environment) -> None:
 
 
 def service_killed(env: Environment) -> None:
-    """The service is killed while it is sent to, and comes back."""
+    """Kill the service while workers send to it, and restart it."""
     job = env.job()
     workers = env.start(job, job)
     env.pause(0.3)
@@ -102,7 +102,7 @@ def service_killed(env: Environment) -> None:
 
 
 def receiver_killed(env: Environment) -> None:
-    """The receiver is killed while post-backs come, three times, and comes back."""
+    """Kill the receiver while post-backs arrive, three times, and restart it."""
     job = env.job()
     workers = env.start(job, job)
     env.wait_until_begun(job)
@@ -116,7 +116,7 @@ def receiver_killed(env: Environment) -> None:
 
 
 def fold_killed(env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None) -> None:
-    """What folds is killed at a line, then at the next, and always has something to fold."""
+    """Kill the aggregating process at one line after the other, each time with post-backs to aggregate."""
     points = env.points("fold", env.size.times(short, long or env.lines("fold")))
     job = env.job(mutant=mutant)
     env.fold_what_came_before(job)
@@ -132,7 +132,7 @@ def fold_killed(env: Environment, short: int = 6, long: int | None = None, mutan
 
 
 def clocks_apart(env: Environment) -> None:
-    """Three workers at once, whose clocks are hours apart."""
+    """Run three workers at once whose clocks are hours apart."""
     job = env.job()
     hours = env.chance.choice((1, 3, 26))
     jobs = [replace(job, ahead=timedelta(hours=ahead_by)) for ahead_by in (0, hours, -hours)]
@@ -142,10 +142,10 @@ def clocks_apart(env: Environment) -> None:
 
 
 def clocks_apart_and_doubts_resent(env: Environment, mutant: str | None = None) -> None:
-    """A worker whose clock is ahead by more than a lease begins while another sends, and doubts are sent again.
+    """Start a worker whose clock is ahead by more than a lease while another sends, with ``on_doubt: resend``.
 
-    Nobody dies and no answer is lost, so that nothing is in doubt, and each request is made once. The service is slow,
-    so that requests are in flight when the second worker looks for dead ones.
+    No process dies and no answer is lost, so no request is in doubt, and each is made once. The service is slow, so
+    that requests are in flight when the second worker looks for dead ones.
     """
     env.service.fault("slow", at=["create"], probability=1, seconds=2)
     job = env.job(mutant=mutant, on_doubt="resend")
@@ -158,7 +158,7 @@ def clocks_apart_and_doubts_resent(env: Environment, mutant: str | None = None) 
 
 
 def database_stopped(env: Environment, how: signal.Signals) -> None:
-    """The ledger's PostgreSQL is stopped while workers send and post-backs come, and comes back."""
+    """Stop the ledger's PostgreSQL while workers send and post-backs arrive, and restart it."""
     assert env.backend.cluster is not None
     job = env.job()
     workers = env.start(job, job)
@@ -173,7 +173,7 @@ def database_stopped(env: Environment, how: signal.Signals) -> None:
 
 
 def everything(env: Environment) -> None:
-    """Several faults at once, and both workers and the receiver are killed."""
+    """Combine several faults, and kill both workers and the receiver."""
     for kind, how in (
         ("lost", {}),
         ("500", {"after": True}),
@@ -192,7 +192,7 @@ def everything(env: Environment) -> None:
 
 
 def lost_answers(env: Environment, mutant: str) -> None:
-    """Answers are lost, and a protocol that is wrong sends again."""
+    """Lose answers, with a wrong protocol that sends again."""
     env.service.fault("lost", at=["create"], count=4)
     job = env.job(mutant=mutant)
     env.run(job, job)

@@ -1,8 +1,8 @@
-"""The processes that are killed: workers that freeze and send a launch, and processes that fold.
+"""The processes that are killed: workers that freeze and send a launch, and processes that aggregate.
 
-A worker does what a task of Airflow does: it freezes the launch, or finds it frozen, and sends what is planned. The
-product has no hooks for this: the process follows its own lines, those of all its threads, with ``sys.settrace`` and
-kills itself at one of them.
+A worker does the same as a task in Airflow: it freezes the launch, or finds it frozen, and sends the planned
+dispatches. The product has no hooks for this. The process traces its own lines, on all its threads, with
+``sys.settrace`` and kills itself at one of them.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         mutants,
     ),
 }
-"""The modules whose lines are counted in each phase."""
+"""The modules whose lines count in each phase."""
 
-AGAIN = 75  # the exit code of a worker that has to come again
-_LONGEST_SLEEP = 0.1  # seconds: what the service asks for is granted, in a shorter measure
+AGAIN = 75  # exit code of a worker that must be started again
+_LONGEST_SLEEP = 0.1  # seconds; longer waits that the service asks for are shortened to this
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tools.chaos.workers"])
@@ -110,7 +110,7 @@ _processes.set_forkserver_preload(["tools.chaos.workers"])
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process is to do, and when it dies."""
+    """The work of one process, and the line where it dies."""
 
     ledger_url: str
     service: str
@@ -122,20 +122,20 @@ class Job:
     people: int
     segment_size: int
     requests_at_once: int = DEFAULT_REQUESTS_AT_ONCE
-    ahead: timedelta = timedelta(0)  # of its clock before the others'
+    ahead: timedelta = timedelta(0)  # how far its clock is ahead of the others
     dies_in: Phase = "send"
-    dies_at: int | None = None  # the line, counted from 1; 0: none, and the number of lines is written down
+    dies_at: int | None = None  # the line, from 1; 0: never, but count the lines
     lines_to: str | None = None
     mutant: str | None = None
     on_doubt: str = "hold"
-    answer_within: float = 60.0  # seconds; a service that is slower has the worker in doubt
+    answer_within: float = 60.0  # seconds; if the service takes longer, the request is in doubt
 
     def folder(self) -> CampaignFolder:
-        """Return the campaign; its query names other people each time."""
+        """Return the campaign. Its query returns other people each time."""
         campaign = Campaign.model_validate(
             {
                 "title": "Chaos",
-                "connection": f"service-{self.period.start:%Y-%m-%d}",  # a patience of its own
+                "connection": f"service-{self.period.start:%Y-%m-%d}",  # a separate rate limit
                 "message": {"title": "Hello", "text": "Nothing twice, nothing lost"},
                 "channels": {
                     "android_push": {},
@@ -144,7 +144,7 @@ class Job:
                 },
                 "segment_size": self.segment_size,
                 "on_doubt": self.on_doubt,
-                "gates": {"failures": None},  # it goes on, whatever fails
+                "gates": {"failures": None},  # go on, whatever fails
             }
         )
         query = f"SELECT device_id, platform FROM devices ORDER BY random() LIMIT {self.people}"  # noqa: S608
@@ -157,12 +157,12 @@ def start_worker(job: Job) -> BaseProcess:
 
 
 def start_fold(job: Job, run: int) -> BaseProcess:
-    """Start a process that folds, ``run`` post-backs in each transaction."""
+    """Start a process that aggregates ``run`` post-backs in each transaction."""
     return _start(_fold, job, run)
 
 
 def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    logging.disable(logging.WARNING)  # what goes wrong is meant to
+    logging.disable(logging.WARNING)  # the errors are intended
     target(*arguments)
 
 
@@ -210,7 +210,7 @@ def _fold(job: Job, run: int) -> None:
 
 @contextmanager
 def _followed(job: Job, phase: Phase) -> Iterator[None]:
-    """Count the lines of a phase as they run, and kill this process at the one where it dies."""
+    """Count the lines of a phase as they run, and kill this process at the line where it dies."""
     if job.dies_at is None or job.dies_in != phase:
         yield
         return
@@ -229,7 +229,7 @@ def _followed(job: Job, phase: Phase) -> Iterator[None]:
     def begin(frame: FrameType, _event: str, _: object) -> Any:
         return follow if frame.f_code.co_filename in files else None
 
-    threading.settrace(begin)  # those that are started from now on
+    threading.settrace(begin)  # for threads that start from now on
     sys.settrace(begin)
     try:
         yield
@@ -241,7 +241,7 @@ def _followed(job: Job, phase: Phase) -> Iterator[None]:
 
 
 def join(processes: Sequence[BaseProcess], seconds: float) -> list[int | None]:
-    """Wait until they end, kill those that do not, and give their exit codes."""
+    """Wait until the processes end, kill those that do not, and return all exit codes."""
     deadline = time.monotonic() + seconds
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
