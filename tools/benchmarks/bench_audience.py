@@ -1,13 +1,13 @@
-"""An audience of nine tenths of a PostgreSQL table, beside ``pandas.read_sql`` and a set, and beside psql's COPY.
+"""An audience from nine tenths of a PostgreSQL table, compared with ``pandas.read_sql`` and psql's COPY.
 
-Integers, integers with a group, texts, and integers in two parts at once: on two cores that the server shares, two
-parts compete with it for them.
+It reads integers, integers with a group, texts, and integers in two parts at once. On two cores shared with the server,
+the two parts compete with it.
 
-Each reading is a process of its own, so that its peak memory is its own, Python and imports included. Its time runs
-from before the connection is opened until the identifiers are there; imports are not in it.
+Each reading has its own process, so that its peak memory is its own, including Python and imports. The time runs from
+before the connection is opened until the identifiers are ready, and does not include imports.
 
-``BENCH_SCALE`` is the size of the table in units of six million rows: 1 takes about a minute on an idle machine.
-``BENCH_ROUNDS`` is how often each is done. ``SENDOFF_TEST_POSTGRES_URL`` names another server.
+``BENCH_SCALE`` is the size of the table in units of six million rows; 1 takes about a minute on an idle machine.
+``BENCH_ROUNDS`` is the number of rounds. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ READERS: dict[str, tuple[Callable[[str, str], tuple[float, int]], str]] = {
 
 
 def child(name: str) -> None:
-    """Read once and print seconds, identifiers and the peak memory in MiB."""
+    """Read once, and print the seconds, the identifiers, and the peak memory in MiB."""
     read, sql = READERS[name]
     seconds, found = read(os.environ["BENCH_URL"], sql)  # not an argument: it may hold a password
     whose = resource.RUSAGE_CHILDREN if name.startswith("copy") else resource.RUSAGE_SELF
@@ -96,7 +96,7 @@ def child(name: str) -> None:
 
 
 def measure(url: str) -> dict[str, tuple[float, float]]:
-    """Read in turn, several rounds; give the medians of seconds and of peak memory."""
+    """Read in turn for several rounds, and return the medians of seconds and peak memory."""
     readers = [name for name in READERS if not name.startswith("copy") or shutil.which("psql")]
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name in readers}
     for number in range(1, ROUNDS + 1):
@@ -140,7 +140,7 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """Give the URL of a new database with the tables, dropped at the end."""
+    """Yield the URL of a new database with the tables, and drop it at the end."""
     name = f"sendoff_bench_{uuid4().hex[:8]}"
     server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
     with server.connect() as db:
@@ -164,7 +164,7 @@ def main() -> None:
             figures = report(measure(url))
     except sa.exc.OperationalError:
         where = sa.make_url(SERVER).render_as_string(hide_password=True)
-        print(f"left out: no PostgreSQL answers at {where}; name one in SENDOFF_TEST_POSTGRES_URL")
+        print(f"left out: no PostgreSQL answers at {where}; set SENDOFF_TEST_POSTGRES_URL")
         figures = {}
     print(json.dumps({"benchmark": "audience", **figures}))
 

@@ -1,17 +1,16 @@
-"""Dispatching a launch beside posting the same requests, already encoded, with a bare ``requests`` session.
+"""Dispatch of a launch, compared with a bare ``requests`` session that posts the same, already encoded requests.
 
-Everybody sends to the local messaging service, a process of its own on loopback, which knows the devices. Each sending
-is a process of its own, so that its peak memory is its own, and each is of another launch: the service does the same
-work for all. The campaign is sent at a later date, so the service takes requests and does nothing else. Sendoff's time
-is that of ``send_launch()`` from its first look at the ledger to its last; the bodies of the bare session are made
-before.
+All of them send to the local messaging service, a separate process on loopback that knows the devices. Each sending
+runs in its own process, so that its peak memory is its own, and sends another launch, so that the service does the same
+work each time. The campaign has a later send date, so the service accepts requests and does nothing else. Sendoff's
+time is that of ``send_launch()``. The bodies of the bare session are made before.
 
-``BENCH_SCALE`` is the number of devices in millions: 1 takes about a minute on two idle processors, much of it for
-making the devices known. ``BENCH_ROUNDS`` is how often each is done, that of large requests three times as often: the
-median of the rounds' ratios counts, and that of the fastest of all is told, too. ``BENCH_LARGE=1`` sends ten times as
-many devices in one more launch. ``BENCH_AIRFLOW=1`` also compares the operator with ``HttpOperator.expand`` over the
-segments, in an Airflow with a scheduler and a LocalExecutor. ``SENDOFF_TEST_POSTGRES_URL`` names another server; where
-none answers, SQLite alone is measured.
+``BENCH_SCALE`` is the number of devices in millions; 1 takes about a minute on two idle processors, mostly for
+importing the devices. ``BENCH_ROUNDS`` is the number of rounds; large requests get three times as many. The result is
+the median of the rounds' ratios, and the ratio of the fastest runs is printed too. ``BENCH_LARGE=1`` also sends one
+launch to ten times as many devices. ``BENCH_AIRFLOW=1`` also compares the operator with ``HttpOperator.expand`` over
+the segments, in an Airflow with a scheduler and a LocalExecutor. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. If
+none answers, only SQLite is measured.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postg
 ADDRESSES = PostBackSigner("http://127.0.0.1:9", ["s" * 32])
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 THREADS = (1, DEFAULT_REQUESTS_AT_ONCE)  # of the bare session
-SHORTER = 3  # times as many rounds of the larger requests, which take less than a second each
+SHORTER = 3  # times as many rounds for the larger requests, which take less than a second each
 WORKERS = 2  # mapped tasks of the operator
-MAPPED = 40  # of HttpOperator, each with one request of 10,000 devices; the time for more follows from that
+MAPPED = 40  # mapped tasks of HttpOperator, each with one request of 10,000 devices
 LIMIT = 900.0  # seconds for one run in Airflow
 _launches = count(1)
 
@@ -153,7 +152,7 @@ def campaign(size: int, connection: str = "service") -> Campaign:
 
 
 def freeze(url: str, size: int, devices: int = DEVICES, connection: str = "service") -> str:
-    """Freeze another launch and give its key."""
+    """Freeze another launch and return its key."""
     number = next(_launches)
     key = launch_key(connection, "spring", PERIOD, number)
     identifiers = integers(np.arange(1, devices + 1))
@@ -179,7 +178,7 @@ def freeze(url: str, size: int, devices: int = DEVICES, connection: str = "servi
 
 
 def bodies(size: int, most: int | None = None) -> list[bytes]:
-    """Write the requests of another launch."""
+    """Return the request bodies of another launch."""
     spring = campaign(size)
     made = []
     for people in integers(np.arange(1, DEVICES + 1)).slices(size):
@@ -199,7 +198,7 @@ def bodies(size: int, most: int | None = None) -> list[bytes]:
 
 
 Took = tuple[float, float]
-"""Seconds of the wall clock, and of this process."""
+"""Seconds of wall-clock time, and of this process's CPU time."""
 
 
 def send_with_sendoff(service: Service, url: str, key: str) -> Took:
@@ -232,7 +231,7 @@ def send_barely(service: Service, file: str, threads: int) -> Took:
 
 
 def ledger_alone(url: str, size: int) -> float:
-    """Give the seconds that the ledger takes for each request, where the service takes none."""
+    """Return the seconds per request that the ledger takes if the service takes none."""
     key = freeze(url, size)
     with closing(Ledger(url)) as ledger:
         how: dict[str, Any] = {"worker": "alone", "lease": LEASE}
@@ -246,7 +245,7 @@ def ledger_alone(url: str, size: int) -> float:
 
 
 def child(what: str, *words: str) -> None:
-    """Send once and print seconds and the peak memory in MiB."""
+    """Send once and print the seconds and the peak memory in MiB."""
     service = Service(**json.loads(os.environ["BENCH_SERVICE"]))
     if what == "sendoff":
         took = send_with_sendoff(service, os.environ["BENCH_URL"], *words)
@@ -256,7 +255,7 @@ def child(what: str, *words: str) -> None:
 
 
 def peak() -> float:
-    """Give this process's peak memory in MiB; the usual figure begins with that of the process that started it."""
+    """Return this process's peak memory in MiB. On Linux, ru_maxrss would begin with the parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         [line] = [each for each in status.read_text().splitlines() if each.startswith("VmHWM")]
@@ -266,22 +265,25 @@ def peak() -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """One sending, by a process of its own."""
+    """One sending, in its own process."""
 
     seconds: float
-    cpu: float  # seconds of the sending process
+    cpu: float  # CPU seconds of the sending process
     peak: float  # MiB of memory
 
 
 def run_child(service: Service, *words: str, url: str = "") -> Run:
-    known = {"BENCH_SERVICE": json.dumps(service.__dict__), "BENCH_URL": url}  # neither is an argument
+    known = {
+        "BENCH_SERVICE": json.dumps(service.__dict__),
+        "BENCH_URL": url,
+    }  # other users could see arguments
     line = [sys.executable, str(Path(__file__).resolve()), *words]
     done = subprocess.run(line, env={**os.environ, **known}, check=True, stdout=subprocess.PIPE)
     return Run(*json.loads(done.stdout))
 
 
 def measure(service: Service, ledgers: dict[str, str], size: int, folder: Path) -> dict[str, list[Run]]:
-    """Send in turn, several rounds."""
+    """Send in turn, for several rounds."""
     seen: dict[str, list[Run]] = {}
     for number in range(1, ROUNDS * (1 if size < SIZES[0] else SHORTER) + 1):
         for threads in THREADS:
@@ -297,7 +299,7 @@ def measure(service: Service, ledgers: dict[str, str], size: int, folder: Path) 
 
 
 def report(size: int, seen: dict[str, list[Run]], alone: dict[str, float]) -> dict[str, float]:
-    """Print the medians, and give the ratios: of each round, and of the fastest of all, which others delayed least."""
+    """Print the medians and return the ratios of each round and of the fastest runs, which are disturbed least."""
     made = -(-DEVICES // size)
     print(f"\n{DEVICES:,} devices, {size:,} to a request")
     print(f"  {'':18}{'requests/s':>12}{'ms each':>9}{'CPU ms':>8}{'MiB':>6}")
@@ -329,7 +331,7 @@ def report(size: int, seen: dict[str, list[Run]], alone: dict[str, float]) -> di
 
 
 def send_large(service: Service, ledgers: dict[str, str]) -> dict[str, float]:
-    """Send ten times as many devices once; those that the service does not know it takes as well."""
+    """Send once to ten times as many devices; the service also accepts those it does not know."""
     figures: dict[str, float] = {}
     for name, url in ledgers.items():
         key = freeze(url, SIZES[0], 10 * DEVICES)
@@ -362,7 +364,7 @@ with DAG("ours", schedule=None, start_date=datetime(2026, 1, 1)):
 
 
 def in_airflow(service: Service, url: str, folder: Path) -> dict[str, float]:
-    """Run both ways in one Airflow, and give the requests per second from the first task's start to the last's end."""
+    """Run both ways in one Airflow. Return requests per second, from the first task's start to the last one's end."""
     written, dags = folder / "written", folder / "dags"
     written.mkdir()
     dags.mkdir()

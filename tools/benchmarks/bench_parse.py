@@ -1,11 +1,11 @@
-"""Two hundred campaign folders become DAGs, beside two hundred DAG files that somebody wrote by hand.
+"""Parsing two hundred campaign folders into DAGs, compared with two hundred DAG files written by hand.
 
-Each parsing is a process of its own, as in Airflow's DAG processor, and is timed from when ``airflow.sdk`` is imported:
-what the DAG file itself imports is in it. The folders are copies of the examples. The other files hold, for each
-campaign, a plain DAG with as many tasks, all of them empty; they are run one after the other in one process.
+Each parsing runs in its own process, as in Airflow's DAG processor. It is timed after ``airflow.sdk`` is imported, so
+the imports of the DAG file count. The folders are copies of the examples. For each campaign, the other files contain a
+plain DAG with as many tasks, all empty, and one process runs them one after the other.
 
-``BENCH_SCALE`` is the number of campaigns in units of two hundred: 1 takes about half a minute on an idle machine.
-``BENCH_ROUNDS`` is how often each is done.
+``BENCH_SCALE`` is the number of campaigns in units of two hundred; 1 takes about half a minute on an idle machine.
+``BENCH_ROUNDS`` is the number of rounds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ with DAG(
 
 
 def parse(files: list[Path]) -> dict[str, Any]:
-    """Run DAG files as Airflow does; give the seconds, by the clock and of the processor, and the tasks of each DAG."""
+    """Run DAG files as Airflow does. Return the wall-clock and CPU seconds, and the number of tasks of each DAG."""
     from airflow.sdk import DAG
 
     start, cpu = time.perf_counter(), time.process_time()
@@ -103,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         ours, plain = Path(name, "campaigns"), Path(name, "plain")
         write_campaigns(ours)
-        tasks = parse_in_a_process(ours)["tasks"]  # and once more so that all files were read before
+        tasks = parse_in_a_process(ours)["tasks"]  # an extra parsing, so that all files are in the cache
         write_plain(plain, tasks)
         parse_in_a_process(plain)
         seen = list(rounds(ours, plain))

@@ -1,12 +1,11 @@
-"""The receiver beside the same server answering without storing, and beside one INSERT and commit for each request.
+"""The receiver, compared with the same server without storing, and with one INSERT and commit per request.
 
-All of them are the same server, endpoint and checks, one process each, asked over 64 connections that send
-their next post-back as soon as the last is answered. The client is one more process, which competes for the
-processors.
+All use the same server, endpoint, and checks, with one process each. 64 connections each send their next post-back as
+soon as the last one is answered. The client is another process, which competes for the processors.
 
-``BENCH_SCALE`` times three seconds is what each run lasts; ``BENCH_ROUNDS`` is how often each is done.
-``SENDOFF_TEST_POSTGRES_URL`` names another server; where none answers, SQLite alone is measured. The last line is
-one JSON object.
+``BENCH_SCALE`` times three seconds is the duration of each run, and ``BENCH_ROUNDS`` is the number of rounds.
+``SENDOFF_TEST_POSTGRES_URL`` is the server to use. If none answers, only SQLite is measured. The last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ SECONDS = 3 * float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 CONNECTIONS = 64
-THREADS = 15  # of the peer that commits each by itself; more make it no faster
+THREADS = 15  # of the variant with a commit each; more do not make it faster
 PORT = 19_731
 SECRET = "s" * 32
 PUBLIC_URL = f"http://127.0.0.1:{PORT}"
@@ -69,7 +68,7 @@ BODY = json.dumps(
 
 
 class Unstored:
-    """Say of every post-back at once that it was stored."""
+    """Reports every post-back as stored at once."""
 
     def submit(self, _: PostBack) -> asyncio.Future[bool]:
         done = asyncio.get_running_loop().create_future()
@@ -78,7 +77,7 @@ class Unstored:
 
 
 class OneByOne:
-    """Insert and commit each post-back by itself, on several threads, each with a connection of its own."""
+    """Inserts and commits each post-back separately, on several threads with a connection each."""
 
     def __init__(self, url: str) -> None:
         with closing(Ledger(url)) as ledger:
@@ -124,7 +123,7 @@ def as_durable(connection: Any, _: Any) -> None:
 
 def app_around(commit: Unstored | OneByOne) -> ReceiverApp:
     endpoint = PostBackEndpoint(
-        commit,  # type: ignore[arg-type]  # all that the endpoint asks of it
+        commit,  # type: ignore[arg-type]  # it has everything that the endpoint uses
         PostBackSigner(PUBLIC_URL, [SECRET]),
         ReceiverCounts(),
         Limits(),
@@ -156,19 +155,19 @@ class Measured:
     rate: float  # requests per second
     p50: float  # milliseconds
     p99: float
-    cpu: float = 0.0  # microseconds of the server's processes per request, which a busy machine changes least
-    peak: float = 0.0  # MiB of the largest of the server's processes
+    cpu: float = 0.0  # CPU microseconds of the server per request; hardly affected by load
+    peak: float = 0.0  # MiB of the largest server process
 
 
 class Connection(asyncio.Protocol):
-    """Send a post-back, wait for its answer, send the next."""
+    """Sends a post-back, waits for its answer, and sends the next."""
 
     def __init__(self, request: bytes, until: float, took: list[float]) -> None:
         self._request, self._until, self._took = request, until, took
         self.ended = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by its class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
         self._send()
 
     def _send(self) -> None:
@@ -232,7 +231,7 @@ def wait_until_ready(server: subprocess.Popen[bytes]) -> None:
 
 def measure(app: str, url: str, workers: int) -> Measured:
     with serving(app, url, workers) as server:
-        uvloop.run(ask(0.5))  # first use of everything
+        uvloop.run(ask(0.5))  # warm-up
         before = seconds_of_cpu(server)
         measured = uvloop.run(ask(SECONDS))
         spent = seconds_of_cpu(server) - before
@@ -245,7 +244,7 @@ def seconds_of_cpu(server: psutil.Process) -> float:
 
 
 def peak_memory(process: psutil.Process) -> float:
-    """Give the most memory that a process ever held, in MiB, as Linux knows it."""
+    """Return the peak memory of a process in MiB, as Linux reports it."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1_024
 
@@ -296,7 +295,7 @@ def main() -> None:
         try:
             ledgers["PostgreSQL"] = stack.enter_context(postgres_ledger())
         except sa.exc.OperationalError:
-            print("no PostgreSQL answers: SQLite alone is measured")
+            print("no PostgreSQL answers; only SQLite is measured")
         ledgers["SQLite"] = stack.enter_context(sqlite_ledger())
         runs: dict[str, list[Measured]] = {name: [] for name, _ in contestants(ledgers)}
         for number in range(1, ROUNDS + 1):

@@ -1,18 +1,18 @@
-"""Reconciling a large launch in PostgreSQL, from post-backs that nobody folded yet, beside ``pandas``.
+"""Reconciliation of a large launch in PostgreSQL, including aggregation, compared with ``pandas``.
 
-The launch is frozen through the ledger and then accepted. 90 in 100 of its people were delivered to and 25 opened, 1 in
-100 post-backs came twice, and all of them came in an order of chance over the dispatches.
+The launch is frozen through the ledger and then accepted. Of its recipients, 90 % have a delivery and 25 % an open. 1 %
+of the post-backs are duplicates, and all arrive in random order over the dispatches.
 
-``sendoff``: fold and reconcile, in a copy of the ledger made before its time begins. ``pandas``: read whom the launch
-was sent to, and what came back, with ``read_sql`` from the same server, and merge both; only the columns that tell a
-verdict are read, and its counts must be the same. ``news``: reconcile once more after 1 % more post-backs came.
+``sendoff``: aggregate and reconcile in a copy of the ledger that is made before the clock starts. ``pandas``: read the
+recipients and the post-backs from the same server with ``read_sql``, and merge both. It reads only the columns that
+decide a verdict, and its counts must be the same. ``news``: reconcile again after 1 % more post-backs.
 
-Each is a process of its own, so that its peak memory is its own, Python and imports included. Imports are not in its
-time.
+Each run has its own process, so that its peak memory is its own, including Python and imports. The time does not
+include imports.
 
-``BENCH_SCALE`` is the size of the launch in units of a million people: 1 takes about a minute on an idle machine, 10 is
-ten million people and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a dispatch (10,000).
-``BENCH_ROUNDS`` is how often each is done. ``SENDOFF_TEST_POSTGRES_URL`` names another server.
+``BENCH_SCALE`` is the size of the launch in millions of recipients; 1 takes about a minute on an idle machine.
+With 10, it has ten million recipients and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a dispatch
+(10,000). ``BENCH_ROUNDS`` is the number of rounds. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postg
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 CAMPAIGN = 17
 
-# Person p is device p, one in ten numbers is nobody's. The first of two numbers of chance says whether a post-back
-# came, the second in which order. Each dispatch's people stand in one segment, as whole numbers in order.
+# Recipient p has device ID p, and one in ten numbers has no recipient. Of two random numbers, the first decides whether
+# a post-back came, and the second its place. The recipients of a dispatch are one sorted segment of integers.
 EVENTS = """
 INSERT INTO post_backs (receiver, number, kind, dispatch_key, received_at, device_id, campaign_id, readable, body)
 SELECT 1, {after} + row_number() OVER (ORDER BY came), kind, dispatch_key,
@@ -61,7 +61,7 @@ CREATE UNLOGGED TABLE sent (dispatch_key varchar(32) NOT NULL, device_id bigint 
 
 
 def make(url: str) -> None:
-    """Make the tables: a launch, frozen and accepted, what it was sent to as pandas reads it, and post-backs."""
+    """Create the tables: an accepted launch, its recipients in the form that pandas reads, and post-backs."""
     import psycopg
 
     from sendoff.audience.build import Audience
@@ -177,7 +177,7 @@ WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 
 def child(name: str) -> None:
-    """Make the tables, or reconcile once and print what was counted, with the peak memory in MiB."""
+    """Create the tables, or reconcile once and print the counts and the peak memory in MiB."""
     if name == "make":
         make(os.environ["BENCH_URL"])
         return
@@ -193,7 +193,7 @@ def run(name: str, url: str) -> dict[str, Any]:
 
 
 def measure(server: sa.Engine, template: str) -> dict[str, dict[str, float]]:
-    """Reconcile in turn, several rounds; give the medians of every figure."""
+    """Reconcile in turn for several rounds, and return the median of every figure."""
     seen: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     for number in range(1, ROUNDS + 1):
         with copied(server, template) as url:
@@ -247,7 +247,7 @@ def report(medians: dict[str, dict[str, float]]) -> dict[str, float]:
 
 @contextmanager
 def copied(server: sa.Engine, template: str | None) -> Iterator[str]:
-    """Give the URL of a new database, a copy of another where one is named, dropped at the end."""
+    """Yield the URL of a new database, optionally a copy of another, and drop it at the end."""
     name = f"sendoff_bench_{uuid4().hex[:8]}"
     with server.connect() as db:
         db.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}"))
@@ -263,11 +263,11 @@ def main() -> None:
     server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
     try:
         with copied(server, None) as url:
-            run("make", url)  # not in this process: a child's peak memory is never below that of its parent
+            run("make", url)  # in another process: a child's peak memory is never below its parent's
             figures = report(measure(server, str(sa.make_url(url).database)))
     except sa.exc.OperationalError:
         where = sa.make_url(SERVER).render_as_string(hide_password=True)
-        print(f"left out: no PostgreSQL answers at {where}; name one in SENDOFF_TEST_POSTGRES_URL")
+        print(f"left out: no PostgreSQL answers at {where}; set SENDOFF_TEST_POSTGRES_URL")
         figures = {}
     print(json.dumps({"benchmark": "reconcile", **figures}))
 

@@ -1,13 +1,13 @@
-"""The rules of a launch over whole numbers, beside the same by hand with numpy arrays and boolean masks.
+"""The rules of a launch for integers, compared with the same rules by hand in numpy arrays and boolean masks.
 
-Of the numbers from 1 up, nine in ten are people. A tenth of them is left out by an exclusion, and who was in two of
-three earlier launches, of three in ten each, by a cap. A holdout of 5 % follows, and the others are cut into segments
-of 10,000 in two variants. The audience's fingerprint, which a launch is frozen with, is made too. The earlier launches
-lie in a ledger of SQLite, for numpy in files. Each run is a process of its own, so that its peak memory is its own;
-it holds the people and those of the exclusion before the clock starts.
+Of the numbers from 1 up, nine in ten are recipients. An exclusion leaves out a tenth of them. A cap leaves out those in
+two of three earlier launches, which went to three in ten each. A holdout of 5 % follows, and the rest is cut into
+segments of 10,000 in two variants. The audience's fingerprint for freezing is computed too. The earlier launches are in
+a SQLite ledger, or in files for numpy. Each run has its own process, so that its peak memory is its own. The process
+holds the recipients and the exclusion before the clock starts.
 
-``BENCH_SCALE`` is the number of people in units of 20 million: 1 takes about a minute on an idle machine, 5 is a
-hundred million. ``BENCH_ROUNDS`` is how often each is done.
+``BENCH_SCALE`` is the number of recipients in units of 20 million; 1 takes about a minute on an idle machine, and 5 is
+a hundred million. ``BENCH_ROUNDS`` is the number of rounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CAMPAIGN: dict[str, Any] = {
 
 
 def chosen(name: str, of: float) -> Iterator[npt.NDArray[np.uint64]]:
-    """Yield a share of all numbers by chance, the same for one name, in sorted blocks."""
+    """Yield a random share of all numbers in sorted blocks, always the same for one name."""
     chance = np.random.default_rng(list(name.encode()))
     for start in range(1, NUMBERS + 1, _BLOCK):
         drawn = chance.random(min(_BLOCK, NUMBERS + 1 - start), np.float32)
@@ -110,7 +110,7 @@ def store_launches(place: Path) -> None:
 
 
 def run_sendoff(place: Path) -> Iterator[int]:
-    """Take step after step and yield how many people are left after each."""
+    """Take one step after the other, and yield the number of recipients after each."""
     from sendoff.audience.build import Audience
     from sendoff.audience.segmentation import segments_of
     from sendoff.launch.suppression import apply_rules
@@ -156,7 +156,7 @@ def store_arrays(place: Path) -> None:
 
 
 def run_numpy(place: Path) -> Iterator[int]:
-    """Take step after step and yield how many people are left after each."""
+    """Take one step after the other, and yield the number of recipients after each."""
     from pandas.util import hash_array
 
     people, returned = numbers("people", 0.9), numbers("returned", 0.1)
@@ -185,7 +185,7 @@ RUNNERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Iterator[int]]
 
 
 def child(name: str, what: str, place: Path) -> None:
-    """Store what is needed, or run once and print the seconds and people of each step, and the peaks in MiB."""
+    """Store the data, or run once and print the seconds and recipients of each step, and the peaks in MiB."""
     store, run = RUNNERS[name]
     if what == "store":
         store(place)
@@ -210,11 +210,11 @@ def run(name: str, what: str, place: Path) -> str:
 
 
 Runs = dict[str, list[tuple[list[float], float, float]]]
-"""For each that ran: the seconds of each step, the memory before them and the peak, of each round."""
+"""For each runner and round: the seconds of each step, the memory before the steps, and the peak."""
 
 
 def measure(place: Path) -> tuple[int, Runs]:
-    """Run in turn, several rounds; give the number of people, and what was seen."""
+    """Run in turn for several rounds, and return the number of recipients and the measurements."""
     for name in RUNNERS:
         run(name, "store", place)
     seen: Runs = {name: [] for name in RUNNERS}
@@ -224,8 +224,8 @@ def measure(place: Path) -> tuple[int, Runs]:
             seconds, left[name], held, peak = json.loads(run(name, "run", place))
             seen[name].append((seconds, held, peak))
             print(f"  round {number}  {name:10}{sum(seconds):8.2f} s {peak:8.0f} MiB", flush=True)
-        if left["numpy"][:3] != left["sendoff"][:3]:  # after those the two draw by chance of their own
-            sys.exit(f"not the same people are left: {left}")
+        if left["numpy"][:3] != left["sendoff"][:3]:  # later steps draw at random, differently in each
+            sys.exit(f"the remaining recipients differ: {left}")
     return left["sendoff"][0], seen
 
 
@@ -261,7 +261,7 @@ def _show(step: str, seconds: dict[str, float], people: int) -> None:
 
 
 def main() -> None:
-    print(f"Rules: {NUMBERS:,} numbers, nine in ten of them people")
+    print(f"Rules: {NUMBERS:,} numbers, nine in ten of them recipients")
     with tempfile.TemporaryDirectory(prefix="sendoff-bench-") as place:
         people, seen = measure(Path(place))
     print(json.dumps({"benchmark": "rules", **report(people, seen)}))

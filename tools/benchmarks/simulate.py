@@ -1,14 +1,14 @@
-"""A launch to a billion people, simulated: to see where its first limit is, and where the next.
+"""A simulated launch to a billion recipients, to find its first limit and the next ones.
 
-What each step costs is measured first, with the real code and at a small scale (``steps.py``). Then a launch goes
-through all stages in virtual time (``simulation.py``), in several deployments, and once more with its first limit
-widened. No request is made, nothing is waited for, and no larger set than one of 20 million people is ever made.
+The cost of each step is measured first, with the real code at a small scale (``steps.py``). Then a launch goes through
+all stages in virtual time (``simulation.py``), in several deployments, and again with its first limit widened. The
+simulation makes no request and does not wait. The largest set that it makes has 20 million recipients.
 
-Every figure is printed with where it comes from: *measured* in this run, *given* by an option or a file, or *assumed*.
-Each is an option: ``--devices 100000000 --delivery-share 0.7 --fold 8e-7``. An option on how much there is of something
-(``--receivers 6``) makes one deployment of it, in the place of the usual ones. ``--costs FILE`` takes the costs from
-the last line of an earlier run and measures nothing, ``--receiver FILE`` takes the receiver's from the last line of
-``bench_receiver.py``. ``SENDOFF_TEST_POSTGRES_URL`` names another server. The last line is one JSON object.
+Every figure is printed with its origin: *measured* in this run, *given* by an option or a file, or *assumed*. Each is
+an option: ``--devices 100000000 --delivery-share 0.7 --fold 8e-7``. An option for the size of the deployment
+(``--receivers 6``) replaces the usual deployments with one. ``--costs FILE`` takes the costs from the last line of an
+earlier run and measures nothing. ``--receiver FILE`` takes the receiver's figure from the last line of
+``bench_receiver.py``. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ LAPTOP = Deployment("laptop", 1, 4, 4, receivers=1, processors=2, ledger_process
 SERVER = Deployment("one server", 2, 4, 4, receivers=4, processors=8, ledger_processors=4)
 CLUSTER = Deployment("small cluster", 4, 16, 4, receivers=12, processors=32, ledger_processors=16)
 QUOTA = 10_000.0
-"""Messages a second: what Firebase Cloud Messaging sends for one project by default, 600,000 a minute.
+"""Messages per second: the default quota of Firebase Cloud Messaging for one project, 600,000 per minute.
 
 firebase.google.com/docs/cloud-messaging/throttling-and-quotas
 """
-STEPS = 2  # limits that are widened one after the other
+STEPS = 2  # limits to widen, one after the other
 MAPPED = 1_024
-"""The most tasks that Airflow maps to by default (``[core] max_map_length``)."""
+"""The most tasks that Airflow maps by default (``[core] max_map_length``)."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One launch in one deployment, and what its first limits are."""
+    """One launch in one deployment, and its first limits."""
 
     name: str
     world: World
@@ -50,7 +50,7 @@ class Scenario:
 
 
 def scenarios(costs: Costs, world: World, deployment: Deployment | None) -> list[Scenario]:
-    """Simulate the launch in every deployment, and in the largest with a service that sends at a common quota."""
+    """Simulate the launch in every deployment, and in the largest one with a service that has a common quota."""
     if deployment:
         return [scenario(deployment.name, costs, world, deployment)]
     found = [scenario(each.name, costs, world, each) for each in (LAPTOP, SERVER, CLUSTER)]
@@ -73,7 +73,7 @@ def scenario(name: str, costs: Costs, world: World, deployment: Deployment) -> S
 
 
 def sizes(world: World, room: dict[str, float]) -> dict[str, float]:
-    """Give what the launch takes in bytes, and how many requests it is."""
+    """Return the sizes of the launch in bytes, and the number of its requests."""
     people = world.devices
     return {
         "dispatches": world.dispatches,
@@ -88,16 +88,16 @@ def sizes(world: World, room: dict[str, float]) -> dict[str, float]:
     }
 
 
-# What is printed
+# Output
 
 
 def clock(seconds: float) -> str:
-    """Write a time as hours, minutes and seconds."""
+    """Format seconds as hours, minutes, and seconds."""
     return str(timedelta(seconds=round(seconds)))
 
 
 def amount(value: float) -> str:
-    """Write a number of bytes."""
+    """Format a number of bytes."""
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1_000:
             return f"{value:.3g} {unit}"
@@ -126,13 +126,13 @@ def table_of_sizes(world: World, found: dict[str, float]) -> Table:
         if name != "dispatches":
             table.add_row(name.replace("_", " "), amount(value))
     table.add_row("post-backs", f"{world.post_backs:,.0f}")
-    table.add_row("tasks that Airflow would map to, one for each request", f"{found['dispatches']:,.0f}")
-    table.add_row("tasks that Airflow maps to at most by default", f"{MAPPED:,}")
+    table.add_row("mapped tasks in Airflow with one per request", f"{found['dispatches']:,.0f}")
+    table.add_row("the most mapped tasks in Airflow by default", f"{MAPPED:,}")
     return table
 
 
 def table_of_resources(found: Scenario) -> Table:
-    title = f"{found.name}: {clock(found.result.elapsed)} in all"
+    title = f"{found.name}: {clock(found.result.elapsed)} in total"
     table = Table(
         "resource", "how many", "from", "until", "busy", "at least", title=title, title_justify="left"
     )
@@ -164,7 +164,7 @@ def table_of_times(found: Sequence[Scenario]) -> Table:
 def table_of_limits(found: Sequence[Scenario]) -> Table:
     table = Table("deployment", "with", "first limit", "verdicts", title="Limits", title_justify="left")
     for each in found:
-        table.add_row(each.name, "what it has", each.result.limits[0].name, clock(each.result.elapsed))
+        table.add_row(each.name, "as given", each.result.limits[0].name, clock(each.result.elapsed))
         for step in each.steps:
             limits, elapsed = step.result.limits, clock(step.result.elapsed)
             table.add_row("", f"{step.factor} x {step.limit}: {step.how}", limits[0].name, elapsed)
@@ -203,8 +203,8 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--costs", type=Path, help="last line of an earlier run")
-    parser.add_argument("--receiver", type=Path, help="last line of bench_receiver.py")
+    parser.add_argument("--costs", type=Path, help="file with the last line of an earlier run")
+    parser.add_argument("--receiver", type=Path, help="file with the last line of bench_receiver.py")
     for group, kind in (("costs", Costs), ("world", World), ("deployment", Deployment)):
         options = parser.add_argument_group(group)
         for each in fields(kind):
@@ -216,7 +216,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def given(options: argparse.Namespace, kind: Any) -> dict[str, Any]:
-    """Give the fields of a kind of figures that options name."""
+    """Return the fields of a dataclass that the options set."""
     named = {each.name: getattr(options, each.name) for each in fields(kind) if each.metadata}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -228,7 +228,7 @@ def last_line(file: Path) -> dict[str, Any]:
 def known_costs(
     options: argparse.Namespace, console: Console
 ) -> tuple[Costs, dict[str, float], dict[str, str]]:
-    """Measure the costs or read them; with the bytes of everything, and where each cost comes from."""
+    """Return measured or given costs, the sizes of everything in bytes, and the origin of each cost."""
     by_option = given(options, Costs)
     if options.receiver:
         by_option.setdefault(
@@ -238,7 +238,7 @@ def known_costs(
         earlier = last_line(options.costs)
         costs, room, origin = Costs(**earlier["costs"]), earlier["room"], f"given: {options.costs.name}"
     else:
-        from steps import measure  # not at the top: a simulation of given costs needs no ledger
+        from steps import measure  # imported here, because a simulation of given costs needs no ledger
 
         with console.status("measuring") as status:
             costs, measured = measure(by_option.get("receivers_per_second"), status.update)
@@ -248,7 +248,7 @@ def known_costs(
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure, simulate and print."""
+    """Measure, simulate, and print."""
     options = arguments(words)
     console = Console(width=None if Console().is_terminal else 160)
     world = World(**given(options, World))
@@ -257,7 +257,7 @@ def main(words: Sequence[str] | None = None) -> None:
     console.print(table_of_figures("Costs", costs, origins))
     sources = {each.name: each.metadata["source"] for each in fields(World)}
     sources |= dict.fromkeys(given(options, World), "given")
-    console.print(table_of_figures("The launch, and what is assumed", world, sources))
+    console.print(table_of_figures("The launch and the assumptions", world, sources))
     found_sizes = sizes(world, room)
     console.print(table_of_sizes(world, found_sizes))
     found = scenarios(costs, world, Deployment(name="as given", **deployment) if deployment else None)

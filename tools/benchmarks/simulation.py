@@ -1,16 +1,16 @@
-"""A launch as a line of stages in virtual time, simulated with SimPy, to see where it waits and for what.
+"""A launch as a pipeline in virtual time, simulated with SimPy, to find where it waits and for what.
 
-Everything that happens takes what :class:`Costs` says, the world around is as :class:`World` says, and there is as much
-of everything as :class:`Deployment` says. The same arguments give the same result: there is no chance in it.
+:class:`Costs` has the duration of each step, :class:`World` the behaviour of everything outside, and
+:class:`Deployment` the amount of each resource. There is no randomness: the same arguments give the same result.
 
 .. code-block:: text
 
     reading ─▶ rules ─▶ freezing ─▶ ledger ─▶ writing ─▶ service ─▶ receivers ─▶ storing ─▶ folding ─▶ reconciling
     parts      one      one         many      workers    its own    processes    ledger     one        one process
 
-Reading, rules and freezing follow one another: no request is made before a launch is frozen. From there everything
-happens at once, until everything came back. Of very many dispatches some are simulated as one, which takes as long as
-they do one after the other, and post-backs come in lots.
+Reading, rules, and freezing run in sequence, because no request is sent before a launch is frozen. From then on,
+everything runs at the same time until all post-backs are in. If there are too many dispatches, several are simulated
+as one, with their total duration. Post-backs come in lots. *Folding* is the aggregation of post-backs.
 """
 
 from __future__ import annotations
@@ -35,82 +35,92 @@ def _chosen(default: float, unit: str, text: str, source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Costs:
-    """What each step takes, in seconds of one process unless it says otherwise; measured by ``steps.py``."""
+    """The cost of each step in seconds of one process, unless stated otherwise; measured by ``steps.py``."""
 
     read: float = _measured("s/row", "reading a row into the audience")
     rules: float = _measured("s/person", "exclusion, holdout, fingerprint, cutting")
     freeze: float = _measured("s/segment", "freezing a segment and its dispatch")
-    freeze_byte: float = _measured("s/byte", "and each byte of its identifiers")
+    freeze_byte: float = _measured("s/byte", "plus, for each byte of its identifiers")
     transaction: float = _measured("s", "recording one request and claiming the next, one connection")
-    transactions_per_second: float = _measured("1/s", "the same over several processes: the most at once")
+    transactions_per_second: float = _measured("1/s", "the maximum of these, over several processes")
     write: float = _measured("s/person", "writing the body of a request")
     receivers_per_second: float = _measured("1/s", "post-backs that one receiver process takes")
-    store: float = _measured("s/post-back", "COPY into the ledger and its commit, of 500 at once")
-    fold: float = _measured("s/post-back", "folding")
-    fold_dispatch: float = _measured("s/dispatch", "and each dispatch that something came of, in each run")
+    store: float = _measured("s/post-back", "COPY into the ledger and its commit, 500 at a time")
+    fold: float = _measured("s/post-back", "aggregating")
+    fold_dispatch: float = _measured("s/dispatch", "plus, for each dispatch with post-backs, in each run")
     reconcile: float = _measured("s/person", "the verdicts of a launch")
     segment_bytes: float = _measured("B/person", "identifiers of a segment in the ledger")
 
 
 @dataclass(frozen=True)
 class World:
-    """What a launch is and how the others behave, each with where that is from."""
+    """The launch and the behaviour of everything outside, each with its source."""
 
-    devices: int = _chosen(1_000_000_000, "people", "who are sent to", "the question")
-    segment_size: int = _chosen(10_000, "people", "of one request", "a campaign's default")
+    devices: int = _chosen(1_000_000_000, "people", "recipients", "the question")
+    segment_size: int = _chosen(10_000, "people", "recipients of one request", "a campaign's default")
     latency: float = _chosen(0.2, "s", "of an answer of the service", "assumed")
-    requests_per_second: float = _chosen(0, "1/s", "that the service takes; 0: any", "document: not shown")
-    messages_per_second: float = _chosen(0, "1/s", "that the service sends; 0: any", "document: not shown")
-    delivery_share: float = _chosen(0.9, "", "post-backs of a delivery for each person", "assumed")
-    open_share: float = _chosen(0.3, "", "post-backs of an open or click for each person", "assumed")
-    delivery_half_life: float = _chosen(60, "s", "until half of the deliveries are there", "assumed")
-    open_half_life: float = _chosen(3_600, "s", "until half of the opens are there", "assumed")
-    tail: float = _chosen(0.001, "", "of the post-backs, the last, which come together", "a short cut")
-    fold_every: float = _chosen(
-        600, "s", "between folds while requests are made", "the DAG sendoff_reconcile"
+    requests_per_second: float = _chosen(
+        0, "1/s", "that the service takes; 0: unlimited", "document: not shown"
     )
-    fold_every_quiet: float = _chosen(30, "s", "between folds after that", "the task quiet")
-    fold_run: int = _chosen(8_000_000, "", "post-backs of a receiver in one transaction", "fold.py")
-    quiet_for: float = _chosen(900, "s", "without a post-back, then verdicts", "a campaign's default")
-    tick: float = _chosen(5, "s", "between looks at what the service has to send", "a short cut")
-    most_steps: int = _chosen(20_000, "", "requests that are simulated apart", "a short cut")
-    most_lots: int = _chosen(40_000, "", "lots of post-backs that are simulated apart", "a short cut")
+    messages_per_second: float = _chosen(
+        0, "1/s", "that the service sends; 0: unlimited", "document: not shown"
+    )
+    delivery_share: float = _chosen(0.9, "", "deliveries per person", "assumed")
+    open_share: float = _chosen(0.3, "", "opens or clicks per person", "assumed")
+    delivery_half_life: float = _chosen(60, "s", "until half of the deliveries are reported", "assumed")
+    open_half_life: float = _chosen(3_600, "s", "until half of the opens are reported", "assumed")
+    tail: float = _chosen(
+        0.001, "", "share of the post-backs that come last, all at once", "a simplification"
+    )
+    fold_every: float = _chosen(
+        600, "s", "between aggregations while requests are sent", "the DAG sendoff_reconcile"
+    )
+    fold_every_quiet: float = _chosen(
+        30, "s", "between aggregations after that", "the task wait_for_post_backs"
+    )
+    fold_run: int = _chosen(8_000_000, "", "post-backs of a receiver in one transaction", "aggregation.py")
+    quiet_for: float = _chosen(900, "s", "without a post-back before the verdicts", "a campaign's default")
+    tick: float = _chosen(5, "s", "between checks of what the service has to send", "a simplification")
+    most_steps: int = _chosen(20_000, "", "requests that are simulated separately", "a simplification")
+    most_lots: int = _chosen(
+        40_000, "", "lots of post-backs that are simulated separately", "a simplification"
+    )
 
     def __post_init__(self) -> None:
         if not self.tail and (self.delivery_half_life or self.open_half_life):
             raise ValueError(
-                "half of what is ahead comes in each half-life, so the last never does without a tail"
+                "tail must be above 0: half of the rest comes in each half-life, so the last post-back never would"
             )
 
     @property
     def dispatches(self) -> int:
-        """Count the requests of the launch."""
+        """The number of requests of the launch."""
         return -(-self.devices // self.segment_size)
 
     @property
     def post_backs(self) -> float:
-        """Count the events that come back."""
+        """The number of post-backs."""
         return self.devices * (self.delivery_share + self.open_share)
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """How much there is of everything."""
+    """The amount of each resource."""
 
     name: str = "one server"
     readers: int = _chosen(2, "", "parts of the query that are read at once")
     workers: int = _chosen(4, "", "tasks that send: the campaign's parallelism")
     requests_at_once: int = _chosen(4, "", "of each worker")
     receivers: int = _chosen(2, "", "receiver processes")
-    processors: int = _chosen(8, "", "for all processes but those of the ledger's database")
+    processors: int = _chosen(8, "", "for all processes except the ledger's database")
     ledger_processors: int = _chosen(4, "", "of the ledger's database, for storing post-backs")
 
 
 @dataclass(frozen=True)
 class Used:
-    """What one resource did; ``work`` in seconds of all of its servers, without any waiting.
+    """The usage of one resource. ``work``: seconds of all its servers together, without waiting.
 
-    ``spared``: of that work, what was done only because there was time for it.
+    ``spared``: the part of the work that was done only because there was time for it.
     """
 
     name: str
@@ -126,35 +136,35 @@ class Used:
 
     @property
     def least(self) -> float:
-        """Give the seconds that a launch takes at least, however much there is of everything else."""
+        """The least seconds that a launch takes, however much there is of all other resources."""
         return (self.work - self.spared) / self.capacity
 
     @property
     def utilisation(self) -> float:
-        """Say which share of it worked between its first use and its last."""
+        """The share of time that it worked, between its first use and its last."""
         span = (self.end - self.begin) * self.capacity
         return self.work / span if span else 0.0
 
 
 @dataclass
 class Marks:
-    """When all of a launch was at some point, in seconds since its beginning."""
+    """When the whole launch passed a stage, in seconds since its beginning."""
 
     read: float = 0.0
     frozen: float = 0.0
     requested: float = 0.0
-    sent: float = 0.0  # by the service
-    arrived: float = 0.0  # the last post-back, at the receivers' door
+    sent: float = 0.0  # sent by the service
+    arrived: float = 0.0  # arrival of the last post-back at the receivers
     stored: float = 0.0
     folded: float = 0.0
 
 
 @dataclass
 class Peaks:
-    """The most that there was of something at any time."""
+    """The highest values at any time."""
 
-    waiting: float = 0.0  # post-backs that the service has to hold until they are stored
-    wait: float = 0.0  # seconds of a post-back until it is stored
+    waiting: float = 0.0  # post-backs that the service holds until they are stored
+    wait: float = 0.0  # seconds until a post-back is stored
     unfolded: float = 0.0  # post-backs
     fold_runs: int = 0
 
@@ -173,16 +183,16 @@ class Result:
 
     @property
     def limits(self) -> list[Used]:
-        """Give the resources, that first of which more would help most."""
+        """Return the resources; more of the first would help most."""
         return sorted(self.used, key=lambda each: -each.least)
 
     def of(self, name: str) -> Used:
-        """Give one resource."""
+        """Return one resource."""
         return next(each for each in self.used if each.name == name)
 
 
 class Resource:
-    """So many servers of one kind and the queue before them, perhaps on processors that others use too."""
+    """Several servers of one kind with their queue, optionally on processors that others share."""
 
     def __init__(
         self, env: simpy.Environment, name: str, capacity: float, on: Resource | None = None
@@ -195,7 +205,7 @@ class Resource:
         self.spared = 0.0
 
     def use(self, seconds: float) -> Steps:
-        """Wait for a server and keep it until it has worked for so long."""
+        """Wait for a server and use it for some seconds."""
         came = self.arrive()
         with self._servers.request() as turn:
             yield turn
@@ -207,14 +217,14 @@ class Resource:
         self.leave(came, seconds)
 
     def arrive(self) -> float:
-        """Note that somebody came, and give the time."""
+        """Count an arrival, and return the time."""
         now = self._env.now
         self._begin = min(self._begin, now)
         self._count(1)
         return now
 
     def leave(self, came: float, work: float) -> None:
-        """Note that whoever came at a time leaves, for whom a server worked so many seconds."""
+        """Count a departure. ``came``: the time of arrival; ``work``: the seconds of a server's work."""
         self._count(-1)
         self.work += work
         self._items += 1
@@ -226,7 +236,7 @@ class Resource:
         self._inside, self._changed_at = self._inside + change, self._env.now
 
     def used(self) -> Used:
-        """Say what it did until now."""
+        """Return its usage until now."""
         if not self._items:
             return Used(self.name, self.capacity)
         span = self._end - self._begin
@@ -246,14 +256,14 @@ class Resource:
 
 @dataclass
 class Coming:
-    """Post-backs of one kind that come bit by bit: half of what is ahead within each half-life."""
+    """Post-backs of one kind that come gradually: half of the rest within each half-life."""
 
     share: float
     half_life: float
     ahead: float = 0.0
 
     def come(self, sent: float, seconds: float) -> float:
-        """Let so many people be sent to and so many seconds go by; give how many post-backs came."""
+        """Add recipients and let some seconds pass. Return how many post-backs came."""
         self.ahead += sent * self.share
         came = self.ahead * (1 - 2 ** (-seconds / self.half_life)) if self.half_life else self.ahead
         self.ahead -= came
@@ -270,7 +280,7 @@ class Launch:
         self._reading = Resource(env, "reading", deployment.readers, self._processors)
         self._rules = Resource(env, "rules", 1, self._processors)
         self._freezing = Resource(env, "freezing", 1, self._processors)
-        # So many at once as make the most per second, where each takes what it takes alone.
+        # As many as reach the maximum per second, if each takes as long as it does alone.
         self._ledger = Resource(
             env, "ledger transactions", max(1, round(costs.transactions_per_second * costs.transaction))
         )
@@ -282,13 +292,12 @@ class Launch:
         self._storing = Resource(env, "storing", deployment.ledger_processors)
         self._folding = Resource(env, "folding", 1, self._processors)
         self._reconciling = Resource(env, "reconciling", 1, self._processors)
-        self._together = math.ceil(
-            world.dispatches / world.most_steps
-        )  # dispatches that are simulated as one
+        # Dispatches that are simulated as one.
+        self._together = math.ceil(world.dispatches / world.most_steps)
         self._lot = max(1.0, world.post_backs / world.most_lots)
         self._lots: list[simpy.Process] = []
-        self._left = world.devices  # of whom no request was begun
-        self._to_send = 0.0  # people whose messages the service took and did not send
+        self._left = world.devices  # recipients whose request has not begun
+        self._to_send = 0.0  # recipients whose messages the service accepted and has not sent
         self._answered = 0  # dispatches
         self._waiting = self._stored = self._folded = 0.0  # post-backs
         self._peaks = Peaks()
@@ -296,7 +305,7 @@ class Launch:
         self._all_are_requested = self._all_are_stored = False
 
     def run(self) -> Result:
-        """Go through all of it."""
+        """Run the simulation."""
         self._env.process(self._whole())
         self._env.run()
         resources = [each for each in vars(self).values() if isinstance(each, Resource)]
@@ -334,7 +343,7 @@ class Launch:
         yield from self._reconciling.use(costs.reconcile * world.devices)
 
     def _request(self) -> Steps:
-        """Make one request after the other, as one of the threads of a worker."""
+        """Send one request after the other, as one of the threads of a worker."""
         costs, world = self._costs, self._world
         claim = self._ledger.capacity / costs.transactions_per_second
         while self._left:
@@ -352,7 +361,7 @@ class Launch:
             self._to_send += people
 
     def _serve(self) -> Steps:
-        """Send what was taken, and post back as people receive and open it, in lots."""
+        """Send the accepted messages, and post back in lots as recipients receive and open them."""
         world = self._world
         deliveries = Coming(world.delivery_share, world.delivery_half_life)
         opens = Coming(world.open_share, world.open_half_life)
@@ -374,7 +383,7 @@ class Launch:
                 return
 
     def _send_some(self) -> Generator[simpy.Event, Any, float]:
-        """Send as much as the service can in a tick, and give how many people it was."""
+        """Send as much as the service can in a tick, and return the number of recipients."""
         tick, rate = self._world.tick, self._world.messages_per_second
         sent = min(self._to_send, rate * tick) if rate else self._to_send
         busy = sent / rate if rate else 0.0
@@ -388,9 +397,9 @@ class Launch:
         return sent
 
     def _receive(self, size: float, is_short_cut: bool) -> Steps:
-        """Take a lot of post-backs and store it; until then the service has it.
+        """Receive a lot of post-backs and store it; until then the service holds it.
 
-        The last ones come together only in the simulation, and make no peak.
+        The last post-backs come together only in the simulation, so they do not count for the peaks.
         """
         came = self._env.now
         self._waiting += size
@@ -405,7 +414,7 @@ class Launch:
         self._peaks.unfolded = max(self._peaks.unfolded, self._stored - self._folded)
 
     def _fold(self) -> Steps:
-        """Fold what came, again and again; a run is of one receiver."""
+        """Aggregate the new post-backs repeatedly; each run is of one receiver."""
         world, costs = self._world, self._costs
         while True:
             yield self._env.timeout(world.fold_every_quiet if self._all_are_requested else world.fold_every)
@@ -423,7 +432,7 @@ class Launch:
                 return
 
     def _least_folding(self) -> float:
-        """Give the seconds of folding everything in as few runs as there can be."""
+        """Return the seconds of aggregating everything in the fewest possible runs."""
         of_each = self._stored / self._deployment.receivers
         runs = math.ceil(of_each / self._world.fold_run - _NOTHING)
         if not runs:
@@ -434,7 +443,7 @@ class Launch:
 
 
 def touched_of(dispatches: int, post_backs: float) -> float:
-    """Give how many dispatches post-backs come from on average, where each may come from any of them."""
+    """Return the mean number of dispatches in some post-backs, if each may come from any dispatch."""
     return dispatches * -math.expm1(-post_backs / dispatches) if dispatches else 0.0
 
 
@@ -445,7 +454,7 @@ def simulate(costs: Costs, world: World, deployment: Deployment) -> Result:
 
 @dataclass(frozen=True)
 class Step:
-    """The first limit of a launch, what widened it by how much, and the launch with that."""
+    """The first limit of a launch, how it was widened, and the launch with that change."""
 
     limit: str
     factor: int
@@ -457,7 +466,7 @@ class Step:
 
 
 def widened(costs: Costs, world: World, deployment: Deployment, result: Result) -> Step:
-    """Double what is first limited, until something else limits first, and simulate that."""
+    """Double the first limit until another one comes first, and simulate the launch each time."""
     limit, factor, how = result.limits[0].name, 1, ""
     while result.limits[0].name == limit and factor < _MOST_WIDENED:
         costs, world, deployment, how = _doubled(limit, costs, world, deployment)
@@ -488,7 +497,7 @@ def _doubled(
         replace(costs, **halves),
         world,
         deployment,
-        "one process does it: other code, or a faster processor",
+        "only one process does it: needs other code, or a faster processor",
     )
 
 

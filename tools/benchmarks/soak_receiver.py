@@ -1,11 +1,11 @@
-"""Two receiver processes under full load, with folding beside them; then every post-back is counted.
+"""Two receiver processes under full load, with aggregation at the same time; then every post-back is counted.
 
-64 connections send post-backs as fast as they are answered, each with a number of its own as its device, to two
-processes that store in PostgreSQL. Every five seconds another process folds what has come. At the end, whatever was
-answered 200 must be in the ledger exactly once, folded, and under numbers without a gap.
+64 connections send post-backs as fast as they are answered, each with its own number as the device ID. Two processes
+store them in PostgreSQL. Every five seconds, another process aggregates. At the end, every post-back answered 200 must
+be in the ledger exactly once and aggregated, and the numbers must have no gap.
 
-``SOAK_SECONDS`` is how long it lasts: three minutes unless it says otherwise. ``SENDOFF_TEST_POSTGRES_URL`` names
-another server. The last line is one JSON object. The exit code is 1 where anything was lost or doubled.
+``SOAK_SECONDS`` is the duration, three minutes by default. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. The last
+line is one JSON object. The exit code is 1 if anything was lost or duplicated.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBackSigner
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
-EVERY = 5.0  # seconds, between two runs of folding, and between two lines of figures
+EVERY = 5.0  # seconds between two aggregations, and between two lines of figures
 WORKERS = 2
-PEOPLE = 50_000_000  # more than can be asked in any time that one waits for
+PEOPLE = 50_000_000  # more than can be sent in any reasonable time
 START = datetime(2026, 3, 1, tzinfo=UTC)
 PERIOD = Period(START, START + timedelta(days=1))
 KEY = launch_key("service", "soak", PERIOD)
@@ -54,7 +54,7 @@ CAMPAIGN = {
 
 
 def launch(ledger: Ledger) -> str:
-    """Make a launch whose one dispatch was accepted, and give the key of the dispatch."""
+    """Make a launch whose only dispatch is accepted, and return the dispatch key."""
     people = integers(range(1, PEOPLE + 1))
     now = datetime.now(UTC)
     ledger.launches.freeze(
@@ -78,22 +78,22 @@ def launch(ledger: Ledger) -> str:
 
 
 class Load:
-    """What was sent and how it was answered."""
+    """The post-backs that were sent, and their answers."""
 
     def __init__(self, path: str, until: float) -> None:
         self.head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ".encode()
         self.until = until
         self.numbers = itertools.count(1)
         self.sent = 0
-        self.stored = array("q")  # the numbers that were answered 200
-        self.took: list[float] = []  # since the last line of figures
+        self.stored = array("q")  # numbers of post-backs answered 200
+        self.took: list[float] = []  # seconds of each answer since the last line of figures
         self.all_took = array("d")
         self.refused = 0
         self.broken = 0
 
 
 class Sender(asyncio.Protocol):
-    """Send a post-back with the next number, wait for its answer, send the next."""
+    """Sends a post-back with the next number, waits for its answer, and sends the next."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -150,7 +150,7 @@ async def soak(path: str, workers: list[psutil.Process]) -> Load:
 
 
 async def tell(load: Load, workers: list[psutil.Process]) -> None:
-    """Write a line of figures for every few seconds."""
+    """Print a line of figures every few seconds."""
     print(f"{'seconds':>8}{'requests/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'refused':>9}{'MiB':>7}")
     start = before = time.perf_counter()
     while True:
@@ -166,21 +166,21 @@ async def tell(load: Load, workers: list[psutil.Process]) -> None:
 
 
 def quantiles(took: Any) -> tuple[float, float]:
-    """Give the median and the 99th hundredth of times in seconds, in milliseconds."""
+    """Return the median and the 99th percentile in milliseconds, from times in seconds."""
     p50, p99 = np.quantile(took, [0.5, 0.99]) if len(took) else (0.0, 0.0)
     return float(p50) * 1_000, float(p99) * 1_000
 
 
 @contextmanager
 def folding(url: str) -> Iterator[None]:
-    """Fold every few seconds in a process of its own, and once more at the end."""
+    """Aggregate every few seconds in a separate process, and once more at the end."""
     with subprocess.Popen([sys.executable, __file__, "fold", url], stdin=subprocess.PIPE) as process:
         try:
             yield
         finally:
-            process.communicate()  # ends its input, which it waits for
+            process.communicate()  # closes its input, which ends it
     if process.returncode:
-        raise SystemExit("folding failed")
+        raise SystemExit("aggregation failed")
 
 
 def fold_until_told(url: str) -> None:
@@ -191,7 +191,7 @@ def fold_until_told(url: str) -> None:
 
 
 def judge(url: str, load: Load) -> dict[str, Any]:
-    """Hold the ledger against what was answered."""
+    """Compare the ledger with the answers."""
     engine = sa.create_engine(url)
     with engine.connect() as db:
         devices = column(db, "SELECT device_id FROM post_backs")
@@ -220,7 +220,9 @@ def judge(url: str, load: Load) -> dict[str, Any]:
 
 
 GAPS = "SELECT count(*) FROM (SELECT max(number) - count(*) AS gap FROM post_backs GROUP BY receiver) r WHERE gap <> 0"
-COMMITS = "SELECT count(*) FROM post_backs GROUP BY receiver, xmin::text"  # the transaction that wrote a row
+COMMITS = (
+    "SELECT count(*) FROM post_backs GROUP BY receiver, xmin::text"  # xmin: the transaction that wrote a row
+)
 
 
 def column(db: sa.Connection, query: str) -> Any:
@@ -228,7 +230,9 @@ def column(db: sa.Connection, query: str) -> Any:
 
 
 def main() -> int:
-    print(f"{CONNECTIONS} connections, {WORKERS} processes, {SECONDS:.0f} s, folding every {EVERY:.0f} s\n")
+    print(
+        f"{CONNECTIONS} connections, {WORKERS} processes, {SECONDS:.0f} s, aggregation every {EVERY:.0f} s\n"
+    )
     with postgres_ledger() as url:
         with closing(Ledger(url)) as ledger:
             dispatch_key = launch(ledger)
@@ -253,7 +257,7 @@ def main() -> int:
         print(f"  {name.replace('_', ' '):20}{value:>12,}")
     is_sound = not (figures["lost"] or figures["doubled"] or figures["gaps_in_numbers"])
     is_sound &= figures["folded"] == figures["people_folded"] == figures["stored"] >= figures["answered_200"]
-    print("\nevery answer holds" if is_sound else "\nNOT SOUND: an answer was not true")
+    print("\nall answers were true" if is_sound else "\nNOT SOUND: an answer was not true")
     print(json.dumps({"benchmark": "receiver_soak", "seconds": SECONDS, "sound": is_sound, **figures}))
     return 0 if is_sound else 1
 

@@ -1,7 +1,7 @@
-"""What each step of a launch costs on this machine, with the real code, at a small scale.
+"""Measures the cost of each step of a launch on this machine, with the real code at a small scale.
 
-Everything is measured in the seconds that it takes from beginning to end, PostgreSQL's share included, for that is
-what a process waits for. :func:`measure` takes half a minute on an idle machine.
+All times are elapsed times, including PostgreSQL's share, because a process waits for that as well. :func:`measure`
+takes half a minute on an idle machine.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ ROWS = 1_000_000
 PEOPLE = 300_000
 SEGMENT = 10_000
 RULED = 5_000_000
-SMALL = 2_000  # dispatches of few people, to tell what each costs from what each person costs
+SMALL = 2_000  # dispatches with few recipients, to separate the cost per dispatch from the cost per recipient
 CLAIMED = 300
 STORED = 20_000
 SCATTERED = 10_000_000
 HELD = 20_000_000
 LEDGER_PROCESSES = 4
 CLAIMING = 1.5  # seconds
-LARGE = 1_000_000_000  # the numbers of people lie around it, since their digits count
+LARGE = 1_000_000_000  # recipients' numbers are around this, because the number of digits matters
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 ADDRESSES = PostBackSigner("https://events.example.com", ["s" * 32])
@@ -66,7 +66,7 @@ BODY = (
 )
 _resends = count()
 
-# Of each person of a launch one delivery, and of every third an open, in an order of chance.
+# One delivery for each recipient of a launch, and an open for every third, in random order.
 EVENTS = """
 INSERT INTO post_backs (receiver, number, kind, dispatch_key, received_at, occurred_at, device_id, profile_id, user_id,
     send_id, campaign_id, readable, body)
@@ -85,19 +85,19 @@ FROM (
 
 @dataclass(frozen=True)
 class Room:
-    """What is held in memory and on disk, in bytes."""
+    """Sizes in memory and on disk, in bytes."""
 
-    dense: float  # for each person of an audience where every number is somebody
-    by_chance: float  # where nine in ten numbers are
-    scattered: float  # where numbers are spread over 63 bits
-    planned: float  # for each person, by a process that plans and freezes a launch (nine in ten), beyond its imports
-    in_ledger: float  # for each person of a launch that was made, folded and reconciled
-    post_back: float  # for each post-back, with its index
-    body: float  # of a request, for each person
+    dense: float  # per person of an audience that has every number
+    by_chance: float  # per person, if nine in ten numbers are in it
+    scattered: float  # per person, if numbers are spread over 63 bits
+    planned: float  # per person, in a process that plans and freezes a launch, without imports
+    in_ledger: float  # per person of a launch that was sent, aggregated, and reconciled
+    post_back: float  # per post-back, including its index
+    body: float  # per person in the body of a request
 
 
 def measure(receivers_per_second: float | None, say: Callable[[str], None]) -> tuple[Costs, Room]:
-    """Measure every step; that of the receiver only where no figure is given. ``say`` is told what is next."""
+    """Measure every step; the receiver only if no figure is given. ``say`` receives the name of the next step."""
     with postgres_database() as url, closing(Ledger(url)) as ledger:
         ledger.migrate()
         say("reading, rules")
@@ -151,7 +151,7 @@ def measure(receivers_per_second: float | None, say: Callable[[str], None]) -> t
 
 
 def apart(first: tuple[float, float, float], second: tuple[float, float, float]) -> tuple[float, float]:
-    """Give what each of one thing and each of another cost, from two times that both made up; neither is below 0."""
+    """Return the unit costs of two things, from two totals that contain both; neither is below 0."""
     many, few, seconds = first
     fewer, more, other = second
     each = max(0.0, (seconds - other * few / more) / (many - fewer * few / more))
@@ -165,7 +165,7 @@ def timed(what: Callable[[], object]) -> float:
 
 
 def numbers(people: int, share: float) -> IntegerIdentifiers:
-    """Give so many people, who are such a share of the numbers from LARGE up, by chance."""
+    """Return ``people`` random numbers from LARGE up; ``share`` is their density."""
     drawn = np.random.default_rng(1).random(round(people / share * 1.01) + 100) < share
     return integers((np.flatnonzero(drawn)[:people] + LARGE).astype(np.int64))
 
@@ -188,7 +188,7 @@ def audience_of(people: IntegerIdentifiers) -> Audience:
 
 
 def reading(url: str) -> float:
-    """Give the seconds of one row."""
+    """Return the seconds per row."""
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as db:
         db.execute(
@@ -210,7 +210,7 @@ def reading(url: str) -> float:
 
 
 def rules(ledger: Ledger) -> float:
-    """Give the seconds of one person: an exclusion, a holdout, the fingerprint and cutting."""
+    """Return the seconds per person for an exclusion, a holdout, the fingerprint, and cutting."""
     people, returned = numbers(RULED, 0.9), numbers(RULED // 10, 0.1)
     return timed(lambda: cut(ledger, people, returned)) / RULED
 
@@ -229,7 +229,7 @@ def cut(ledger: Ledger, people: IntegerIdentifiers, returned: IntegerIdentifiers
 
 @dataclass(frozen=True)
 class Whole:
-    """What one launch took from freezing to its report, in seconds, and how large it is."""
+    """The seconds of one launch from freezing to its report, and its sizes."""
 
     post_backs: int
     dispatches: int
@@ -259,7 +259,7 @@ def whole_launch(ledger: Ledger, url: str, people: IntegerIdentifiers, size: int
 
 
 def freeze(ledger: Ledger, people: IntegerIdentifiers, size: int) -> tuple[str, float]:
-    """Freeze another launch; give its key and the seconds."""
+    """Freeze another launch, and return its key and the seconds."""
     resend = next(_resends)
     key = launch_key("service", "spring", PERIOD, resend)
     segments = [Segment(each) for each in people.slices(size)]
@@ -286,13 +286,13 @@ def freeze(ledger: Ledger, people: IntegerIdentifiers, size: int) -> tuple[str, 
 
 
 def freezing_by_chance(ledger: Ledger) -> tuple[int, float]:
-    """Give the bytes of a launch to nine in ten numbers, and the seconds of freezing it."""
+    """Return the bytes of a launch to nine in ten numbers, and the seconds of freezing it."""
     key, seconds = freeze(ledger, numbers(PEOPLE, 0.9), SEGMENT)
     return sum(len(each.to_bytes()) for _, each in ledger.dispatch_queries.segments(key)), seconds
 
 
 def come_back(ledger: Ledger, url: str, key: str, first: int, size: int) -> int:
-    """Store what comes back of a launch under a new receiver, and give how much it is."""
+    """Store the post-backs of a launch under a new receiver, and return their number."""
     now = datetime.now(UTC)
     values = {"launch": key, "first": first, "size": size, "now": now, "body": BODY}
     engine = sa.create_engine(url)
@@ -308,7 +308,7 @@ def come_back(ledger: Ledger, url: str, key: str, first: int, size: int) -> int:
 def claim_until_none(
     ledger: Ledger, key: str, most: int | None = None, seconds: float = float("inf")
 ) -> tuple[int, float]:
-    """Record and claim one dispatch after the other; give how many, and in how many seconds."""
+    """Record and claim one dispatch after the other, and return their number and the seconds."""
     worker = {"worker": uuid4().hex, "lease": LEASE}
     claim: Claim | None = ledger.dispatches.claim(key, now=datetime.now(UTC), **worker)  # type: ignore[arg-type]
     done, start = 0, time.perf_counter()
@@ -324,7 +324,7 @@ def claim_until_none(
 
 
 def transactions(ledger: Ledger) -> float:
-    """Give the seconds of one: an outcome and the next claim, over one connection."""
+    """Return the seconds of recording an outcome and claiming the next dispatch, over one connection."""
     key, _ = freeze(ledger, numbers(SEGMENT * (CLAIMED + 2), 0.9), SEGMENT)
     claim_until_none(ledger, key, 20)
     done, seconds = claim_until_none(ledger, key, CLAIMED - 40)
@@ -332,7 +332,7 @@ def transactions(ledger: Ledger) -> float:
 
 
 def transactions_at_once(ledger: Ledger, url: str) -> float:
-    """Give how many are made in a second by several processes, each with a connection of its own."""
+    """Return how many such transactions several processes make per second, with a connection each."""
     key, _ = freeze(ledger, numbers(1_000 * 5_000, 0.9), 1_000)
     with ProcessPoolExecutor(LEDGER_PROCESSES, get_context("spawn")) as processes:
         of_each = list(processes.map(claim_in_a_process, [url] * LEDGER_PROCESSES, [key] * LEDGER_PROCESSES))
@@ -346,7 +346,7 @@ def claim_in_a_process(url: str, key: str) -> tuple[int, float]:
 
 
 def writing() -> tuple[float, float]:
-    """Give the seconds and bytes of one person in the body of a request."""
+    """Return the seconds and bytes per person in the body of a request."""
     campaign = folder().campaign
     sent_to = [Targeting("device_id", each) for each in numbers(PEOPLE, 0.9).slices(SEGMENT)]
     addresses = ADDRESSES.for_dispatch(uuid4().hex, campaign.post_backs.kinds)
@@ -359,7 +359,7 @@ def writing() -> tuple[float, float]:
 
 
 def storing(ledger: Ledger, url: str) -> tuple[float, float]:
-    """Give the seconds of one post-back of 500 in each commit, and its bytes on disk with its index."""
+    """Return the seconds per post-back with 500 per commit, and its bytes on disk including its index."""
     now = datetime.now(UTC)
     receiver = ledger.post_backs.register_receiver("steps", now)
     came = [
@@ -380,7 +380,7 @@ def post_back_bytes(url: str) -> int:
 
 
 def ledger_bytes(url: str) -> int:
-    """Give what a launch takes in the ledger besides its post-backs."""
+    """Return the bytes of a launch in the ledger without its post-backs."""
     names = [
         "segments",
         "dispatches",
@@ -403,7 +403,7 @@ def scalar(url: str, query: str) -> int:
 
 
 def receiving() -> float:
-    """Give the post-backs that one receiver process takes in a second: the benchmark's own measurement, a short one."""
+    """Return how many post-backs one receiver process takes per second, from a short run of its benchmark."""
     os.environ["BENCH_SCALE"] = "0.7"
     import bench_receiver
 
@@ -411,11 +411,11 @@ def receiving() -> float:
         return bench_receiver.measure("receiver", url, 1).rate
 
 
-# Memory, each in a process of its own
+# Memory, measured in separate processes
 
 
 def planned() -> float:
-    """Give the bytes of each person whom a process plans and freezes a launch for, beyond what it began with."""
+    """Return the bytes per person for planning and freezing a launch, above the process's initial memory."""
     with tempfile.TemporaryDirectory() as place, closing(Ledger(f"sqlite:///{place}/ledger.db")) as ledger:
         ledger.migrate()
         cut(ledger, numbers(RULED // 100, 0.9), numbers(1_000, 0.1))
@@ -427,7 +427,7 @@ def planned() -> float:
 
 
 def in_blocks(people: int) -> IntegerIdentifiers:
-    """Give what :func:`numbers` does with nine in ten, without ever holding all of them as numbers."""
+    """Return the same as :func:`numbers` with a share of 0.9, without holding all of them as numbers."""
     import pyarrow as pa
 
     from sendoff.audience.identifiers import builder
@@ -439,7 +439,7 @@ def in_blocks(people: int) -> IntegerIdentifiers:
 
 
 def scattered() -> float:
-    """Give the bytes of one number of a set of numbers spread over 63 bits."""
+    """Return the bytes per number in a set of numbers spread over 63 bits."""
     drawn = np.random.default_rng(1).integers(1, 2**63 - 1, SCATTERED)
     before = psutil.Process().memory_info().rss
     held = integers(drawn)
@@ -460,7 +460,7 @@ def in_a_process(name: str) -> float:
 
 @contextmanager
 def postgres_database() -> Iterator[str]:
-    """Give the URL of a new database, dropped at the end."""
+    """Yield the URL of a new database, and drop it at the end."""
     name = f"sendoff_bench_{uuid4().hex[:12]}"
     engine = sa.create_engine(
         SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
