@@ -10,9 +10,9 @@ decide a verdict, and its counts must be the same. ``news``: reconcile again aft
 Each run has its own process, so that its peak memory is its own, including Python and imports. The time does not
 include imports.
 
-``BENCH_SCALE`` is the size of the launch in millions of recipients; 1 takes about a minute on an idle machine.
-With 10, it has ten million recipients and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a dispatch
-(10,000). ``BENCH_ROUNDS`` is the number of rounds. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
+``BENCH_SCALE`` is the size of the launch in millions of recipients; 1 takes about a minute on an idle machine. With
+10, it has ten million recipients and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a
+dispatch (10,000). ``BENCH_ROUNDS`` is the number of rounds. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
 """
 
 from __future__ import annotations
