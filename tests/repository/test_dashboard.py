@@ -147,5 +147,5 @@ def test_the_examples_of_the_page_are_yaml() -> None:
 
 @pytest.mark.parametrize("page", ["", BEGIN, END + BEGIN, BEGIN + END + END])
 def test_a_page_without_its_marks_is_left_alone(page: str) -> None:
-    with pytest.raises(ValueError, match="each once and in this order"):
+    with pytest.raises(ValueError, match="once each and in this order"):
         written(page)

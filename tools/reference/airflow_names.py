@@ -1,4 +1,4 @@
-"""docs/reference/operators.md: what a DAG file or a task uses of ``sendoff_airflow``."""
+"""Generate docs/reference/operators.md: the classes and macros of ``sendoff_airflow`` for DAG files and tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KINDS = {
     "Notifier": ("Notifiers", "notify"),
     "Link": ("Links", "get_link"),
 }
-"""How the name of a class ends: its heading, and the method without which it is a beginning for others only."""
+"""The suffix of a class name, its heading, and the method that a class needs to be usable as it is."""
 
 _HEAD = """\
 # Operators
 
-Every operator, sensor, trigger, hook, notifier and link of `sendoff_airflow`, and its macros. How they are put together
-is told in [Airflow](airflow.md), what the DAG factory makes of them in [the DAG factory](dag-factory.md). What is
-*templated* may hold Jinja. Operators and sensors take the arguments of `BaseOperator` as well."""
+All operators, sensors, triggers, hooks, notifiers and links of `sendoff_airflow`, and its macros.
+[Airflow](airflow.md) explains how to combine them, and [the DAG factory](dag-factory.md) builds DAGs from them.
+*Templated* fields may contain Jinja. Operators and sensors also accept the arguments of `BaseOperator`."""
 
 
 def page() -> str:
@@ -36,12 +36,12 @@ def page() -> str:
             parts += [f"## {heading}", *map(_class, found)]
     for module in modules():
         if "MACROS" in module.members and not module.members["MACROS"].is_alias:
-            parts += ["## Macros", text_of(module), table(["Macro", "Gives"], _macros(module))]
+            parts += ["## Macros", text_of(module), table(["Macro", "Meaning"], _macros(module))]
     return "\n\n".join(parts) + "\n"
 
 
 def classes(ending: str) -> Iterator[griffe.Class]:
-    """Give the public classes of a kind that can be used as they are."""
+    """Yield the public classes of a kind that can be used as they are."""
     _, method = KINDS[ending]
     for module in modules():
         for name, each in module.classes.items():
@@ -55,7 +55,7 @@ def classes(ending: str) -> Iterator[griffe.Class]:
 
 
 def member(owner: griffe.Class, name: str) -> griffe.Function | None:
-    """Give a method of a class or, where it has none of its own, of the classes of this package that it extends."""
+    """Return a method of a class, or of the classes of this package that it extends."""
     for each in [owner, *owner.mro()]:
         found = each.members.get(name)
         if isinstance(found, griffe.Function):
@@ -68,7 +68,7 @@ def _place(each: griffe.Class) -> tuple[bool, str, int]:
 
 
 def home(each: griffe.Class) -> str:
-    """Give the module that a class is imported from: a package that exports those of its modules, else its own."""
+    """Return the module to import a class from: its package if that exports the class, otherwise its own module."""
     package = each.module.parent
     return package.path if package and each.name in (package.exports or ()) else each.module.path
 
@@ -82,7 +82,7 @@ def _class(each: griffe.Class) -> str:
         parts.append(parameter_table(begin, said))
     parts += [_templated(each), _returns(each)]
     if each.name.endswith("Hook"):
-        parts.append(table(["Method", "Does"], _methods(each)))
+        parts.append(table(["Method", "Meaning"], _methods(each)))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -99,7 +99,7 @@ def _returns(each: griffe.Class) -> str:
     method = member(each, "execute")
     if method is None or str(method.returns) in ("None", "Any"):
         return ""
-    return f"Type of what it returns: {code(method.returns)}."
+    return f"Returns: {code(method.returns)}."
 
 
 def _methods(each: griffe.Class) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""The pages campaign-fields.md, from the schema, and campaign-examples.md, from examples/campaigns."""
+"""Generate docs/reference/campaign-fields.md from the schema, and campaign-examples.md from examples/campaigns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ One campaign of every shape. Only the first line of each file, which names the s
 `dags/campaigns`.
 """
 _HEAD = ("| Field | Value | Default | Meaning |", "|---|---|---|---|")
-_MANY = 12  # more choices than a cell of a table should list
-_LARGEST = 2**31 - 1  # for which "whole number" says enough
+_MANY = 12  # the most choices to list in a cell
+_LARGEST = 2**31 - 1  # a limit that is too large to mention
 _PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "object": "mapping"}
 
 
@@ -45,9 +45,9 @@ def page_of_examples() -> str:
 
 
 def reference(schema: Node) -> str:
-    """Return a schema's fields as Markdown: a table of the file's, and one for each that has fields within.
+    """Return a schema's fields as Markdown: a table of the top-level fields, and one for each that has fields itself.
 
-    What is described once is referred to from everywhere else: "as `channels`".
+    Fields that are already described elsewhere are referred to, as in "as `channels`".
     """
     fields = _Fields(schema["$defs"])
     own = list(_properties(schema, ""))
@@ -60,7 +60,7 @@ def reference(schema: Node) -> str:
 
 
 def examples(folder: Path) -> str:
-    """Return the campaigns in a folder as Markdown: each whole, but for the line that names its schema to editors."""
+    """Return the campaigns in a folder as Markdown, without the first line that names the schema for editors."""
     return "\n\n".join(map(_example, sorted(folder.iterdir())))
 
 
@@ -69,12 +69,12 @@ def _example(folder: Path) -> str:
     text = f"## `{folder.name}`\n\n```yaml\n{campaign}```"
     others = sorted(file.name for file in folder.iterdir() if file.name != "campaign.yaml")
     links = ", ".join(f"[{name}](../../examples/campaigns/{folder.name}/{name})" for name in others)
-    return f"{text}\n\nBeside it: {links}." if others else text
+    return f"{text}\n\nOther files of the campaign: {links}." if others else text
 
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The rows of fields, by the definitions that a schema refers to; ``places``: where each is described."""
+    """The rows of fields of a schema with ``definitions``; ``places``: where each definition is described."""
 
     definitions: Mapping[str, Node]
     places: dict[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class _Fields:
         return _row(path, self.value(path, node), _default(node, required), node.get("description", ""))
 
     def within(self, path: str, node: Node) -> Iterator[str]:
-        """Return the rows of what lies within a field, less what is described already."""
+        """Yield the rows of the fields within a field, without those described already."""
         if "discriminator" in node:
             yield from self.kinds(path, node)
         elif "$ref" in node:
@@ -103,24 +103,24 @@ class _Fields:
     def properties(self, path: str, node: Node, known: Node) -> Iterator[str]:
         for inner, given, required in _properties(node, f"{path}."):
             if "const" not in given and inner.rpartition(".")[2] not in known.get("properties", {}):
-                yield self.own_row(inner, given, required)  # a const is the kind, which has a row already
+                yield self.own_row(inner, given, required)  # a const is a kind, which has a row already
                 yield from self.within(inner, given)
 
     def kinds(self, path: str, node: Node) -> Iterator[str]:
         kinds = {kind: self.definitions[_name(ref)] for kind, ref in node["discriminator"]["mapping"].items()}
         kind_path = f"{path}.{node['discriminator']['propertyName']}"
-        yield _row(kind_path, _listed(kinds), "required", "Which of the kinds that follow")
+        yield _row(kind_path, _listed(kinds), "required", "One of the kinds below")
         for kind, definition in kinds.items():
             yield _row(f"{kind_path}: {kind}", "", "", definition["description"])
             yield from self.properties(path, definition, {})
 
     def alike(self, name: str) -> str:
-        """Return a definition that is described already and whose fields another has too, or no name."""
+        """Return the name of a definition already described whose fields this one has too, or an empty text."""
         fields = self.definitions[name].get("properties", {})
         return next((other for other in self.places if _holds(fields, self.definitions[other])), "")
 
     def value(self, path: str, node: Node) -> str:
-        """Describe the values that a node allows, of which ``null`` is not worth a word."""
+        """Describe the values that a node allows, without ``null``."""
         if "$ref" in node:
             return self.referred(path, _name(node["$ref"]))
         if choices := _choices(node):
@@ -134,7 +134,7 @@ class _Fields:
         return _type_name(node)
 
     def referred(self, path: str, name: str) -> str:
-        """Describe a value by its definition, or by the place where that, or one that it extends, is described."""
+        """Describe a value by its definition, with the place where that, or one that it extends, is described."""
         node = self.definitions[name]
         place = self.places.get(name) or self.places.get(self.alike(name), path)
         text = self.value(path, node)
@@ -203,7 +203,7 @@ def _default(node: Node, required: bool) -> str:
 
 
 def _without_empty(value: Any) -> Any:
-    """Leave out of a value what it leaves open."""
+    """Return a value without its empty members."""
     if not isinstance(value, dict):
         return value
     pairs = ((name, _without_empty(inner)) for name, inner in value.items())
@@ -211,7 +211,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """Write a value as campaign.yaml has it, on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name}: {_flow(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""docs/pictures/code-map.svg: which package imports which, from the imports themselves.
+"""Draw docs/pictures/code-map.svg: the packages and their imports.
 
-A box is a package, or a module that stands beside the packages. Modules that import no package of their root share one
-box, the ground. Grimp reads the imports, including those inside functions and under TYPE_CHECKING. An arrow that
-follows from others is left out of the drawing; the note of each box names everything that it imports. Packages that
-import each other have no order, and are an error.
+A box is a package, or a top-level module outside of the packages. Modules that import no package of their root share
+one box, the ground. Grimp reads the imports, including those inside functions and under TYPE_CHECKING. Arrows that
+follow from others are left out of the drawing, but the note of each box lists all its imports. Packages that import
+each other are an error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import grimp
 from tools.reference.drawing import Box, drawn, reduced
 
 ROOTS = {"sendoff": "own", "sendoff_airflow": "airflow", "messaging_service": "service"}
-"""The root packages, and the class of their boxes."""
+"""The root packages, and the CSS class of their boxes."""
 
 
 def picture() -> str:
-    """Draw the packages and what they import."""
+    """Draw the packages and their imports."""
     graph = grimp.build_graph(*ROOTS, cache_dir=None)
     boxes = boxes_of(graph)
     needs = imports(graph, boxes)
@@ -32,7 +32,7 @@ def picture() -> str:
         [_box(box, members[box], needs[box]) for box in members],
         reduced(needs),
         "The map of the code",
-        "Each package stands above everything that it imports. An arrow that follows from others is left out.",
+        "Each package is above all packages that it imports. Arrows that follow from others are left out.",
     )
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/commands.md and service-commands.md: every command, as typer itself describes it."""
+"""Generate docs/reference/commands.md and service-commands.md from typer's own description of the commands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typer.main import get_command
 _HEAD = """\
 # Commands
 
-Every command of `sendoff`. An [error](errors.md) is one line on standard error and exit code 1, a call that is not
-understood exit code 2. `sendoff preview` ends with exit code 3 if a run would not send what it shows.
-With `SENDOFF_LOG_FORMAT=json` that line is JSON.
+All commands of `sendoff`. An [error](errors.md) is printed as one line on standard error, with exit code 1. With
+`SENDOFF_LOG_FORMAT=json`, that line is JSON. Wrong usage ends with exit code 2. `sendoff preview` ends with exit code 3
+if a run would not send the launch that it shows.
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service
 
-Every command of `messaging-service`, [the local messaging service](service.md). Each prints JSON on standard output.
+All commands of `messaging-service`, [the local messaging service](service.md). Each prints JSON on standard output.
 """
 
 

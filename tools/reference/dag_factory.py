@@ -1,4 +1,4 @@
-"""docs/reference/dag-factory.md: the functions that make DAGs, and the assets that these renew."""
+"""Generate docs/reference/dag-factory.md: the functions that build DAGs, and the assets that the DAGs update."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def page() -> str:
 
 
 def functions(module: griffe.Object) -> Iterator[griffe.Function]:
-    """Give the public functions that give a DAG or an asset, or check what DAGs are made of."""
+    """Yield the public functions that return a DAG or an asset, or check campaigns."""
     own = (each for each in module.functions.values() if not each.is_alias)
     for each in sorted(own, key=line_of):
         if not each.name.startswith("_") and any(
@@ -38,7 +38,7 @@ def functions(module: griffe.Object) -> Iterator[griffe.Function]:
 
 
 def _function(each: griffe.Function, module: griffe.Object) -> str:
-    head = [f"### {each.name}", f"`from {module.path} import {each.name}`; gives `{each.returns}`."]
+    head = [f"### {each.name}", f"`from {module.path} import {each.name}`; returns `{each.returns}`."]
     return "\n\n".join(part for part in [*head, text_of(each), parameter_table(each, meanings(each))] if part)
 
 

@@ -1,8 +1,8 @@
-"""A drawing in layers, as SVG: boxes, and arrows that lead down from each to those that it needs.
+"""Draw boxes in layers as SVG, with arrows from each box down to the boxes that it needs.
 
-A box stands above everything that it needs, directly or not; those without arrows stand at the bottom. No layer has
-more than so many boxes. An arrow that passes a layer gets a place of its own there, so that it goes between the boxes.
-The same boxes and arrows give the same drawing.
+A box is above all boxes that it needs, directly or indirectly. Boxes without arrows are at the bottom. The number of
+boxes in a layer is limited. An arrow that crosses a layer gets a place there, so that it runs between the boxes. The
+same boxes and arrows always make the same drawing.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from xml.sax.saxutils import escape, quoteattr
 WIDTH, PAD, LINE, TITLE = 240, 10, 15, 20  # of a box, in pixels
 BETWEEN, BELOW, PASSAGE, MARGIN = 20, 64, 12, 24
 _SWEEPS = 24
-_MOST = 7  # boxes side by side
-_PULL = 0.95  # towards the middle, for what is joined to nothing there
+_MOST = 7  # boxes in a layer
+_PULL = 0.95  # moves places towards the middle
 
 Needs = Mapping[str, Set[str]]
-"""Of each box, the names of those that it needs."""
+"""For each box, the names of the boxes that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box with a name and some lines below it; ``group`` is the name of its colour's class."""
+    """A box with a name and lines below it; ``group`` is the CSS class of its colour."""
 
     name: str
     lines: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(slots=True)
 class _Place:
-    """A box, or the passage of an arrow, in its layer; ``x`` is its middle."""
+    """The place of a box, or of a passing arrow, in a layer; ``x`` is its centre."""
 
     key: str
     layer: int
@@ -53,7 +53,7 @@ class _Place:
 
 
 def drawn(boxes: Sequence[Box], needs: Needs, title: str, description: str) -> str:
-    """Draw boxes and arrows; graphlib.CycleError where boxes need each other."""
+    """Draw boxes and arrows. Raise graphlib.CycleError if boxes need each other."""
     layers, chains = _placed(boxes, needs)
     _order(layers)
     _spread(layers)
@@ -77,7 +77,7 @@ def drawn(boxes: Sequence[Box], needs: Needs, title: str, description: str) -> s
 
 
 def reduced(needs: Needs) -> dict[str, set[str]]:
-    """Leave out of what a box needs what it also reaches by another of them."""
+    """Return the needs without those that a box also reaches through another box."""
     reached: dict[str, set[str]] = {}
     for name in TopologicalSorter(needs).static_order():
         direct = needs.get(name, set())
@@ -115,7 +115,7 @@ def _placed(
 
 
 def _levels(names: Sequence[str], needs: Needs) -> dict[str, int]:
-    """Give the layer of each box, 0 being the lowest."""
+    """Return the layer of each box; 0 is the lowest."""
     joined = {each for name in names for each in needs.get(name, ())} | {
         name for name in names if needs.get(name)
     }
@@ -133,7 +133,7 @@ def _levels(names: Sequence[str], needs: Needs) -> dict[str, int]:
 
 
 def _order(layers: Sequence[list[_Place]]) -> None:
-    """Put each layer into the order of what its places are joined to, again and again, so that few arrows cross."""
+    """Sort each layer by the positions of its neighbours in several sweeps, so that few arrows cross."""
     rank = {id(place): index for layer in layers for index, place in enumerate(layer)}
 
     def middle(place: _Place, joined: Sequence[_Place]) -> tuple[float, str]:
@@ -149,7 +149,7 @@ def _order(layers: Sequence[list[_Place]]) -> None:
 
 
 def _spread(layers: Sequence[list[_Place]]) -> None:
-    """Give each place its x: near what it is joined to, and apart from its neighbours."""
+    """Set the x of each place, near the places that it is connected to."""
     for layer in layers:
         _apart(layer, [0.0] * len(layer))
     for sweep in range(_SWEEPS):
@@ -163,7 +163,7 @@ def _spread(layers: Sequence[list[_Place]]) -> None:
 
 
 def _apart(layer: Sequence[_Place], wished: Sequence[float]) -> None:
-    """Put places in their order as near to where they wish as their widths allow: the mean of both directions."""
+    """Place a layer as near to the wished positions as widths allow, as the mean of a pass in each direction."""
 
     def step(one: _Place, other: _Place) -> float:
         return (one.width + other.width) / 2 + BETWEEN

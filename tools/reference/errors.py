@@ -1,4 +1,4 @@
-"""docs/reference/errors.md: every error of ``sendoff.errors``, and what to do about it."""
+"""Generate docs/reference/errors.md: all errors of ``sendoff.errors``, with advice."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from tools.reference.markdown import code, first_sentence, prose, table
 _HEAD = """\
 # Errors
 
-Everything that Sendoff raises on purpose is one of these, from `sendoff.errors`. Which of the three kinds it is says
-what may be done: a *permanent* one needs a person, a *retryable* one may be tried again by itself, an *ambiguous* one
-must not be. At the command line each is one line on standard error and exit code 1.
+All errors that Sendoff raises on purpose are in `sendoff.errors`. Each is of one of three kinds. A *permanent* error
+needs a person. A *retryable* error may be retried automatically, an *ambiguous* one must not be. Commands print an
+error as one line on standard error, and end with exit code 1.
 """
 
 _ADVICE = {
-    "SendoffError": "Catch it where every error of Sendoff ends alike.",
-    "PermanentError": "Change what its text names.",
-    "SettingsError": "Correct the variable or the connection field that it names: [settings](settings.md).",
-    "CredentialsError": "Check client ID, secret or key, and at the service whether they ended or lack a scope.",
-    "CampaignError": "Correct the file at the line that it names: [campaigns](campaigns.md).",
-    "QueryError": "Run the query on the warehouse; grant its user what it reads.",
-    "AudienceError": "Look at what the query gives: `sendoff preview` counts it, and shows who is left out.",
-    "GateError": "Read what the gate saw. Where it is wrong, change the campaign, or release the launch.",
-    "LateError": "Nothing; or trigger the period with *Send late*, unless its moment of sending is over.",
-    "NotFoundError": "List what there is: `sendoff report`. Is it the right ledger?",
-    "UnusableLedgerError": "Do what its text says: it names the cause.",
-    "RefusedError": "Read the service's reason in `sendoff report`; correct the campaign, then resend.",
-    "RetryableError": "Try again later.",
-    "UnreachableError": "Wait; where it stays, check base URL, proxy and CA bundle.",
-    "WarehouseUnavailableError": "Wait; where it stays, check the warehouse's address.",
-    "RateLimitedError": "Wait as long as the service asked for; lower `requests_per_second` where it comes often.",
-    "ServiceUnavailableError": "Wait; where it stays, ask those who run the service.",
+    "SendoffError": "Catch it to handle all errors of Sendoff in the same way.",
+    "PermanentError": "Correct what the message names.",
+    "SettingsError": "Correct the variable or connection field that the message names: [settings](settings.md).",
+    "CredentialsError": "Check the client ID, secret or key, and in the service whether they expired or lack a scope.",
+    "CampaignError": "Correct the file at the line that the message names: [campaigns](campaigns.md).",
+    "QueryError": "Run the query on the warehouse, and grant its user access to the tables that it reads.",
+    "AudienceError": "Check the query's rows: `sendoff preview` counts them, and shows how many are left out.",
+    "GateError": "Read the actual value in the message. If it is fine, change the campaign or release the launch.",
+    "LateError": "Do nothing, or trigger the period with *Send late*, unless its sending time has passed.",
+    "NotFoundError": "List the launches with `sendoff report`. Check that it is the right ledger.",
+    "UnusableLedgerError": "Follow the message, which names the cause.",
+    "RefusedError": "Read the service's reason in `sendoff report`, correct the campaign, then resend.",
+    "RetryableError": "Retry later.",
+    "UnreachableError": "Retry. If it goes on, check the base URL, proxy and CA bundle.",
+    "WarehouseUnavailableError": "Retry. If it goes on, check the warehouse's address.",
+    "RateLimitedError": "Wait as long as the service asks for. If it happens often, lower `requests_per_second`.",
+    "ServiceUnavailableError": "Retry. If it goes on, ask the operators of the service.",
     "NotYetError": "Call again at `until`.",
-    "RateLimitedLocallyError": "Call again at `until`; raise `requests_per_second` where the service allows more.",
-    "ConflictError": "Try again: the rules are then applied to what the other launch left.",
-    "LedgerUnavailableError": "Wait; where it stays, check the database and its address.",
-    "AmbiguousError": "Look at the service what became of it before anything is sent again: `sendoff doubts`.",
+    "RateLimitedLocallyError": "Call again at `until`. Raise `requests_per_second` if the service allows more.",
+    "ConflictError": "Retry; the rules then take the other launch into account.",
+    "LedgerUnavailableError": "Retry. If it goes on, check the database and its address.",
+    "AmbiguousError": "Find out in the service what happened, before anything is sent again: `sendoff doubts`.",
 }
 
 
 def page() -> str:
-    """Write the page; KeyError for an error of which nobody said what to do."""
+    """Write the page. Raise KeyError for an error without advice."""
     rows = [
         [code(each.__name__), _kind(each), _meaning(each), _ADVICE[each.__name__], _in_airflow(each)]
         for each in every_error()
@@ -65,7 +65,7 @@ def page() -> str:
 
 
 def every_error() -> list[type[SendoffError]]:
-    """Give the errors in the order of their module."""
+    """Return the errors in the order of their module."""
     found = (
         each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, SendoffError)
     )
@@ -85,7 +85,7 @@ def _in_airflow(error: type[SendoffError]) -> str:
     if issubclass(error, LateError):
         return "skips the task"
     if issubclass(error, NotYetError):
-        return "tried again when it is time; `dispatch` waits in the triggerer"
+        return "retried at `until`; `dispatch` waits in the triggerer"
     if issubclass(error, RetryableError):
-        return "tried again, as `retries` says"
+        return "retried, up to `retries` times"
     return "fails the task at once"

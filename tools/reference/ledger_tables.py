@@ -1,4 +1,4 @@
-"""docs/reference/ledger.md and docs/pictures/ledger.svg: the tables of the ledger, from SQLAlchemy's metadata."""
+"""Generate docs/reference/ledger.md and docs/pictures/ledger.svg from SQLAlchemy's metadata of the ledger."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tools.reference.markdown import code, prose, table
 _HEAD = """\
 # The ledger's tables
 
-The same on SQLite and PostgreSQL, whose types are shown; a *moment* is an aware time in UTC. `sendoff migrate` makes
-them, `sendoff grants` says who may do what with each, and only `sendoff.ledger` reads or writes them: take figures from
-`sendoff report --json` or `sendoff metrics`, since tables change between versions.
+The tables are the same on SQLite and PostgreSQL. The types shown are those of PostgreSQL, and a *moment* is an aware
+time in UTC. `sendoff migrate` creates the tables, and `sendoff grants` prints the rights that each process needs. Only
+`sendoff.ledger` reads or writes them. Take figures from `sendoff report --json` or `sendoff metrics`, because tables
+change between versions.
 
 ![The tables and their foreign keys](../pictures/ledger.svg)
 
-An arrow leads from a table to the one that its foreign key names. `post_backs`, `parked_post_backs` and
-`dispatch_totals` have none: a post-back is kept even if the ledger does not hold its dispatch. `decisions` has none
-either, because a decision may be about every launch.
+An arrow points from a table to the one that its foreign key refers to. `post_backs`, `parked_post_backs` and
+`dispatch_totals` have no foreign keys: a post-back is kept even if the ledger does not have its dispatch. `decisions`
+has none either, because a decision may apply to all launches.
 """
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 
@@ -36,12 +37,12 @@ def picture() -> str:
     boxes = [Box(each.name, tuple(column.name for column in each.primary_key)) for each in every_table()]
     keys = {each.name: {key.column.table.name for key in each.foreign_keys} for each in every_table()}
     return drawn(
-        boxes, keys, "The tables of the ledger", "Each with its primary key; arrows are foreign keys."
+        boxes, keys, "The tables of the ledger", "Each table with its primary key; arrows are foreign keys."
     )
 
 
 def every_table() -> list[Table]:
-    """Give the tables in the order of their module."""
+    """Return the tables in the order of their module."""
     return list(metadata.tables.values())
 
 
@@ -76,4 +77,4 @@ def _indexes(each: Table) -> str:
 
 def _checks(each: Table) -> str:
     found = [str(rule.sqltext) for rule in each.constraints if isinstance(rule, CheckConstraint)]
-    return f"Held by the database: {'; '.join(map(code, sorted(found)))}." if found else ""
+    return f"Checked by the database: {'; '.join(map(code, sorted(found)))}." if found else ""

@@ -1,4 +1,4 @@
-"""Markdown of docstrings and tables."""
+"""Convert docstrings and tables to Markdown."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _CODE = re.compile(r"\.\. code-block:: \w+\n\n((?: {4}.*\n|\n)+)")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Give a table; what could end a cell is escaped."""
+    """Return a table; characters that could end a cell are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
 
 def code(text: object) -> str:
-    """Give a text as code, and nothing for nothing."""
+    """Return a text as code, or an empty text for an empty one."""
     return f"`{text}`" if str(text) else ""
 
 
 def prose(docstring: str) -> str:
-    """Give a docstring's text as Markdown: roles and double backquotes become code, its lines paragraphs."""
+    """Return a docstring as Markdown, with roles, double backquotes and code blocks converted."""
     text = _CODE.sub(lambda found: f"```text\n{_dedented(found[1])}\n```\n\n", docstring + "\n")
     return _LITERAL.sub(r"`\1`", _ROLE.sub(r"`\1`", text)).strip()
 
 
 def first_sentence(docstring: str) -> str:
-    """Give a docstring's first paragraph on one line, without the full stop."""
+    """Return a docstring's first paragraph on one line, without the final full stop."""
     return " ".join(prose(docstring).partition("\n\n")[0].split()).removesuffix(".")
 
 

@@ -1,6 +1,6 @@
-"""The generated table of docs/reference/observability.md: every instrument of :mod:`sendoff.telemetry.metrics`.
+"""Generate the table of metrics in docs/reference/observability.md from :mod:`sendoff.telemetry.metrics`.
 
-``python -m tools.reference.metrics docs/reference/observability.md`` writes it anew between its two marks.
+``python -m tools.reference.metrics docs/reference/observability.md`` writes it between its two marks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_
 
 
 def prometheus_names(instrument: Instrument) -> list[str]:
-    """Give the names of an instrument's series in Prometheus, as OpenTelemetry translates them."""
+    """Return the names of an instrument's series in Prometheus, as OpenTelemetry translates them."""
     base = instrument.name.replace(".", "_")
     if unit := _UNITS.get(instrument.unit):
         base = f"{base}_{unit}"
@@ -31,7 +31,7 @@ def prometheus_names(instrument: Instrument) -> list[str]:
 
 
 def table(instruments: Iterable[Instrument]) -> str:
-    """Give the instruments as Markdown, one row for each."""
+    """Return the instruments as a Markdown table with one row for each."""
     return "\n".join([*_HEAD, *map(_row, instruments)])
 
 
@@ -50,11 +50,11 @@ def _row(instrument: Instrument) -> str:
 
 
 def written(page: str) -> str:
-    """Give the page with its table written anew; ValueError where it has not each mark once, in order."""
+    """Return the page with a new table. Raise ValueError unless it has each mark once, in order."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if (page.count(BEGIN), page.count(END), rest.count(END)) != (1, 1, 1):
-        raise ValueError(f"the page needs {BEGIN} and {END}, each once and in this order")
+        raise ValueError(f"the page needs {BEGIN} and {END}, once each and in this order")
     return f"{before}{BEGIN}\n\n{table(INSTRUMENTS)}\n\n{END}{after}"
 
 

@@ -1,4 +1,4 @@
-"""Every file that is written from the code, by its place in the tree."""
+"""Write the generated pages and pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write every file, or with ``--check`` name those that would change; gives the exit code."""
+    """Write all files, or with ``--check`` print the ones that would change; return the exit code."""
     found = []
     for path, text in written():
         file = ROOT / path
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def written() -> Iterator[tuple[str, str]]:
-    """Give each file's place and what must stand in it, with the command that writes it in its first lines."""
+    """Yield the path and content of each file; pages name the command that writes them in their first lines."""
     for path, make in PAGES.items():
         text = make()
         if path.endswith(".md"):

@@ -1,4 +1,4 @@
-"""docs/reference/settings.md: environment variables and the fields of connections."""
+"""Generate docs/reference/settings.md: environment variables and the fields of connections."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tools.reference.sources import package
 _HEAD = """\
 # Settings
 
-What a deployment chooses, outside of a campaign's folder: environment variables, and the fields of Airflow's
-connections. Where both say something, inside Airflow the connection counts.
+The settings of a deployment: environment variables, and the fields of Airflow's connections. Inside Airflow, a
+connection overrides an environment variable.
 """
 _OF_SENDOFF = """\
 ## Variables of Sendoff
 
-Read by the commands, the receiver and, where there is no connection, by Airflow's tasks. Where one ends in
-`_FILE` too, that names a file with the value, as secrets have it. Both at once are refused.
+The commands and the receiver read these variables, and so do Airflow's tasks if there is no connection. A variable that
+ends in `_FILE` is the path of a file with the value, as secrets are often provided. Setting both is an error.
 """
 _OF_TELEMETRY = """\
 ## Variables of OpenTelemetry
 
-Those that Sendoff itself looks at; all other `OTEL_*` variables are the SDK's own. See
+Sendoff itself reads these variables. The SDK reads all other `OTEL_*` variables. See
 [observability](observability.md).
 """
 _OTHERS = {
@@ -42,25 +42,25 @@ _OTHERS = {
     ),
     "SENDOFF_WAREHOUSE_URL": (
         "none",
-        "SQLAlchemy URL of the warehouse on which `sendoff preview` runs a campaign's query",
+        "SQLAlchemy URL of the warehouse where `sendoff preview` runs a campaign's query",
     ),
 }
-"""Read where they are used, not by the class of the settings: their defaults and meanings."""
+"""Defaults and meanings of the variables that are not fields of the settings class."""
 _OF_TESTS = {
-    "SENDOFF_TEST_POSTGRES_URL": "a PostgreSQL server, for tests and benchmarks; where it does not answer, they fail",
-    "SENDOFF_TEST_AIRFLOW_DATABASE": "an empty database for Airflow in `tests/airflow`, as a URL; empty: SQLite",
-    "SENDOFF_TEST_CHROMIUM": "the browser of the tests of pages",
-    "SENDOFF_WRITE_PICTURES": "`1`: tests of pages write the pictures of the documentation anew",
+    "SENDOFF_TEST_POSTGRES_URL": "URL of a PostgreSQL server for tests and benchmarks; they fail if it does not answer",
+    "SENDOFF_TEST_AIRFLOW_DATABASE": "URL of an empty database for Airflow in `tests/airflow`; SQLite if not set",
+    "SENDOFF_TEST_CHROMIUM": "path of the browser for the tests of pages",
+    "SENDOFF_WRITE_PICTURES": "`1`: tests of pages update the pictures of the documentation",
 }
 _TELEMETRY = {
     "OTEL_SDK_DISABLED": "`true` turns metrics off",
-    "OTEL_METRICS_EXPORTER": "`otlp`, `prometheus`, `console`, several with commas between, or `none`",
-    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "where metrics go; it is enough to turn them on",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "the same, where the first is not set",
-    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "`http/protobuf` unless set, or `grpc`",
-    "OTEL_EXPORTER_OTLP_PROTOCOL": "the same, where the first is not set",
-    "OTEL_EXPORTER_PROMETHEUS_HOST": "the address at which Prometheus asks; `localhost` unless set",
-    "OTEL_EXPORTER_PROMETHEUS_PORT": "the first port that is tried; 9464 unless set",
+    "OTEL_METRICS_EXPORTER": "`otlp`, `prometheus`, `console`, several separated by commas, or `none`",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL to send metrics to; setting it turns metrics on",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "the same, if the variable above is not set",
+    "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "`http/protobuf` (default) or `grpc`",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "the same, if the variable above is not set",
+    "OTEL_EXPORTER_PROMETHEUS_HOST": "address for Prometheus to scrape; `localhost` by default",
+    "OTEL_EXPORTER_PROMETHEUS_PORT": "first port to try; 9464 by default",
 }
 _SERVICE = {"MESSAGING_SERVICE_DATABASE": "SQLAlchemy URL of the local messaging service's own database"}
 _STANDARD = ("host", "port", "login", "password", "schema")
@@ -83,7 +83,7 @@ def page() -> str:
 
 
 def variables() -> Iterator[tuple[str, str, str]]:
-    """Give each variable of Sendoff with its default and its meaning."""
+    """Yield the name, default and meaning of each variable of Sendoff."""
     prefix = Settings.model_config["env_prefix"]
     for name, field in Settings.model_fields.items():
         variable = f"{prefix}{name.upper()}"
@@ -93,7 +93,7 @@ def variables() -> Iterator[tuple[str, str, str]]:
 
 
 def telemetry_variables() -> list[str]:
-    """Give the variables of OpenTelemetry that the module names in its code, in the order in which it does."""
+    """Return the variables of OpenTelemetry that appear in the module's code, in the order of ``_TELEMETRY``."""
     tree = ast.parse(inspect.getsource(exporters))
     texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     found = [text for text in texts if isinstance(text, str) and re.fullmatch(r"OTEL_[A-Z_]+", text)]
@@ -128,7 +128,7 @@ def _connection(described: Mapping[str, Any]) -> str:
     head = f"### {described['hook-name']}: type `{described['connection-type']}`"
     hook = described["hook-class-name"].rpartition(".")[2]
     link = f"Its hook is [`{hook}`](operators.md#{hook.lower()})."
-    return f"{head}\n\n{link}\n\n{table(['Field', 'Called', 'Value', 'Default', 'Meaning'], rows)}"
+    return f"{head}\n\n{link}\n\n{table(['Field', 'Label', 'Value', 'Default', 'Meaning'], rows)}"
 
 
 def _such_as(placeholder: str | None) -> str:
@@ -160,14 +160,14 @@ def _warehouse() -> str:
     postgres = ast.literal_eval(str(hooks["connections.POSTGRES_OPTIONS"].value))
     snowflake = sorted(ast.literal_eval(str(hooks["warehouse._SNOWFLAKE_OPTIONS"].value)))
     rows = [
-        ["`postgres`", "as Airflow's own", ", ".join(map(code, postgres))],
+        ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
         ["`sqlite`", "`host`: the file", "none"],
-        ["`duckdb`", "`host`: the file", "none; with any extra it is read through its hook"],
-        ["`snowflake`", "as Airflow's own", ", ".join(map(code, ["account", "database", *snowflake]))],
-        ["any other", "as Airflow's own", "those of its hook"],
+        ["`duckdb`", "`host`: the file", "none; with any extra, Sendoff uses the hook"],
+        ["`snowflake`", "as in Airflow", ", ".join(map(code, ["account", "database", *snowflake]))],
+        ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (
-        "### Warehouses: any type\n\nThese extras are passed on where Sendoff reads the database by itself; "
-        "[warehouses](warehouses.md) says when it does.\n\n"
+        "### Warehouses: any type\n\nIf Sendoff reads the database itself, it passes these extras on. See "
+        "[warehouses](warehouses.md).\n\n"
     )
     return said + table(["Type", "Fields", "Extras"], rows)

@@ -1,6 +1,6 @@
-"""The package ``sendoff_airflow`` as griffe reads it: names, signatures and docstrings, with nothing imported.
+"""Read the names, signatures and docstrings of the package ``sendoff_airflow`` with griffe, without importing it.
 
-Airflow need not be installed for this, and nothing of it is run.
+This does not need Airflow.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tools.reference.markdown import code, prose, table
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
 SHARED = {
     "ledger_conn_id": "the connection of the ledger",
-    "receiver_conn_id": "the connection that says where post-backs go",
+    "receiver_conn_id": "the connection of the receiver of post-backs",
     "sendoff_conn_id": "the connection of the messaging service",
 }
-"""What a parameter means wherever its own docstring does not say more."""
+"""The meaning of a parameter, unless the docstring describes it."""
 
 
 @cache
 def package() -> griffe.Module:
-    """Give the package."""
+    """Return the package."""
     loaded = griffe.load(
         "sendoff_airflow",
         search_paths=[PLUGINS],
         docstring_parser="sphinx",
-        docstring_options={"warnings": False},  # a field may be about a parameter of a class of Airflow's
+        docstring_options={"warnings": False},  # a field may describe a parameter of one of Airflow's classes
         allow_inspection=False,
     )
     assert isinstance(loaded, griffe.Module)
@@ -37,7 +37,7 @@ def package() -> griffe.Module:
 
 
 def modules(module: griffe.Module | None = None) -> Iterator[griffe.Module]:
-    """Give every module of the package, in the order of their names."""
+    """Yield all modules of the package in the order of their names."""
     module = module or package()
     yield module
     for _, each in sorted(module.modules.items()):
@@ -46,12 +46,12 @@ def modules(module: griffe.Module | None = None) -> Iterator[griffe.Module]:
 
 
 def line_of(each: griffe.Class | griffe.Function) -> int:
-    """Give the line at which something is defined, by which it is sorted as in its file."""
+    """Return the line of a definition, to sort definitions as in their file."""
     return each.lineno or 0
 
 
 def text_of(each: griffe.Object) -> str:
-    """Give what a docstring says before its fields."""
+    """Return the text of a docstring before its fields."""
     sections = each.docstring.parsed if each.docstring else []
     return "\n\n".join(
         prose(part.value) for part in sections if isinstance(part, griffe.DocstringSectionText)
@@ -59,20 +59,20 @@ def text_of(each: griffe.Object) -> str:
 
 
 def meanings(each: griffe.Object) -> dict[str, str]:
-    """Give what the fields of a docstring say of parameters."""
+    """Return the descriptions of parameters in the fields of a docstring."""
     sections = each.docstring.parsed if each.docstring else []
     fields = [part for part in sections if isinstance(part, griffe.DocstringSectionParameters)]
     return {field.name: prose(field.description) for part in fields for field in part.value}
 
 
 def parameters(function: griffe.Function) -> list[griffe.Parameter]:
-    """Give the parameters that have names of their own: neither self nor what is passed on."""
+    """Return the parameters of a function, without self, ``*args`` and ``**kwargs``."""
     variadic = (griffe.ParameterKind.var_keyword, griffe.ParameterKind.var_positional)
     return [each for each in function.parameters if each.name != "self" and each.kind not in variadic]
 
 
 def parameter_table(function: griffe.Function, said: dict[str, str]) -> str:
-    """Give the parameters as a table, with their meanings where the docstring has any; nothing where there is none."""
+    """Return a table of the parameters, with meanings if there are any; empty without parameters."""
     found = parameters(function)
     known = SHARED | said
     rows = [
@@ -89,7 +89,7 @@ def parameter_table(function: griffe.Function, said: dict[str, str]) -> str:
 
 
 def default(parameter: griffe.Parameter) -> str:
-    """Give a parameter's default, with the package's own constants spelt out."""
+    """Return a parameter's default, with the values of the package's own constants."""
     return "required" if parameter.default is None else code(_value(parameter.default))
 
 
@@ -108,5 +108,5 @@ def _constant(name: griffe.ExprName) -> griffe.Attribute | None:
 
 
 def signature(function: griffe.Function) -> str:
-    """Give how a function is called, its parameters without types."""
+    """Return a function's signature without types."""
     return f"{function.name}({', '.join(each.name for each in parameters(function))})"
