@@ -1,5 +1,5 @@
-"""The messaging service itself, implemented from its document, to run campaigns without reaching anybody.
+"""A messaging service, implemented from the service's document, that runs campaigns without reaching anyone.
 
-``cli`` has the commands, ``server`` starts the processes, and ``app`` joins the HTTP interface (``api``, ``pages``)
-with what it serves: ``auth``, ``campaigns``, ``delivery``, and ``faults``.
+``cli`` holds the commands, ``server`` starts the processes, and ``app`` connects the HTTP interface (``api``,
+``pages``) with the packages behind it: ``auth``, ``campaigns``, ``delivery``, and ``faults``.
 """

@@ -1,4 +1,4 @@
-"""The routes of the service, and the form of each answer."""
+"""The routes of the service, and its error answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Skip = Annotated[int, Query(ge=0, le=2**62)]
 
 
 def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
-    """Make the application; admin routes answer loopback addresses only, unless ``admin_for_all``."""
+    """Create the application; admin routes answer loopback addresses only, unless ``admin_for_all``."""
     app = FastAPI(title="Messaging service", docs_url=None, redoc_url=None)
     app.include_router(_api(service))
     app.include_router(_admin(service, admin_for_all))
@@ -138,7 +138,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """List the methods of every route of this path, not of one of them alone."""
+    """Return the methods of all routes with this path."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 
@@ -146,8 +146,8 @@ def _allowed(request: Request) -> str:
 async def _on_invalid(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [Problem(str(item["loc"][-1]), item["msg"]) for item in error.errors()]
-    return to_response(rejected(RejectedError(400, "The request is not understood.", problems)))
+    return to_response(rejected(RejectedError(400, "The request is not valid.", problems)))
 
 
 async def _on_failure(_request: Request, _error: Exception) -> Response:
-    return to_response(rejected(RejectedError(500, "The service failed; its log says why.")))
+    return to_response(rejected(RejectedError(500, "The service failed. See its log.")))

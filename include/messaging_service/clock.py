@@ -1,4 +1,4 @@
-"""The time by which campaigns are sent, events happen and retries fall due; it can be advanced."""
+"""The service's clock. It decides when campaigns, events and retries are due, and it can be advanced."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhdw])+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _LONGEST = 20 * 366 * 86_400.0
-# How long a process may go on with an old reading after another has advanced the clock, in seconds.
+# How old a process's reading of the advances may become, in seconds.
 _READ_AGAIN_AFTER = 0.02
 
 
 class DurationError(ValueError):
-    """A text that is no length of time, or one that the clock cannot be advanced by."""
+    """A text is not a duration, or the clock cannot be advanced by it."""
 
 
 class Clock:
-    """The machine's time plus every advance, which are stored: a restart and each process of a service see them.
+    """The machine's time plus all advances. The advances are stored, so every process sees them, even after a restart.
 
-    Without a store it is the machine's time. Access tokens and assertions follow the machine's time, because the
-    client that signs them does.
+    Without a store, it is the machine's time. Access tokens and assertions always follow the machine's time,
+    because the client that signs them does.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -48,11 +48,11 @@ class Clock:
 
     @property
     def offset(self) -> float:
-        """Return how many seconds this clock is ahead of the machine's."""
+        """Return by how many seconds this clock is ahead of the machine's."""
         return sum(seconds for _, seconds in self._jumps)
 
     def read_again(self) -> None:
-        """Read at once what other processes have advanced this clock by."""
+        """Read the advances now, including those of other processes."""
         if self._store is None:
             return
         read_at = time.monotonic()
@@ -61,15 +61,15 @@ class Clock:
         self._jumps, self._read_at = tuple((row.at, row.seconds) for row in rows), read_at
 
     def moment_of(self, due_at: float) -> float:
-        """Return when something due then happens: its own moment if an advance passed over it, else now."""
+        """Return when something due at ``due_at`` happens: at ``due_at`` if an advance skipped it, else now."""
         now = self.time()
         return due_at if any(at < due_at <= at + seconds for at, seconds in self._jumps) else now
 
 
 def advance(store: Store, seconds: float) -> None:
-    """Advance the clock of every process on this store, for good; DurationError unless it goes forwards."""
+    """Advance the clock of every process on this store. Raise DurationError unless 0 < ``seconds`` <= 20 years."""
     if not 0 < seconds <= _LONGEST:
-        raise DurationError("the clock goes forwards only, and at most 20 years at once")
+        raise DurationError("the clock can only be advanced, and by at most 20 years at once")
     with store.write() as connection:
         before = connection.execute(select(func.coalesce(func.sum(clock_jumps.c.seconds), 0.0))).scalar_one()
         row = {"at": time.time() + before, "seconds": seconds}
@@ -77,13 +77,15 @@ def advance(store: Store, seconds: float) -> None:
 
 
 def seconds_of(duration: str) -> float:
-    """Read a length of time such as ``3h``, ``90m``, ``1d12h`` or ``45s``; DurationError for anything else."""
+    """Read a duration such as ``3h``, ``90m``, ``1d12h`` or ``45s``, or raise DurationError."""
     if not _DURATION.fullmatch(duration):
-        raise DurationError(f"{duration[:40]!r} is no length of time, such as 45s, 90m, 3h, 1d12h or 2w")
+        raise DurationError(
+            f"{duration[:40]!r} is not a duration; write 45s, 90m, 3h, 1d12h or 2w, for example"
+        )
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration))
 
 
 def described(clock: Clock) -> dict[str, Any]:
-    """Return the time and how far it is ahead of the machine's, as JSON."""
+    """Return the time, and by how many seconds it is ahead of the machine's, as JSON."""
     clock.read_again()
     return {"now": clock.now().isoformat(), "ahead": clock.offset}

@@ -1,4 +1,4 @@
-"""The devices there are, imported from CSV files."""
+"""The import of devices from CSV files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PROBLEMS_SHOWN = 20
 
 
 class ImportRefusedError(ValueError):
-    """A file of devices that was not imported; ``problems`` names the first wrong lines."""
+    """A file of devices was not imported; ``problems`` describes the first wrong lines."""
 
     def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ImportRefusedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many devices a file held, and which of its columns became attributes."""
+    """The number of devices in a file, and the columns that became attributes."""
 
     devices: int
     attributes: tuple[str, ...]
@@ -40,8 +40,8 @@ class Imported:
 def import_devices(store: Store, path: Path) -> Imported:
     """Import every device of a CSV file with a header, replacing those with the same device_id.
 
-    ``platform`` is one of PLATFORMS. Columns beyond REQUIRED and OPTIONAL become attributes, without empty
-    values. One wrong line, and nothing is imported: ImportRefusedError names the first twenty.
+    ``platform`` is one of PLATFORMS. All columns except REQUIRED and OPTIONAL become attributes; empty values are
+    left out. If any line is wrong, nothing is imported: raise ImportRefusedError with the first twenty wrong lines.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
@@ -62,20 +62,22 @@ def _import(store: Store, lines: Iterator[list[str]]) -> Imported:
                 upsert(connection, devices, rows)
             count += len(rows)
         if reader.problems:
-            raise ImportRefusedError("nothing was imported: the file has wrong lines", reader.problems)
+            raise ImportRefusedError("nothing was imported, because some lines are wrong", reader.problems)
     return Imported(count, reader.attributes)
 
 
 def _check_header(header: Sequence[str]) -> None:
     missing = [name for name in REQUIRED if name not in header]
     if missing:
-        raise ImportRefusedError(f"the header lacks {', '.join(missing)}; it is: {', '.join(header)}")
+        raise ImportRefusedError(
+            f"the header lacks the columns {', '.join(missing)}; it has {', '.join(header)}"
+        )
     if len(set(header)) != len(header):
-        raise ImportRefusedError("the header names a column twice")
+        raise ImportRefusedError("the header contains a column twice")
 
 
 class _Reader:
-    """Turns lines of one file into rows, collecting the first problems."""
+    """Turns the lines of a file into rows, and collects the first problems."""
 
     def __init__(self, header: Sequence[str]) -> None:
         self.header = header
@@ -103,16 +105,16 @@ class _Reader:
 
     def _row(self, line: list[str]) -> dict[str, Any]:
         if len(line) != len(self.header):
-            raise ValueError(f"{len(line)} values under {len(self.header)} columns")
+            raise ValueError(f"{len(line)} values for {len(self.header)} columns")
         values = dict(zip(self.header, line, strict=True))
         platform = values["platform"].strip().lower()
         if platform not in PLATFORMS:
-            raise ValueError(f"platform is one of {', '.join(PLATFORMS)}")
+            raise ValueError(f"platform must be one of {', '.join(PLATFORMS)}")
         if values["time_zone"] and values["time_zone"] not in self._zones:
-            raise ValueError("time_zone is no IANA name")
+            raise ValueError("time_zone must be an IANA name")
         device_id = _identifier(values["device_id"], "device_id")
         if device_id in self._seen:
-            raise ValueError("its device_id stands in an earlier line")
+            raise ValueError("an earlier line has the same device_id")
         self._seen.add(device_id)
         return {
             "device_id": device_id,
@@ -129,4 +131,4 @@ class _Reader:
 def _identifier(text: str, name: str) -> int:
     if text.isascii() and text.isdigit() and 0 < int(text) < 2**63:
         return int(text)
-    raise ValueError(f"{name} is a whole number above 0")
+    raise ValueError(f"{name} must be a whole number greater than 0")

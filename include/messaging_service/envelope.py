@@ -1,4 +1,4 @@
-"""The envelope of every answer of the External API: code, success, message, errors, model."""
+"""The common form of all External API answers: code, success, message, errors, model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with one field of a request."""
+    """A problem with one field of a request."""
 
     field: str
     message: str
 
 
 class RejectedError(Exception):
-    """A request that is answered with an error: its HTTP code, one sentence, and the fields concerned."""
+    """A request is answered with an error: an HTTP code, one sentence, and the fields at fault."""
 
     def __init__(self, code: int, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
@@ -35,17 +35,17 @@ class Reply:
 
 
 def accepted(model: Mapping[str, Any]) -> Reply:
-    """Answer that the request was accepted, with the object that it made."""
+    """Return the answer to an accepted request, with the object it created."""
     return Reply(200, {"success": True, "code": 200, "model": dict(model)})
 
 
 def listed(data: Sequence[Mapping[str, Any]]) -> Reply:
-    """Answer with the objects that were asked for."""
+    """Return an answer with the requested objects."""
     return Reply(200, {"success": True, "code": 200, "data": [dict(item) for item in data]})
 
 
 def rejected(error: RejectedError) -> Reply:
-    """Answer that the request was not accepted, and why."""
+    """Return the answer to a rejected request, with the reason."""
     body: dict[str, Any] = {"success": False, "code": error.code, "message": error.message}
     if error.problems:
         body["errors"] = [{"field": item.field, "message": item.message} for item in error.problems]

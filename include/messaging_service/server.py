@@ -1,4 +1,4 @@
-"""Opens the port, starts the other processes, and stops them all."""
+"""The main process: it opens the port, and starts and stops the other processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class PortTakenError(OSError):
-    """The address cannot be listened on."""
+    """The service cannot listen on the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """What ``serve`` needs to know; ``workers`` processes answer, and as many deliver."""
+    """The settings of ``serve``; ``workers`` processes answer requests, and as many deliver messages."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class ServeSettings:
 
 
 def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or SIGINT, and give the exit status; ``ready`` is told the address once it is open."""
+    """Serve until SIGTERM or SIGINT, then return the exit status. Call ``ready`` with the address once it is open."""
     listener = _listen(settings.host, settings.port)
     address = _address(listener)
     store = Store(settings.worker.database)
@@ -47,7 +47,7 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
         admin_for_all=settings.admin_for_all,
         post_backs_anywhere=settings.worker.post_backs_anywhere,
     )
-    # The server raises the signal again when it has stopped; by then it has done its work.
+    # The server raises the signal again after it has stopped, so ignore it here.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     children = _start_children(settings, listener)
@@ -62,13 +62,13 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
         listener.close()
     for child in failed:
         _LOG.error(
-            "a process of the service ended by itself, with status %s: %s", child.returncode, child.args
+            "a process of the service ended unexpectedly with status %s: %s", child.returncode, child.args
         )
     return 1 if failed else 0
 
 
 def _start_children(settings: ServeSettings, listener: socket.socket) -> list[subprocess.Popen[bytes]]:
-    """Start the deliveries processes, and those that answer beside this one."""
+    """Start the delivery processes and the additional web processes."""
     deliveries = [
         start_child("delivery.worker", worker.to_line(settings.worker)) for _ in range(settings.workers)
     ]
@@ -92,7 +92,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
-        raise PortTakenError(f"{host}:{port} cannot be listened on: {error.strerror}") from None
+        raise PortTakenError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
 def _address(listener: socket.socket) -> str:

@@ -1,4 +1,4 @@
-"""The database of the service, and the transactions that read and write it; SQLite in WAL mode."""
+"""The database of the service, and its read and write transactions. SQLite runs in WAL mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TABLES_ARE_MADE = 7_365_110
 
 
 class Store:
-    """The database of one service, at an SQLAlchemy URL; its tables are made where they are missing."""
+    """The database of one service, at an SQLAlchemy URL. Missing tables are created."""
 
     def __init__(self, url: str) -> None:
         _make_private(make_url(url))
@@ -38,28 +38,28 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a transaction that only reads."""
+        """Open a read-only transaction."""
         with self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open a transaction that writes; on SQLite it waits here for the one before, never in the middle."""
+        """Open a write transaction; on SQLite it waits for other writers at the start, never later."""
         with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self.engine.dispose()
 
 
 def without_password(url: str) -> str:
-    """Return a database's URL without its password and without its options, which may hold another."""
+    """Return a database URL without its password and without its options, which may contain another password."""
     return make_url(url).set(query={}).render_as_string(hide_password=True)
 
 
 def _make_private(url: URL) -> None:
-    """Make an SQLite file with mode 0600, or take the rights of everybody else from one that is there."""
+    """Create an SQLite file with mode 0600, or remove the permissions of others from an existing one."""
     name = url.database or ":memory:"
     if url.get_backend_name() != "sqlite" or name.startswith((":", "file:")):
         return
@@ -67,9 +67,9 @@ def _make_private(url: URL) -> None:
         os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         for file in (Path(name), Path(f"{name}-wal"), Path(f"{name}-shm")):
-            with suppress(OSError):  # it is not there, or belongs to another user
+            with suppress(OSError):  # it does not exist, or belongs to another user
                 file.chmod(file.stat().st_mode & 0o770)
-    except OSError:  # SQLite says why
+    except OSError:  # SQLite will report the reason
         return
 
 
@@ -84,8 +84,8 @@ def _begin_sqlite(connection: Connection) -> None:
     if not connection.get_execution_options().get("writes", False):
         connection.exec_driver_sql("BEGIN")
         return
-    # SQLite waits in ever longer steps, in which a request can miss its turn again and again while a campaign is
-    # sent; short steps find the moment between two transactions.
+    # SQLite's own busy handler waits longer at each step, so a request could starve while a campaign is sent.
+    # Short steps catch the gap between two transactions.
     execute = connection.connection.driver_connection.execute  # type: ignore[union-attr]
     deadline = time.monotonic() + _LONGEST_WAIT
     execute("PRAGMA busy_timeout = 2")
@@ -100,7 +100,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert the rows, each in the place of the row with its primary key if there is one."""
+    """Insert the rows, replacing rows with the same primary key."""
     insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table)
     keys = [column.name for column in table.primary_key]
     replacement = {c.name: insert.excluded[c.name] for c in table.columns if c.name not in keys}

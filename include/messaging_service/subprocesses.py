@@ -1,4 +1,4 @@
-"""The processes that a service starts, which end with it however it ends: their standard input does."""
+"""Child processes. They end when the service does, even if it is killed, because their standard input closes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _STOP_WITHIN = 5.0
 
 
 def start_child(module: str, line: bytes, inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a module of this package as a process that reads its settings as one line on standard input."""
-    # A group of its own, so that Ctrl-C reaches only this process, which then closes the other's input.
+    """Start a module of this package as a process that reads its settings from one line of standard input."""
+    # Its own process group, so that Ctrl-C reaches only this process, which then closes the child's input.
     child = subprocess.Popen(  # noqa: S603  # modules of our own
         [sys.executable, "-P", "-m", f"messaging_service.{module}"],
         stdin=subprocess.PIPE,
@@ -27,7 +27,7 @@ def start_child(module: str, line: bytes, inherited: Sequence[int] = ()) -> subp
 
 
 def stop_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Let the processes end, all at once, and kill those that do not."""
+    """Stop all processes at once, and kill those that do not end in time."""
     for child in children:
         if child.stdin is not None:
             child.stdin.close()
@@ -40,16 +40,16 @@ def stop_children(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def settings_line() -> bytes:
-    """Read, in a child, the line with its settings."""
+    """Read the line of settings, in a child process."""
     return sys.stdin.buffer.readline()
 
 
 def when_input_ends(stop: Callable[[], object]) -> None:
-    """Call ``stop``, in a child, when the process that started it has ended or wants it to end."""
+    """In a child process, call ``stop`` when the parent process ends or closes the child's input."""
     number = sys.stdin.fileno()
 
     def wait() -> None:
-        # Not through the buffer, whose lock a daemon thread would hold when the interpreter ends.
+        # Bypass the buffer: a daemon thread would still hold its lock when the interpreter ends.
         while os.read(number, 1):
             pass
         stop()

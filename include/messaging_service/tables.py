@@ -1,4 +1,4 @@
-"""The tables of the service. Moments are seconds since 1970, as floating point."""
+"""The tables of the service. Times are seconds since 1970, as floating-point numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 METADATA = MetaData()
-# SQLite counts up only what it calls INTEGER, which holds 64 bits there.
+# SQLite generates ids only for columns of type INTEGER, which has 64 bits there.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 apps = Table(
@@ -91,10 +91,10 @@ campaigns = Table(
     Column("warnings", JSON, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("stopped_at", Float),
-    sqlite_autoincrement=True,  # an id is never used again
+    sqlite_autoincrement=True,  # never reuse an id
 )
 
-# One sending of a campaign: a campaign has one at its moment, a template one for each execution.
+# Sendings of campaigns: a campaign has one at its scheduled time, a template one per execution.
 runs = Table(
     "runs",
     METADATA,
@@ -110,7 +110,7 @@ runs = Table(
     Column("claimed_by", Text),
     Column("unknown", JSON),
     Index("runs_due", "state", "due_at"),
-    sqlite_autoincrement=True,  # an id is never used again
+    sqlite_autoincrement=True,  # never reuse an id
 )
 
 sends = Table(
@@ -167,7 +167,7 @@ requests = Table(
     Index("requests_campaign", "campaign_id"),
 )
 
-# Forms of the pages that were sent, so that reloading an answer does nothing.
+# Submitted forms of the pages, so that reloading an answer does nothing.
 spent_forms = Table(
     "spent_forms",
     METADATA,
@@ -175,7 +175,7 @@ spent_forms = Table(
     Column("spent_at", Float, nullable=False),
 )
 
-# The deliveries processes that live, and when each showed it.
+# The running delivery processes, and when each last reported.
 workers = Table(
     "workers",
     METADATA,
@@ -183,7 +183,7 @@ workers = Table(
     Column("seen_at", Float, nullable=False),
 )
 
-# The highest number that was given away under a name.
+# The highest number issued under each name.
 numbers = Table(
     "numbers",
     METADATA,
@@ -203,10 +203,10 @@ faults = Table(
     Column("after", Boolean, nullable=False),
     Column("seconds", Float),
     Column("retry_after", Integer),
-    sqlite_autoincrement=True,  # an id is never used again
+    sqlite_autoincrement=True,  # never reuse an id
 )
 
-# Calls of webhook messages (section 2.7); ``request`` is what is sent.
+# Calls of webhook messages (section 2.7); ``request`` holds the request to send.
 webhook_calls = Table(
     "webhook_calls",
     METADATA,
@@ -240,7 +240,7 @@ locations = Table(
     sqlite_autoincrement=True,
 )
 
-# What devices did: entered or left a location, or hit an event. ``person`` is whose device it is.
+# Actions of devices: they entered or left a location, or triggered an event. ``person`` owns the device.
 hits = Table(
     "hits",
     METADATA,
@@ -254,7 +254,7 @@ hits = Table(
     Index("hits_person", "person", "kind", "name"),
 )
 
-# A campaign that a hit has triggered for a person; the limits of section 2.10 count these.
+# Campaigns that a hit triggered for a person; the limits of section 2.10 count these.
 firings = Table(
     "firings",
     METADATA,
@@ -268,7 +268,7 @@ firings = Table(
     Index("firings_campaign", "campaign_id", "person"),
 )
 
-# Each advance of the clock: what it showed before, and by how many seconds it was advanced.
+# Advances of the clock: the time before, and the number of seconds.
 clock_jumps = Table(
     "clock_jumps",
     METADATA,

@@ -1,4 +1,4 @@
-"""Each name and value that the document uses without spelling it, and the spelling that this service takes."""
+"""Names and values that the document mentions without spelling them, and the spellings that this service accepts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class UndocumentedName:
-    """A name the document leaves out: the spelling chosen here, its meaning, the section, and the reason.
+    """A name that the document leaves out: the spelling chosen here, its meaning, the section, and the reason.
 
-    ``is_value`` marks what is no name of a member, but the value of one.
+    ``is_value`` marks the value of a member, as opposed to its name.
     """
 
     default: str
@@ -105,12 +105,12 @@ UNDOCUMENTED_NAMES: Mapping[str, UndocumentedName] = {
 
 
 class UnknownNameError(ValueError):
-    """A setting renames what the document shows or what does not exist, or gives a spelling that is taken."""
+    """A setting overrides a name that the document shows or does not have, or uses a spelling that is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The spelling of each name that is not shown: the default, or what a setting put in its place."""
+    """The spelling of each undocumented name: the default, or an override from the settings."""
 
     overrides: Mapping[str, str] = field(default_factory=dict)
 
@@ -118,11 +118,11 @@ class Names:
         unknown = sorted(set(self.overrides) - set(UNDOCUMENTED_NAMES))
         if unknown:
             raise UnknownNameError(
-                f"no such name: {', '.join(unknown)}; there are: {', '.join(UNDOCUMENTED_NAMES)}"
+                f"unknown name {', '.join(unknown)}; the names are {', '.join(UNDOCUMENTED_NAMES)}"
             )
         for key, spelling in self.overrides.items():
             if UNDOCUMENTED_NAMES[key].default.isdigit() and not (spelling.isascii() and spelling.isdigit()):
-                raise UnknownNameError(f"{key} is a number")
+                raise UnknownNameError(f"{key} must be a number")
 
     def __getitem__(self, key: str) -> str:
         return self.overrides.get(key) or UNDOCUMENTED_NAMES[key].default
@@ -133,11 +133,11 @@ class Names:
 
 
 def parse_overrides(pairs: Iterable[str]) -> Names:
-    """Read ``key=spelling`` pairs, as the command line gives them; an UnknownNameError lists the keys."""
+    """Read ``key=spelling`` pairs from the command line. Raise UnknownNameError if a pair is wrong."""
     overrides = {}
     for pair in pairs:
         key, separator, spelling = pair.partition("=")
         if not separator or not spelling:
-            raise UnknownNameError(f"{pair!r} is not of the form name=spelling")
+            raise UnknownNameError(f"{pair!r} does not have the form name=spelling")
         overrides[key] = spelling
     return Names(overrides)

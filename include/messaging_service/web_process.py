@@ -1,6 +1,6 @@
-"""The web server of the HTTP interface: in the process of ``serve``, and in more processes on the same port.
+"""The web server of the HTTP interface, in the process of ``serve`` and in additional processes on the same port.
 
-A further process reads its settings as one line of JSON on standard input, and inherits the listening socket.
+An additional process reads its settings from one line of JSON on standard input, and inherits the listening socket.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from messaging_service.store import Store
 from messaging_service.subprocesses import settings_line, when_input_ends
 from messaging_service.undocumented_names import Names
 
-# A request that is not read yet when its connection is closed for idleness is lost: only the client may end that.
+# Only the client should close an idle connection: if the server did, a request that is not read yet would be lost.
 _IDLE_SECONDS = 3_600
 
 
 class Protocol(HttpToolsProtocol):
-    """Speaks HTTP, and gives the application the connection under a request, so that it can break it."""
+    """Speaks HTTP, and passes the connection to the application, so that a fault can break it."""
 
     def on_message_begin(self) -> None:
-        """Begin a request; its scope carries the transport under the extension TRANSPORT."""
+        """Begin a request; put the transport into its scope as the extension TRANSPORT."""
         super().on_message_begin()
         self.scope["extensions"] = {TRANSPORT: {"transport": self.transport}}
 
 
 class WebServer(uvicorn.Server):
-    """Calls ``ready`` when it listens, and stops when ``is_over`` is true."""
+    """Calls ``ready`` when it listens, and stops when ``is_over`` returns true."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class WebServer(uvicorn.Server):
             self._ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Check whether to stop."""
+        """Return whether to stop."""
         return self._is_over() or await super().on_tick(counter)
 
 
 def configure(
     store: Store, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
 ) -> uvicorn.Config:
-    """Configure a server of the application on that store."""
+    """Return the configuration of a web server for this store."""
     service = Service(store, Clock(store), names, post_backs_anywhere)
     app = create_app(service, admin_for_all=admin_for_all)
     return uvicorn.Config(
@@ -81,7 +81,7 @@ def configure(
 def to_line(
     listener: socket.socket, database: str, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
 ) -> bytes:
-    """Write the settings of a further process, as the line that it reads."""
+    """Return the settings of an additional process, as the line that it reads."""
     settings = {
         "listener": listener.fileno(),
         "database": database,
@@ -103,7 +103,7 @@ def main() -> None:
         post_backs_anywhere=settings["post_backs_anywhere"],
     )
     server = WebServer(config)
-    # The process that started this one says when to stop.
+    # The parent process decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     when_input_ends(lambda: setattr(server, "should_exit", True))
     try:

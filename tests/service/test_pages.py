@@ -172,7 +172,7 @@ def test_the_expiry_of_a_certificate_is_read_from_it_and_shown(service_process):
     assert ends.isoformat() in submit(service_process, ADD, **form).text
     listed = page(service_process, API)
     assert ends.isoformat() in listed
-    assert "ends in 9 days" in listed
+    assert "expires in 9 days" in listed
 
 
 @pytest.mark.rule("5.1/x509_upload", side="service")

@@ -150,7 +150,10 @@ ELSEWHERE = ["http://192.0.2.7/d", "https://[2001:db8::1]/d", "http://\uff11\uff
 @pytest.mark.parametrize("address", ELSEWHERE)
 def test_post_backs_to_the_number_of_another_machine_are_refused(certain, address):
     wrong = [
-        {"field": "webhook_open", "message": "must be on this machine (see serve --post-backs-anywhere)"}
+        {
+            "field": "webhook_open",
+            "message": "must be on this machine; to allow other machines, start serve with --post-backs-anywhere",
+        }
     ]
     refused = certain.create(**{**ALL, "webhook_open": address})
     assert (refused.status_code, refused.json()["errors"]) == (400, wrong)

@@ -315,7 +315,7 @@ def test_an_algorithm_that_the_key_is_not_made_for_is_refused(
     client_id = add_key_client(service_process, tmp_path, public_pem(private))
     answer = ask(service_process, signed(claims_of(client_id), private, algorithm))
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
-    assert answer.json()["error_description"] == f"the key of this client ID signs with {allowed}"
+    assert answer.json()["error_description"] == f"the key of this client ID allows {allowed} only"
 
 
 @pytest.mark.parametrize(

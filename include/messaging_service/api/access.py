@@ -1,8 +1,11 @@
-"""Who may look into the service, and whose forms it takes.
+"""Access to the admin routes and the pages.
 
-What happened here is for the person at this machine. Four strangers could come by: another machine, a web site
-in the same browser that reaches loopback under a name of its own, a web site that sends a form here, and a webhook
-message or post-back that the service itself calls on this machine.
+They are for the person at this machine only. The checks keep out four callers:
+
+- another machine
+- a web site in the same browser whose own host name resolves to loopback
+- a web site that sends a form here
+- the service itself, when a webhook message or a post-back has a URL on this machine
 """
 
 from __future__ import annotations
@@ -19,35 +22,38 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 def only_this_machine(for_all: bool) -> Callable[[Request], None]:
-    """Make a dependency that answers 403 to other machines and to foreign host names, unless ``for_all``.
+    """Return a dependency that answers 403 to other machines and foreign host names, unless ``for_all``.
 
-    What the service itself calls is never let in.
+    Calls that the service itself makes always get 403.
     """
 
     def check(request: Request) -> None:
         if request.headers.get("user-agent") == USER_AGENT:
-            raise HTTPException(403, "The service does not answer what it calls itself.")
+            raise HTTPException(403, "The service does not answer its own webhook and post-back calls.")
         if for_all:
             return
         if request.client is None or not _is_loopback(request.client.host):
-            raise HTTPException(403, "This page answers this machine only; see serve --admin-for-all.")
-        # A foreign name that resolves to loopback would make this page the site's own, and readable for it.
+            raise HTTPException(
+                403,
+                "Only this machine may open this page. To allow others, start serve with --admin-for-all.",
+            )
+        # If a site's own host name resolves to loopback, its scripts can read this page.
         if not _is_loopback(_host_name(request.headers.get("host", ""))):
-            raise HTTPException(403, "This page answers under 127.0.0.1 and localhost only.")
+            raise HTTPException(403, "Open this page as 127.0.0.1 or localhost.")
 
     return check
 
 
 def only_own_forms(request: Request) -> None:
-    """Answer 403 to a form that none of the service's own pages sent."""
+    """Answer 403 unless the form comes from one of the service's own pages."""
     site = request.headers.get("sec-fetch-site")
     own = site == "same-origin" if site is not None else _is_own_origin(request)
     if not own:
-        raise HTTPException(403, "The form came from elsewhere. Nothing was changed.")
+        raise HTTPException(403, "The form came from another site. Nothing was changed.")
 
 
 def no_other_site(request: Request) -> None:
-    """Answer 403 where a browser says that another site asks for a change; curl and the like say nothing of sites."""
+    """Answer 403 if a browser reports that another site asks for a change. Clients such as curl send no site."""
     if request.method in _SAFE:
         return
     headers = request.headers

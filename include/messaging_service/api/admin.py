@@ -1,4 +1,4 @@
-"""What happened, as JSON for whoever runs the service: campaigns, the truth of each, requests, progress."""
+"""The admin routes that report what happened, as JSON: campaigns, their outcomes, requests, and progress."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 
 def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
-    """Return what becomes of each device of a campaign, as arrays of device ids; None where there is no such campaign.
+    """Return the outcome for each device of a campaign, as arrays of device ids, or None for an unknown campaign.
 
-    ``delivered`` and ``opened`` hold what is decided, also where it still lies ahead. ``post_backs`` holds the
-    devices of which a delivery or an opening is posted back: some deliveries never are (section 6).
+    ``delivered`` and ``opened`` include outcomes that are decided but still in the future. ``post_backs`` holds
+    the devices whose delivery or opening is posted back: some deliveries never are (section 6).
     """
     with store.read() as connection:
         if connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id)).first() is None:
@@ -51,7 +51,7 @@ def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
 
 
 class _Truth:
-    """Gathers devices in the order of their ids; a dict keeps that order, and each device once."""
+    """Collects each device once, in the order of the ids. The dicts serve as ordered sets."""
 
     def __init__(self) -> None:
         self.sets: dict[str, dict[int, None]] = {
@@ -80,7 +80,7 @@ class _Truth:
 
 
 def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
-    """Return the requests that came in, newest first, without secrets."""
+    """Return the received requests, newest first, without secrets."""
     with store.read() as connection:
         rows = connection.execute(
             select(requests).order_by(requests.c.id.desc()).limit(limit).offset(offset)
@@ -90,10 +90,10 @@ def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
 
 
 def progress(store: Store, now: float) -> dict[str, Any]:
-    """Return how far everything is; ``quiet`` means that nothing is under way before the next scheduled run."""
+    """Return the progress of runs, post-backs, and calls; ``quiet``: nothing is due before the next scheduled run."""
     waiting, unsent = runs.c.state == "waiting", post_backs.c.state.in_(("due", "taken"))
     with store.read() as connection:
-        # In the order in which one leads to the other: on PostgreSQL each count sees what is committed by then.
+        # Runs lead to calls and post-backs, so count in this order: on PostgreSQL each count sees later commits.
         its_runs = {
             "scheduled": _count(connection, waiting, runs.c.due_at > now),
             "due": _count(connection, waiting, runs.c.due_at <= now),

@@ -1,4 +1,4 @@
-"""The admin routes that make things happen: time, hits, segments, locations, the end of a campaign."""
+"""The admin routes that change something: the clock, hits, segments, locations, and stopping a campaign."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Body(BaseModel):
 
 
 class Advance(_Body):
-    """How far the clock is advanced, such as ``3h``."""
+    """How far to advance the clock, such as ``3h``."""
 
     by: str
 
@@ -60,7 +60,7 @@ class LocationHit(_Body):
 
 
 class EventHit(_Body):
-    """A user or a device causes an event."""
+    """A user or a device triggers an event."""
 
     event: str
     user_id: str | None = None
@@ -69,7 +69,7 @@ class EventHit(_Body):
 
 
 def control(service: Service) -> APIRouter:
-    """Make the routes; each answers with JSON that says what happened."""
+    """Return the router; each route answers with JSON that describes the result."""
     router = APIRouter()
     _add_time(router, service)
     _add_audiences(router, service)

@@ -1,4 +1,4 @@
-"""The External API: who asks, what for, and the answer in the envelope (sections 4.2, 4.3, 5, 7)."""
+"""The External API: authentication, the operations, and their answers (sections 4.2, 4.3, 5, 7)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from messaging_service.undocumented_names import Names
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What every request is answered with."""
+    """The parts of the service that every request needs."""
 
     store: Store
     clock: Clock
@@ -66,7 +66,7 @@ def execute(
 def save_segment(
     service: Service, connection: Connection, _principal: Principal, body: dict[str, Any], _received: Received
 ) -> Reply:
-    """Save a segment, as public pages of the same interface have it; the answer's model holds its id."""
+    """Save a segment, as described by public pages of the same interface; the answer's model holds its id."""
     title = body.get("title")
     segment_id = create_segment(connection, title, body.get("conditions"), service.clock.time())
     return accepted({"id": segment_id, "title": title})
@@ -75,7 +75,7 @@ def save_segment(
 def list_campaigns(
     _service: Service, connection: Connection, principal: Principal, body: dict[str, Any], _received: Received
 ) -> Reply:
-    """List the principal's campaigns, as public pages of the same interface have it."""
+    """List the principal's campaigns, as described by public pages of the same interface."""
     return listed(list_page(connection, body, principal.app.id if principal.app else None))
 
 
@@ -88,7 +88,7 @@ def answer(
     content_type: str | None,
     content: bytes,
 ) -> Reply:
-    """Answer one request, and record both in the transaction that holds what the request did."""
+    """Answer a request. Record the request and the answer in the same transaction as its changes."""
     headers: Mapping[str, str] = {}
     try:
         _require_json(content_type)
@@ -106,14 +106,14 @@ def answer(
 
 
 def _refuse_elsewhere(service: Service, content: Content) -> None:
-    """Refuse post-backs to a number of another machine; where a name leads is known when they are sent."""
+    """Refuse post-backs to the IP address of another machine; host names are resolved only when sending."""
     if service.post_backs_anywhere:
         return
     names = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
     if names:
-        text = "must be on this machine (see serve --post-backs-anywhere)"
+        text = "must be on this machine; to allow other machines, start serve with --post-backs-anywhere"
         problems = [Problem(key, text) for key in names]
-        raise RejectedError(400, "Post-backs go to this machine only.", problems)
+        raise RejectedError(400, "Post-backs may only go to this machine.", problems)
 
 
 def _recorded(service: Service, received: Received, reply: Reply) -> Reply:
@@ -135,5 +135,5 @@ def _parse(content: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RejectedError(400, "The body is not a JSON object.")
     if b"\\u0000" in content:
-        raise RejectedError(400, "The body holds the character NUL, which cannot be stored.")
+        raise RejectedError(400, "The body contains the character NUL, which cannot be stored.")
     return body

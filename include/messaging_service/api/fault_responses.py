@@ -1,4 +1,4 @@
-"""What a fault makes of the answer to a request: another answer, a late one, or none."""
+"""Answers to requests under a fault: a different answer, a late one, or none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_
 from messaging_service.envelope import RejectedError, Reply, rejected
 from messaging_service.faults.faults import InjectedFault, inject_request_fault
 
-# The extension of a request's scope under which the server gives the connection.
+# The scope extension in which the server passes the connection's transport.
 TRANSPORT = "messaging_service.transport"
 _JSON = "application/json"
 _STATUS = {"401": 401, "403": 403, "429": 429, "500": 500, "502": 502, "503": 503, "html": 200}
@@ -38,7 +38,7 @@ _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 def respond(
     service: Service, place: str, received: Received, token: str | None, work: Callable[[], Reply]
 ) -> Response:
-    """Answer a request by ``work``, unless a fault strikes at that place (``token``, ``create``, ``execute``)."""
+    """Answer a request by ``work``, unless a fault is due at that place (``token``, ``create``, ``execute``)."""
     fault = inject_request_fault(service.store, place)
     if fault is None:
         return to_response(work())
@@ -95,7 +95,7 @@ class _Late(Response):
 
 
 class _Unanswered(Response):
-    """No answer: the connection is closed, or reset, in the place of one."""
+    """No answer: the connection is closed or reset instead."""
 
     def __init__(self, seconds: float, *, reset: bool) -> None:
         super().__init__()
@@ -114,6 +114,6 @@ class _Unanswered(Response):
 
 def _reset_when_closed(transport: Any) -> None:
     number = transport.get_extra_info("socket").fileno()
-    # The option belongs to the connection, so it stays when this copy of its descriptor is closed.
+    # The option belongs to the connection, so it remains set after this copy of the descriptor is closed.
     with socket.socket(fileno=socket.dup(number)) as copy:
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_ONCE)

@@ -1,4 +1,4 @@
-"""The admin routes by which faults are asked for and removed."""
+"""The admin routes that list, add, and remove faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Number = Annotated[int, Path(ge=1, lt=2**63)]
 
 
 class FaultBody(BaseModel):
-    """A fault to ask for; see ``messaging-service faults kinds``."""
+    """A fault to add; ``messaging-service faults kinds`` lists the kinds."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -28,7 +28,7 @@ class FaultBody(BaseModel):
 
 
 def fault_routes(store: Store) -> APIRouter:
-    """Make the routes; each answers with JSON."""
+    """Return the router; each route answers with JSON."""
     router = APIRouter(prefix="/faults")
 
     @router.get("")

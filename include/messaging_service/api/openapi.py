@@ -1,6 +1,6 @@
-"""The OpenAPI description of the service: what it takes by the tables of checks, and each form of its answers.
+"""The OpenAPI description of the service: its request fields, from the tables of checks, and its answers.
 
-Rules that bind several fields to each other are not in it; the answer to a request that breaks one names the field.
+It omits rules that involve several fields. If a request breaks such a rule, the answer names the field.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BY_CHECK: Mapping[fields.Check, Schema] = {
     fields.is_time_zone: {"type": "string", "minLength": 1},
     fields.is_language: _LANGUAGE,
 }
-# Fields whose check is made for them alone.
+# Fields that have a check of their own.
 _BY_KEY: Mapping[str, Schema] = {
     "title": {"type": "string", "pattern": "\\S"},
     "payload_add": _PAIRS,
@@ -69,7 +69,7 @@ _BY_KEY: Mapping[str, Schema] = {
     "target_with_params": {"type": "object", "additionalProperties": _OBJECT},
 }
 _LIST_PATH = "/api/external/list/campaign"
-_ON_REQUEST = "Only as a fault that was asked for."
+_ON_REQUEST = "Only as an injected fault."
 _REFUSAL: Schema = {
     "type": "object",
     "required": ["success", "code", "message"],
@@ -160,7 +160,7 @@ _SCHEMAS = {
 
 
 def describe(app: FastAPI, names: Names) -> None:
-    """Let the application describe itself truly at /openapi.json, with the spelling of ``names``."""
+    """Serve this description at /openapi.json, with the spellings in ``names``."""
     kept: Schema = {}
 
     def openapi() -> Schema:
@@ -197,7 +197,7 @@ def _describe_token(operation: Schema) -> None:
     types = ("application/json", "application/x-www-form-urlencoded")
     contents = {name: {"schema": _GRANTS} for name in types}
     operation["requestBody"] = {"required": True, "content": contents}
-    refused = {code: _answer("No token is given.", "TokenRefusal") for code in ("400", "401")}
+    refused = {code: _answer("No token is issued.", "TokenRefusal") for code in ("400", "401")}
     operation["responses"] = {"200": _answer("A token.", "Token"), **refused, **_faults("TokenRefusal")}
 
 

@@ -1,4 +1,4 @@
-"""The record of what came in and what was answered, with tokens and secrets left out."""
+"""The record of requests and their answers, without tokens and secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEPTH_SHOWN = 12
 
 @dataclass(slots=True)
 class Received:
-    """One request, filled in as it is worked on."""
+    """One request; its fields are filled in during processing."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Received:
 
 
 def record(connection: Connection, received: Received, reply: Reply, now: float) -> None:
-    """Store a request with its answer; long arrays and texts are shortened, secrets replaced."""
+    """Store a request with its answer; shorten long arrays and texts, and redact secrets."""
     connection.execute(
         insert(requests).values(
             received_at=received.received_at,
@@ -51,7 +51,7 @@ def record(connection: Connection, received: Received, reply: Reply, now: float)
 
 
 def redact(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value without secrets, and with long arrays and texts cut short."""
+    """Return a JSON value with secrets redacted and long arrays and texts shortened."""
     if depth >= _DEPTH_SHOWN and isinstance(value, dict | list):
         return "..."
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The token endpoint's request and answer (section 4.1), in the form of RFC 6749."""
+"""Requests and answers of the token endpoint (section 4.1), in the form of RFC 6749."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer_token(service: Service, received: Received, content_type: str, conten
 
 
 def refused(error: GrantRefusedError) -> Reply:
-    """Answer that no token is given, and why."""
+    """Return the answer to a refused token request."""
     body = {"error": error.error, "error_description": error.description}
     challenge = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     return Reply(error.status, body, {**_NOT_STORED, **challenge})
@@ -47,17 +47,17 @@ def _fields(content_type: str, content: bytes) -> Mapping[str, Any]:
         if media_type == _FORM:
             pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=50)
             if len(dict(pairs)) != len(pairs):
-                raise GrantRefusedError("invalid_request", "a field is given twice")
+                raise GrantRefusedError("invalid_request", "a field appears twice")
             return _storable(dict(pairs))
         fields = orjson.loads(content) if media_type == _JSON else None
     except ValueError:
         raise GrantRefusedError("invalid_request", f"the body is not {media_type}") from None
     if not isinstance(fields, dict):
-        raise GrantRefusedError("invalid_request", f"the body is a JSON object or {_FORM}")
+        raise GrantRefusedError("invalid_request", f"the body must be a JSON object or {_FORM}")
     return _storable(fields)
 
 
 def _storable(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     if b"\\u0000" in orjson.dumps(fields):
-        raise GrantRefusedError("invalid_request", "a field holds the character NUL")
+        raise GrantRefusedError("invalid_request", "a field contains the character NUL")
     return fields

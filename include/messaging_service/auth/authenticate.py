@@ -1,4 +1,4 @@
-"""The principal of a request of the External API, and what it may do (sections 2.2, 5)."""
+"""Authentication and scopes of requests to the External API (sections 2.2, 5)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from messaging_service.auth.tokens import GrantRefusedError, accept_assertion, t
 from messaging_service.envelope import RejectedError
 from messaging_service.store import Store
 
-# The document gives no date of the deprecation, so the header (RFC 9745) names the earliest that there is.
+# The document does not date the deprecation, so the header (RFC 9745) carries the earliest possible date.
 _DEPRECATED = {"Deprecation": "@0", "Link": '</api/oauth/token>; rel="successor-version"'}
-_DEPRECATION = "deprecated: a JWT as bearer token; exchange it at /api/oauth/token (section 9)"
+_DEPRECATION = "deprecated: a JWT was sent as the bearer token; exchange it at /api/oauth/token (section 9)"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who a request comes from: a client ID by its token, an app by its token, or both.
+    """The sender of a request: a client ID, an app, or both, each identified by its token.
 
-    ``signed`` says that the client ID sent a JWT directly, the deprecated way.
+    ``signed`` is true if the client ID sent a JWT directly, which is deprecated.
     """
 
     client: ClientId | None
@@ -35,12 +35,12 @@ class Principal:
 
     @property
     def time_zone(self) -> str:
-        """The time zone that holds where a schedule names none."""
+        """The time zone of schedules that name none."""
         return self.app.time_zone if self.app else "UTC"
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers that every answer to this principal carries."""
+        """The headers to add to every answer to this principal."""
         return _DEPRECATED if self.signed else {}
 
     @property
@@ -57,17 +57,17 @@ class Principal:
 def authenticate(
     store: Store, authorization: str | None, body: Mapping[str, Any], now: datetime
 ) -> Principal:
-    """Return the principal of a bearer token, an app token, or both; each must be valid.
+    """Return the principal of a bearer token, an app token, or both.
 
-    Raise RejectedError: 400 without any authentication, 401 if one is wrong.
+    Raise RejectedError: 400 if there is neither, 401 if either is not valid.
     """
     if authorization is None and "apptoken" not in body:
-        raise RejectedError(400, "No authentication: send a bearer token, or apptoken.")
+        raise RejectedError(400, "No authentication: send a bearer token or apptoken.")
     client, signed = None, False
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
-        # An access token holds no dots; a signed JWT holds two.
+        # An access token has no dots; a signed JWT has two.
         signed = token.count(".") == 2
         client = (_signer if signed else _holder)(store, token if scheme.lower() == "bearer" else "", now)
     return Principal(client, _app(store, body["apptoken"]) if "apptoken" in body else None, signed)
@@ -77,17 +77,17 @@ def _holder(store: Store, token: str, now: datetime) -> ClientId:
     with store.read() as connection:
         client = token_owner(connection, token, now)
     if client is None:
-        raise RejectedError(401, "The access token is unknown or has ended.")
+        raise RejectedError(401, "The access token is unknown or has expired.")
     return client
 
 
 def _signer(store: Store, assertion: str, now: datetime) -> ClientId:
     try:
-        # A transaction of its own: the jti is spent, whatever becomes of the request.
+        # A separate transaction: the jti counts as used even if the request fails.
         with store.write() as connection:
             return accept_assertion(connection, assertion, now)[0]
     except GrantRefusedError as error:
-        raise RejectedError(401, f"The JWT is refused: {error.description}.") from None
+        raise RejectedError(401, f"The JWT was refused: {error.description}.") from None
 
 
 def _app(store: Store, token: object) -> App:

@@ -1,4 +1,4 @@
-"""Apps with their tokens, and client IDs with their secret or public key (section 2.2)."""
+"""Apps with their tokens, and client IDs with their secrets or public keys (section 2.2)."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _OLDEST_FIRST = (client_ids.c.created_at, client_ids.c.client_id)
 
 
 class ClientType(StrEnum):
-    """How a client ID proves itself."""
+    """How a client ID authenticates."""
 
     SECRET = "secret"  # noqa: S105  # the name of a type
     PUBLIC_KEY = "public-key"
 
 
 class RegistrationError(ValueError):
-    """An app or client ID that cannot be added as asked; the text says what to change."""
+    """An app or client ID cannot be added; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An application: its token stands in requests, its time zone holds where a schedule names none."""
+    """An application: requests carry its token; its time zone applies to schedules that name none."""
 
     id: int
     name: str
@@ -45,7 +45,7 @@ class App:
 
 @dataclass(frozen=True, slots=True)
 class ClientId:
-    """A client ID as the token endpoint needs it."""
+    """A client ID, with the digest of its secret or with its public key."""
 
     client_id: str
     name: str
@@ -56,60 +56,62 @@ class ClientId:
     scopes: tuple[str, ...] = ALL_SCOPES
 
     def has_secret(self, secret: str) -> bool:
-        """Check whether ``secret`` is the client's, in constant time."""
+        """Check in constant time whether ``secret`` is the client's."""
         return self.secret_digest is not None and hmac.compare_digest(self.secret_digest, digest(secret))
 
     def valid_key(self, now: datetime) -> PublicKey:
-        """Read the public key; KeyRefusedError where it is too short or its certificate is not valid at ``now``."""
+        """Return the public key. Raise KeyRefusedError if it is too short or its certificate is not valid now."""
         key = read_public_key(self.key_text or "")
         key.check_validity(now)
         return key
 
     @property
     def key(self) -> PublicKey | None:
-        """Return the public key, valid now or not; None where there is none, or it would not be added today."""
+        """Return the public key, expired or not; None if there is none, or if it would not be accepted today."""
         try:
             return read_public_key(self.key_text) if self.key_text else None
         except KeyRefusedError:
             return None
 
     def is_expired(self, now: datetime) -> bool:
-        """Check whether the client ID, or the certificate it stands on, has ended."""
+        """Check whether the client ID or its certificate has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
 
 def digest(secret: str) -> str:
-    """Return what is stored of a secret or token; both are long and random, so a plain hash keeps them."""
+    """Return the stored form of a secret or token; both are long and random, so a plain hash is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def end_of_day(text: str) -> datetime:
-    """Return the moment at which a date such as 2030-12-31 is over, in UTC; ValueError if it is no date."""
+    """Return when a date such as 2030-12-31 is over, in UTC. Raise ValueError if it is not a date."""
     last = date.fromisoformat(text)
     try:
         return datetime(last.year, last.month, last.day, tzinfo=UTC) + timedelta(days=1)
     except OverflowError:
-        raise ValueError("the last day that there is has no end") from None
+        raise ValueError("this date is too late") from None
 
 
 def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:
-    """Add an app with a new token; RegistrationError where the name is taken or the zone unknown."""
+    """Add an app with a new token. Raise RegistrationError if the name is taken or the time zone unknown."""
     try:
         ZoneInfo(time_zone)
     except (KeyError, ValueError, OSError):
-        raise RegistrationError(f"no such time zone: {time_zone}") from None
+        raise RegistrationError(
+            f"unknown time zone {time_zone}: use an IANA name, such as Europe/Dublin"
+        ) from None
     token = secrets.token_urlsafe(24)
     row = {"name": name, "token": token, "time_zone": time_zone, "created_at": now.timestamp()}
     try:
         with store.write() as connection:
             key = connection.execute(insert(apps).values(row)).inserted_primary_key
     except IntegrityError:
-        raise RegistrationError(f"there is an app named {name!r} already") from None
+        raise RegistrationError(f"there is already an app named {name!r}") from None
     return App(key[0] if key else 0, name, token, time_zone)
 
 
 def find_app(connection: Connection, token: str) -> App | None:
-    """Return the app whose token this is."""
+    """Return the app with this token, or None."""
     row = connection.execute(select(apps).where(apps.c.token == token)).one_or_none()
     return App(row.id, row.name, row.token, row.time_zone) if row else None
 
@@ -121,7 +123,7 @@ def add_secret_client(
     expires_at: datetime | None = None,
     scopes: Sequence[str] = ALL_SCOPES,
 ) -> tuple[ClientId, str]:
-    """Add a client ID of type Secret, and give it with its secret, which is not stored and not shown again."""
+    """Add a client ID of type Secret. Return it with its secret, which is not stored or shown again."""
     secret = secrets.token_urlsafe(36)
     allowed = read_scopes(scopes)
     client = ClientId(_new_id(), name, ClientType.SECRET, digest(secret), None, expires_at, allowed)
@@ -137,14 +139,14 @@ def add_key_client(
     expires_at: datetime | None = None,
     scopes: Sequence[str] = ALL_SCOPES,
 ) -> ClientId:
-    """Add a client ID of type Public Key; RegistrationError where the key is refused or not valid now."""
+    """Add a client ID of type Public Key. Raise RegistrationError if the key is refused or not valid now."""
     try:
         key = read_public_key(pem)
         key.check_validity(now)
     except KeyRefusedError as error:
         raise RegistrationError(str(error)) from None
     if key.expires_at and expires_at:
-        raise RegistrationError("a certificate carries its expiry: leave the expiry of the client ID out")
+        raise RegistrationError("a certificate has its own expiry: leave out the expiry of the client ID")
     ends, allowed = key.expires_at or expires_at, read_scopes(scopes)
     client = ClientId(_new_id(), name, ClientType.PUBLIC_KEY, None, pem.strip(), ends, allowed)
     _store(store, client, now)
@@ -152,7 +154,7 @@ def add_key_client(
 
 
 def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
-    """Restrict a client ID to these scopes, its present tokens too; RegistrationError where there is none such."""
+    """Restrict a client ID and its existing tokens to these scopes. Raise RegistrationError if it does not exist."""
     allowed = list(read_scopes(scopes))
     with store.write() as connection:
         statement = update(client_ids).where(client_ids.c.client_id == client_id)
@@ -164,13 +166,13 @@ def set_scopes(store: Store, client_id: str, scopes: Sequence[str]) -> ClientId:
 
 
 def list_clients(store: Store) -> list[ClientId]:
-    """Return every client ID, the oldest first."""
+    """Return every client ID, oldest first."""
     with store.read() as connection:
         return [_client(row) for row in connection.execute(select(client_ids).order_by(*_OLDEST_FIRST))]
 
 
 def find_client(connection: Connection, client_id: str) -> ClientId | None:
-    """Return the client ID of that value."""
+    """Return the client ID with this value, or None."""
     row = connection.execute(select(client_ids).where(client_ids.c.client_id == client_id)).one_or_none()
     return _client(row) if row else None
 
@@ -181,7 +183,7 @@ def _new_id() -> str:
 
 def _store(store: Store, client: ClientId, now: datetime) -> None:
     if client.is_expired(now):
-        raise RegistrationError("the expiry lies in the past")
+        raise RegistrationError("the expiry is in the past")
     row = {
         "client_id": client.client_id,
         "name": client.name,

@@ -1,4 +1,4 @@
-"""Public keys of client IDs: what may be pasted, what it may sign, and when it is valid (section 5.1)."""
+"""Public keys of client IDs: accepted formats, allowed algorithms, and validity (section 5.1)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _EC_CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class KeyRefusedError(ValueError):
-    """A pasted key that the service does not accept; the text says what would be accepted."""
+    """The service does not accept a pasted key; the text says what it accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that verifies assertions, the algorithms it may be used with, and, of a certificate, its validity."""
+    """A key that verifies assertions, its allowed algorithms, and the validity of its certificate, if it has one."""
 
     key: RSAPublicKey | EllipticCurvePublicKey
     algorithms: tuple[str, ...]
@@ -29,7 +29,7 @@ class PublicKey:
     expires_at: datetime | None = None
 
     def check_validity(self, now: datetime) -> None:
-        """Raise KeyRefusedError where the certificate is not valid at ``now``; an SPKI key always is."""
+        """Raise KeyRefusedError if the certificate is not valid at ``now``; an SPKI key is always valid."""
         if self.valid_from and now < self.valid_from:
             raise KeyRefusedError(f"the certificate is not valid before {self.valid_from.isoformat()}")
         if self.expires_at and now >= self.expires_at:
@@ -37,10 +37,12 @@ class PublicKey:
 
 
 def read_public_key(pem: str) -> PublicKey:
-    """Read an X.509 certificate or an SPKI public key in PEM form; KeyRefusedError says what is wrong."""
+    """Read an X.509 certificate or an SPKI public key in PEM form, or raise KeyRefusedError."""
     text = pem.strip()
     if "PRIVATE KEY-----" in text:
-        raise KeyRefusedError("this is a private key: keep it, and give its public key or certificate")
+        raise KeyRefusedError(
+            "this is a private key: keep it secret, and paste its public key or certificate instead"
+        )
     try:
         if "BEGIN CERTIFICATE-----" in text:
             return _from_certificate(x509.load_pem_x509_certificate(text.encode()))
@@ -50,7 +52,7 @@ def read_public_key(pem: str) -> PublicKey:
     except (UnsupportedAlgorithm, KeyRefusedError) as error:
         raise KeyRefusedError(str(error)) from None
     except ValueError:
-        raise KeyRefusedError("the PEM text is damaged: copy it again from the file, all lines") from None
+        raise KeyRefusedError("the PEM text is damaged: copy all lines of the file again") from None
     raise KeyRefusedError("expected PEM text with BEGIN CERTIFICATE (X.509) or BEGIN PUBLIC KEY (SPKI)")
 
 
@@ -69,8 +71,8 @@ def _algorithms(key: RSAPublicKey | EllipticCurvePublicKey) -> tuple[str, ...]:
     if isinstance(key, EllipticCurvePublicKey):
         if key.curve.name in _EC_CURVES:
             return (_EC_CURVES[key.curve.name],)
-        raise KeyRefusedError(f"the curve {key.curve.name} is not P-256, P-384 or P-521")
+        raise KeyRefusedError(f"the curve {key.curve.name} is not supported: use P-256, P-384 or P-521")
     allowed = tuple(name for name, bits in _RSA_MINIMUM.items() if key.key_size >= bits)
     if not allowed:
-        raise KeyRefusedError(f"an RSA key needs 2048 bits or more; this one has {key.key_size}")
+        raise KeyRefusedError(f"an RSA key must have at least 2048 bits; this one has {key.key_size}")
     return allowed

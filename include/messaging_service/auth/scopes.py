@@ -1,7 +1,7 @@
-"""The scopes that restrict a client ID (section 2.2), all selected by default.
+"""The scopes that restrict a client ID (section 2.2). All are selected by default.
 
-The document names none. The first six are quoted from public pages of the same interface; ``execute`` follows from
-there being such an operation. Of these, this service has the operations of ``create``, ``list`` and ``execute``.
+The document names no scopes. The first six come from public pages of the same interface. ``execute`` is inferred,
+because there is such an operation. This service has operations for ``create``, ``list`` and ``execute`` only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ALL_SCOPES = tuple(SCOPES)
 
 
 class UnknownScopeError(ValueError):
-    """A scope that does not exist; the text lists those that do."""
+    """A scope does not exist; the text lists the existing scopes."""
 
 
 def read_scopes(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the scopes in the order of SCOPES, each once."""
+    """Return the scopes in the order of SCOPES, without duplicates, or raise UnknownScopeError."""
     scopes = set(names)
     unknown = sorted(scopes - set(SCOPES))
     if unknown:
-        raise UnknownScopeError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
+        raise UnknownScopeError(f"unknown scope {', '.join(unknown)}; the scopes are {', '.join(SCOPES)}")
     return tuple(name for name in SCOPES if name in scopes)

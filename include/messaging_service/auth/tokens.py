@@ -1,7 +1,7 @@
-"""The token endpoint's two grants (sections 4.1, 5.1, 5.2), and the check of the tokens it gave.
+"""The two grants of the token endpoint (sections 4.1, 5.1, 5.2), and the check of issued tokens.
 
-Tokens are random, stored as digests, and belong to a client ID. They cannot be revoked; they end with their
-lifetime or with their client ID.
+Tokens are random, stored as digests, and belong to a client ID. They cannot be revoked. They expire at the end of
+their lifetime, or earlier with their client ID.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SIGNATURE_ONLY: Options = {
 
 
 class GrantRefusedError(Exception):
-    """A token request that is refused in the form of RFC 6749: status, error and error_description."""
+    """A token request is refused, in the form of RFC 6749: status, error and error_description."""
 
     def __init__(self, error: str, description: str, status: int = 400) -> None:
         super().__init__(description)
@@ -49,7 +49,7 @@ class GrantRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token as the endpoint answers it, once: only its digest is stored."""
+    """A token, returned once by the endpoint: only its digest is stored."""
 
     access_token: str = field(repr=False)
     expires_in: int
@@ -62,11 +62,13 @@ def grant(store: Store, fields: Mapping[str, Any], now: datetime) -> AccessToken
         return _grant_by_secret(store, fields, now)
     if kind == JWT_BEARER:
         return _grant_by_assertion(store, fields, now)
-    raise GrantRefusedError("unsupported_grant_type", f"grant_type is {CLIENT_CREDENTIALS} or {JWT_BEARER}")
+    raise GrantRefusedError(
+        "unsupported_grant_type", f"grant_type must be {CLIENT_CREDENTIALS} or {JWT_BEARER}"
+    )
 
 
 def token_owner(connection: Connection, token: str, now: datetime) -> ClientId | None:
-    """Return the client ID that holds this token, or None where the token or the client ID has ended."""
+    """Return the client ID that holds this token, or None if the token or the client ID has expired."""
     query = (
         select(access_tokens.c.client_id)
         .join(client_ids)
@@ -85,17 +87,17 @@ def token_owner(connection: Connection, token: str, now: datetime) -> ClientId |
 
 
 def end_early(store: Store, token: str, now: datetime) -> None:
-    """End a token before its time, as a fault."""
+    """Expire a token early, as a fault."""
     ended = update(access_tokens).where(access_tokens.c.digest == digest(token))
     with store.write() as connection:
         connection.execute(ended.values(expires_at=now.timestamp()))
 
 
 def accept_assertion(connection: Connection, assertion: str, now: datetime) -> tuple[ClientId, int]:
-    """Check a signed JWT, spend its jti, and give its client ID and the lifetime it asks for (section 5.1)."""
+    """Check a signed JWT and mark its jti as used. Return its client ID and the requested lifetime (section 5.1)."""
     client = find_client(connection, _claimed_issuer(assertion))
     if client is None or client.type is not ClientType.PUBLIC_KEY:
-        raise GrantRefusedError("invalid_grant", "iss is no client ID of type Public Key")
+        raise GrantRefusedError("invalid_grant", "iss must be a client ID of type Public Key")
     claims = _verify(assertion, client, now)
     lifetime = _lifetime(claims.get("lifetime"), "invalid_grant")
     _spend(connection, client, claims.get("jti"))
@@ -108,7 +110,7 @@ def _grant_by_secret(store: Store, fields: Mapping[str, Any], now: datetime) -> 
     with store.write() as connection:
         client = find_client(connection, client_id)
         if client is None or client.type is not ClientType.SECRET or not client.has_secret(secret):
-            raise GrantRefusedError("invalid_client", "no such client ID with such a secret", 401)
+            raise GrantRefusedError("invalid_client", "the client ID is unknown or the secret is wrong", 401)
         if client.is_expired(now):
             raise GrantRefusedError("invalid_client", "the client ID has expired", 401)
         return _issue(connection, client, lifetime, now)
@@ -129,13 +131,13 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _lifetime(value: object, error: str) -> int:
-    """Read a wish for a lifetime; one that is too long is cut, because the client follows expires_in."""
+    """Read the requested lifetime. Shorten one that is too long, because the client follows expires_in."""
     if value is None:
         return USUAL_LIFETIME
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
         value = int(value)  # form fields have no numbers
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise GrantRefusedError(error, "lifetime is a number of seconds, 1 or more")
+        raise GrantRefusedError(error, "lifetime must be a number of seconds, 1 or more")
     return min(value, LONGEST_LIFETIME)
 
 
@@ -149,21 +151,21 @@ def _claimed_issuer(assertion: str) -> str:
 
 def _verify(assertion: str, client: ClientId, now: datetime) -> Mapping[str, Any]:
     if client.is_expired(now):
-        raise GrantRefusedError("invalid_grant", "the client ID, or its certificate, has expired")
+        raise GrantRefusedError("invalid_grant", "the client ID or its certificate has expired")
     try:
         key = client.valid_key(now)
     except KeyRefusedError as error:
         raise GrantRefusedError("invalid_grant", str(error)) from None
     try:
-        # The key says which algorithms there are. The signature is checked here, the claims below.
+        # The key decides which algorithms are allowed. This checks the signature only; the claims follow.
         token = jwt.decode_complete(
             assertion, key.key, algorithms=list(key.algorithms), options=_SIGNATURE_ONLY
         )
     except jwt.InvalidAlgorithmError:
         allowed = " or ".join(key.algorithms)
-        raise GrantRefusedError("invalid_grant", f"the key of this client ID signs with {allowed}") from None
+        raise GrantRefusedError("invalid_grant", f"the key of this client ID allows {allowed} only") from None
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise GrantRefusedError("invalid_grant", "the signature is not that of the key") from None
+        raise GrantRefusedError("invalid_grant", "the signature does not match the key") from None
     claims: Mapping[str, Any] = token["payload"]
     _check_claims(claims, client, now.timestamp())
     return claims
@@ -176,7 +178,7 @@ def _check_claims(claims: Mapping[str, Any], client: ClientId, now: float) -> No
     if _seconds(claims, "exp") <= now:
         raise GrantRefusedError("invalid_grant", "the assertion has expired (exp)")
     if _seconds(claims, "iat") > now:
-        raise GrantRefusedError("invalid_grant", "the assertion comes from the future (iat)")
+        raise GrantRefusedError("invalid_grant", "the assertion was issued in the future (iat)")
     if claims.get("nbf") is not None and _seconds(claims, "nbf") > now:
         raise GrantRefusedError("invalid_grant", "the assertion is not valid yet (nbf)")
 
@@ -199,11 +201,11 @@ def _spend(connection: Connection, client: ClientId, jti: object) -> None:
     if jti is None:
         return
     if not isinstance(jti, str) or not 0 < len(jti) <= 255 or "\0" in jti:
-        raise GrantRefusedError("invalid_grant", "jti is a string of 1 to 255 characters")
+        raise GrantRefusedError("invalid_grant", "jti must be a string of 1 to 255 characters")
     try:
         connection.execute(insert(spent_assertions).values(client_id=client.client_id, jti=jti))
     except IntegrityError:
-        raise GrantRefusedError("invalid_grant", "this jti was used before") from None
+        raise GrantRefusedError("invalid_grant", "this jti was already used") from None
 
 
 def _issue(connection: Connection, client: ClientId, lifetime: int, now: datetime) -> AccessToken:
@@ -222,5 +224,5 @@ def _issue(connection: Connection, client: ClientId, lifetime: int, now: datetim
 
 
 def machine_time() -> datetime:
-    """Return the machine's time, which tokens and assertions follow."""
+    """Return the machine's time, in UTC; tokens and assertions follow it."""
     return datetime.now(UTC)

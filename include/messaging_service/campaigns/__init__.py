@@ -1,1 +1,1 @@
-"""Campaigns: fields, targeting, triggers, and what a recipient sees."""
+"""Campaigns: their fields, targeting, triggers, and the messages that a recipient sees."""

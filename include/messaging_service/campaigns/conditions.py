@@ -1,8 +1,7 @@
-"""The ``conditions`` of a request or a segment (section 2.9): checked, and asked of each device.
+"""The ``conditions`` of a request or a segment (section 2.9): their check, and their evaluation for a device.
 
-The document shows the shape and one kind, ``tags_attribute``, whose nested array may name any field. The kinds
-``segment``, ``tags_flag``, ``tags`` and ``location`` are named by public pages of the same interface; anything else is
-refused here, by name.
+The document shows the shape and one kind, ``tags_attribute``, whose nested array may name any field. Public pages
+of the same interface name the kinds ``segment``, ``tags_flag``, ``tags`` and ``location``. All other kinds are refused.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
     ">=": lambda found, wanted: found >= wanted,
     "<=": lambda found, wanted: found <= wanted,
 }
-_WHOLE = "value"  # the field that is the attribute itself
+_WHOLE = "value"  # the field that means the attribute itself
 _ON = frozenset({"1", "true", "on", "yes"})
-# Columns that may be asked for as if they were attributes.
+# Columns that conditions may use like attributes.
 _COLUMNS = ("platform", "user_id", "language", "time_zone", "external_id", "email", "mobile_number")
 
 
 def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> Iterator[Problem]:
-    """Return what is wrong with conditions: their shape, and kinds or operators that are not known here."""
+    """Yield the problems with conditions: a wrong shape, or kinds and operators that the service does not know."""
     if len(orjson.dumps(conditions)) > LONGEST:
         yield Problem(at, f"must not be longer than {LONGEST:,} characters")
     else:
@@ -46,7 +45,7 @@ def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> I
 
 
 def wanted_segments(conditions: Mapping[str, Any]) -> Iterator[int]:
-    """Return the ids of the saved segments that checked conditions ask for."""
+    """Yield the ids of the saved segments that checked conditions refer to."""
     for member in _members(conditions):
         if isinstance(member, dict):
             yield from wanted_segments(member)
@@ -56,12 +55,12 @@ def wanted_segments(conditions: Mapping[str, Any]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class ConditionEvaluator:
-    """Turns checked conditions into a question to a device; what they refer to is read from the store."""
+    """Turns checked conditions into predicates on devices. Reads segments and hits from the store."""
 
     connection: Connection
 
     def predicate(self, conditions: Mapping[str, Any]) -> Predicate:
-        """Return the question whether the conditions hold for a device."""
+        """Return a predicate that checks whether a device meets the conditions."""
         questions = [
             self.predicate(member) if isinstance(member, dict) else self._condition(member)
             for member in _members(conditions)
@@ -70,7 +69,7 @@ class ConditionEvaluator:
         return lambda device: together(question(device) for question in questions)
 
     def segment(self, segment_id: int) -> Predicate:
-        """Return the question whether a device is in a saved segment; in one that does not exist, none is."""
+        """Return a predicate that checks whether a device is in a saved segment; an unknown segment is empty."""
         stored = self.connection.execute(
             select(segments.c.conditions).where(segments.c.id == segment_id)
         ).scalar_one_or_none()
@@ -104,31 +103,31 @@ class ConditionEvaluator:
 
 
 def person_of(device: Device) -> str:
-    """Return whose device it is: its user, else its profile, else nobody but itself."""
+    """Return a key for the owner of a device: its user, or else its profile, or else the device itself."""
     if device.user_id is not None:
         return f"user {device.user_id}"
     return f"device {device.device_id}" if device.profile_id is None else f"profile {device.profile_id}"
 
 
 def value_of(device: Device, name: str) -> Any:
-    """Return an attribute of a device, or a column that is no attribute; None where it has neither."""
+    """Return an attribute of a device, or else the column with that name, or else None."""
     value = device.attributes.get(name)
     return getattr(device, name) if value is None and name in _COLUMNS else value
 
 
 def field_of(device: Device, name: str, field: str) -> Any:
-    """Return a field of an attribute: the attribute ``name.field`` of the device, else the attribute itself.
+    """Return a field of an attribute: the attribute ``name.field`` of the device, or else the attribute itself.
 
-    The document shows the field ``value`` alone, and does not say which others there are.
+    The document shows only the field ``value``, and does not say whether there are others.
     """
     found = None if field == _WHOLE else value_of(device, f"{name}.{field}")
     return value_of(device, name) if found is None else found
 
 
 def compare(found: Any, comparator: str, wanted: Any) -> bool:
-    """Compare as numbers where both are, else as text, and with true or false as a flag.
+    """Compare numbers as numbers, and everything else as text. If ``wanted`` is true or false, compare flags.
 
-    What is missing is only ``!=`` and ``NOT IN``.
+    A missing value matches only ``!=`` and ``NOT IN``.
     """
     if comparator in ("IN", "NOT IN"):
         options = wanted if isinstance(wanted, list) else [wanted]
@@ -165,9 +164,9 @@ def _check_group(group: Mapping[str, Any], at: str, depth: int) -> Iterator[Prob
     if depth > _DEEPEST:
         yield Problem(at, f"must not be nested deeper than {_DEEPEST} groups")
     elif not members:
-        yield Problem(at, "must have a member 0: a group, or a condition")
+        yield Problem(at, "must have a member 0: a group or a condition")
     elif set(members) != {str(number) for number in range(len(members))}:
-        yield Problem(at, f"members are operator and 0 to {len(members) - 1}")
+        yield Problem(at, f"the members must be operator and 0 to {len(members) - 1}")
     else:
         for key, member in members.items():
             yield from _check_member(member, f"{at}.{key}", depth)
@@ -184,10 +183,10 @@ def _check_member(member: Any, at: str, depth: int) -> Iterator[Problem]:
 
 def _wrong_condition(condition: list[Any]) -> str | None:
     if not 3 <= len(condition) <= 4:
-        return "a condition is an array of kind, operator, name and, for most kinds, a nested array"
+        return "a condition must be an array of kind, operator, name and, for most kinds, a nested array"
     kind, operator, name, *rest = condition
     if not isinstance(kind, str) or kind not in _KINDS:
-        return f"the kind must be one of {', '.join(_KINDS)}: the local service knows no others"
+        return f"the kind must be one of {', '.join(_KINDS)}; this service knows no others"
     if operator not in ("=", "!="):
         return "the operator before the name must be = or !="
     return _KINDS[kind](name, rest[0] if rest else None)
@@ -201,14 +200,18 @@ def _wrong_attribute(name: Any, option: Any) -> str | None:
     values = option[2] if isinstance(option[2], list) else [option[2]]
     if isinstance(option[2], list) and option[1] not in ("IN", "NOT IN"):
         return "an array of values needs the comparator IN or NOT IN"
-    return None if all(isinstance(item, str | int | float) for item in values) else "the value must be plain"
+    return (
+        None
+        if all(isinstance(item, str | int | float) for item in values)
+        else "the value must be a string or a number"
+    )
 
 
 def _wrong_segment(segment: Any, option: Any) -> str | None:
     if option is not None:
         return "a segment has no nested array"
     good = isinstance(segment, int | list) and all(type(item) is int for item in _ids(segment))
-    return None if good else "must name the id of a segment"
+    return None if good else "must be the id of a segment"
 
 
 def _wrong_flag(name: Any, option: Any) -> str | None:

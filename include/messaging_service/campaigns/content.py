@@ -1,6 +1,6 @@
-"""The content of a campaign: its parameters by their key in ``fields``, whatever their spelling on the wire.
+"""The content of a campaign: its parameters by their keys in ``fields``, which may be spelled differently on the wire.
 
-``messages`` holds entries by message type. What a run adds for itself stands beside the parameters: ``run_devices``,
+``messages`` holds entries by message type. A run adds its own members to the parameters: ``run_devices``,
 ``run_zone``, ``run_other_zones``, ``run_missed``.
 """
 
@@ -37,7 +37,7 @@ Content = Mapping[str, Any]
 def read_content(
     body: Mapping[str, Any], table: Mapping[str, Check], names: Names
 ) -> tuple[dict[str, Any], Checked]:
-    """Read the members of a request by key, with its messages by type; the token is left out."""
+    """Read the members of a request by key, and its messages by type. Leave out the token."""
     checked = check_members(body, table, names)
     content = {key: value for key, value in checked.values.items() if key not in ("apptoken", "messages")}
     content["messages"] = _messages(checked, names)
@@ -46,9 +46,9 @@ def read_content(
 
 
 def with_defaults(content: Content, zone: str) -> Content:
-    """Add what a campaign has where its request says nothing; ``zone`` is the app's time zone.
+    """Add the defaults for members that the request omits; ``zone`` is the app's time zone.
 
-    The name of the campaign's trigger is not shown, so ``locations`` alone make a campaign one that they trigger.
+    The document does not show the name of the trigger, so ``locations`` alone imply a location trigger.
     """
     trigger = content.get("campaign_trigger", BY_LOCATION if content.get("locations") else SCHEDULED)
     send_type = content.get("send_type", NOW if trigger == SCHEDULED else REPEATEDLY)
@@ -59,7 +59,7 @@ def with_defaults(content: Content, zone: str) -> Content:
 
 
 def load_content(connection: Connection, campaign_id: int) -> Content | None:
-    """Return the content of a campaign, or None where there is no such campaign."""
+    """Return the content of a campaign, or None if it does not exist."""
     stored = connection.execute(
         select(campaigns.c.content).where(campaigns.c.id == campaign_id)
     ).scalar_one_or_none()
@@ -67,23 +67,23 @@ def load_content(connection: Connection, campaign_id: int) -> Content | None:
 
 
 def content_of_run(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:
-    """Return the content of a campaign with what one of its runs puts over it."""
+    """Return the content of a campaign, with the overrides of one of its runs."""
     content = load_content(connection, run.campaign_id) or {}
     return merge(content, unpack(run.overrides)) if run.overrides else content
 
 
 def pack(content: Content) -> bytes:
-    """Write content as it is stored."""
+    """Return content in its stored form."""
     return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS)
 
 
 def unpack(stored: bytes) -> Content:
-    """Read content as it is stored."""
+    """Read content from its stored form."""
     return merge({}, orjson.loads(stored))
 
 
 def merge(content: Content, overrides: Content) -> Content:
-    """Put ``overrides`` over ``content``, and each message of theirs over the message of that type."""
+    """Return ``content`` with ``overrides`` applied; messages are merged by type."""
     messages = dict(content.get("messages", {}))
     for kind, entry in overrides.get("messages", {}).items():
         messages[int(kind)] = {**messages.get(int(kind), {}), **entry}
@@ -91,7 +91,7 @@ def merge(content: Content, overrides: Content) -> Content:
 
 
 def message(content: Content, message_type: int) -> Mapping[str, Any]:
-    """Return what a message of that type holds: its own entry, and the top level where it says nothing."""
+    """Return the fields of a message of this type: its own entry, and the top level for omitted fields."""
     shared = {key: value for key, value in content.items() if key in ENTRY and key not in CHANNEL_FLAGS}
     return {**shared, **content["messages"].get(message_type, {})}
 

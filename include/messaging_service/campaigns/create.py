@@ -1,4 +1,4 @@
-"""The create request (sections 2.3 to 2.12, 4.2): checked whole, then stored with its first runs."""
+"""The create request (sections 2.3 to 2.12, 4.2). A campaign is checked completely, then stored with its first runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from messaging_service.undocumented_names import Names
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A campaign that is right in itself; whether its segments and locations exist is not known yet."""
+    """A valid campaign, before the check that its segments and locations exist."""
 
     title: str
     content: Content
@@ -30,13 +30,13 @@ class Plan:
 
     @property
     def trigger(self) -> int:
-        """What starts the campaign: 0 its schedule, 1 a location, 2 an event, 3 an execution."""
+        """The trigger of the campaign: 0 schedule, 1 location, 2 event, 3 execution."""
         trigger: int = self.content["campaign_trigger"]
         return trigger
 
 
 def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetime) -> Plan:
-    """Check a create request against the document; RejectedError (400) lists every problem found."""
+    """Check a create request against the document. Raise RejectedError (400) with all problems found."""
     read, checked = read_content(body, CAMPAIGN, names)
     content = with_defaults(read, zone)
     problems = checked.problems or [
@@ -56,10 +56,12 @@ def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetim
 def create_campaign(
     connection: Connection, plan: Plan, names: Names, app_id: int | None, client_id: str | None, now: datetime
 ) -> int:
-    """Store a campaign with its first runs, and give its id; RejectedError where what it refers to is not there."""
+    """Store a campaign with its first runs. Return its id, or raise RejectedError if its references are unknown."""
     problems = list(unknown_references(connection, plan.content, names))
     if problems:
-        raise RejectedError(400, "The campaign was not created: it names what is not there.", problems)
+        raise RejectedError(
+            400, "The campaign was not created: it refers to unknown segments or locations.", problems
+        )
     row = {
         "app_id": app_id,
         "client_id": client_id,
@@ -85,8 +87,8 @@ def add_run(
     due_at: datetime,
     overrides: Content | None = None,
 ) -> int:
-    """Store one sending of a campaign, to be worked through from ``due_at`` on, and give its id."""
-    # Two at once would be given one number, and with it the same outcomes.
+    """Store a run (one sending of a campaign) that is due at ``due_at``. Return its id."""
+    # Lock the campaign: concurrent runs would get the same number, and so the same simulated outcomes.
     connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id).with_for_update())
     last = select(func.coalesce(func.max(runs.c.number), 0)).where(runs.c.campaign_id == campaign_id)
     row = {
@@ -103,7 +105,7 @@ def add_run(
 
 
 def add_next_run(connection: Connection, campaign_id: int, content: Content, due_at: float) -> None:
-    """Store the run of a recurring campaign that follows the one due at ``due_at``, unless it ended or was stopped."""
+    """Store the run after the one due at ``due_at``, if the campaign is recurring and has not ended or been stopped."""
     if content["campaign_trigger"] != SCHEDULED or content["send_type"] in (NOW, ONCE):
         return
     stopped = select(campaigns.c.stopped_at).where(campaigns.c.id == campaign_id)
@@ -117,7 +119,7 @@ def add_next_run(connection: Connection, campaign_id: int, content: Content, due
 
 
 def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
-    """Stop a campaign: what waits is not sent, and nothing triggers it any more. False where there is none."""
+    """Stop a campaign: cancel its waiting runs and its trigger. Return False if it does not exist."""
     stopped = update(campaigns).where(campaigns.c.id == campaign_id)
     values = {"stopped_at": func.coalesce(campaigns.c.stopped_at, now)}
     if connection.execute(stopped.values(values)).rowcount == 0:
@@ -133,7 +135,7 @@ def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
 
 
 def unknown_references(connection: Connection, content: Content, names: Names) -> Iterator[Problem]:
-    """Return which segments and locations of a campaign do not exist."""
+    """Yield a problem for each segment and location of a campaign that does not exist."""
     name = wire_name("segment_ids", names)
     yield from unknown_segments(connection, name, content.get("segment_ids", ()))
     if content.get("conditions"):
@@ -156,7 +158,7 @@ def _first_runs(
     others = sorted({zone for zone in zones if zone is not None} - {default})
     for zone in others:
         yield from _first_run(content, zone, {"run_zone": zone}, now)
-    # Who has no time zone, or one that appears later, follows the app's.
+    # Devices without a time zone, and devices in time zones that appear later, follow the app's.
     yield from _first_run(content, default, {"run_zone": default, "run_other_zones": others}, now)
 
 

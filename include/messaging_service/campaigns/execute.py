@@ -1,6 +1,6 @@
-"""The execute request (section 4.3): one more sending of a template, to the targets it names.
+"""The execute request (section 4.3): another sending of a template, to the targets in the request.
 
-Its targets stand in the place of those of the template; conditions, of either, still hold for them.
+These targets replace the template's targets. The conditions of the request or the template still apply to them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
 _WRONG = "The campaign was not executed: some fields are wrong."
-# What a template is cannot be changed by executing it.
+# An execution cannot change these fields of a template.
 _FIXED = ("campaign_trigger", "send_type", "title")
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """An execute request that is right in itself; whether there is such a template is not known yet."""
+    """A valid execute request, before the check that its template exists."""
 
     campaign_id: int
     overrides: Content
@@ -38,7 +38,7 @@ class Execution:
 
 
 def plan_execution(body: Mapping[str, Any], names: Names, now: datetime) -> Execution:
-    """Check an execute request; RejectedError (400) lists every problem found."""
+    """Check an execute request. Raise RejectedError (400) with all problems found."""
     read, checked = read_content(body, EXECUTION, names)
     problems = checked.problems or _missing(read, names)
     if problems:
@@ -50,13 +50,13 @@ def plan_execution(body: Mapping[str, Any], names: Names, now: datetime) -> Exec
         due_at=_moment(read.get("execute_time"), now),
         warnings=(
             *(f"unknown member: {name}" for name in checked.unknown),
-            *(f"{name} is the template's, and not looked at" for name in fixed),
+            *(f"{name} is ignored: it can only be set in the template" for name in fixed),
         ),
     )
 
 
 def execute_campaign(connection: Connection, execution: Execution, names: Names, now: datetime) -> int:
-    """Store one more run of a template and give its id; RejectedError where it cannot be executed."""
+    """Store another run of a template. Return its id, or raise RejectedError if the template cannot be executed."""
     content = merge(_template(connection, execution.campaign_id), execution.overrides)
     problems = [
         *_missing_target(content, names),
@@ -90,14 +90,14 @@ def _missing(overrides: Content, names: Names) -> list[Problem]:
         problems.append(Problem(wire_name("execute_id", names), "is required"))
     if not overrides.get("target_existing_only", 1) and overrides.get("target_by") != "user_id":
         name = wire_name("target_by", names)
-        problems.append(Problem(name, f"must be {names['target_by_user_id']} where profiles are created"))
+        problems.append(Problem(name, f"must be {names['target_by_user_id']} if profiles are created"))
     return problems
 
 
 def _missing_target(content: Content, names: Names) -> list[Problem]:
     if content.get("target") or content.get("target_with_params") or is_segmented(content):
         return []
-    text = "is required: the identifiers to send to, because the template selects nobody"
+    text = "is required, because the template selects no recipients: give the identifiers to send to"
     return [Problem(wire_name("target", names), text)]
 
 

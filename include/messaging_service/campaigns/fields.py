@@ -1,7 +1,7 @@
-"""Each parameter of a create request and its check (sections 2.3 to 2.12).
+"""The parameters of the create and execute requests, with a check for each (sections 2.3 to 2.12).
 
-A table of checks, not a schema library: names that the document does not show come from ``names``, and a
-member that stands in no table is accepted and reported, because the document is known to be incomplete.
+These are tables of checks instead of a schema, because the document is incomplete. ``names`` supplies the names that
+the document does not show. A member that is in no table is accepted and reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from messaging_service.envelope import Problem
 from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-# What is wrong with a value, or None.
+# Returns the problem with a value, or None.
 Check = Callable[[Any], str | None]
 # ISO 639-1.
 _LANGUAGES = frozenset(
@@ -36,7 +36,7 @@ def is_flag(value: Any) -> str | None:
 
 
 def is_boolean(value: Any) -> str | None:
-    """Accept what the document calls boolean (0/1)."""
+    """Accept the type that the document calls boolean (0/1)."""
     return None if isinstance(value, bool) else is_flag(value)
 
 
@@ -56,7 +56,7 @@ def is_object(value: Any) -> str | None:
 
 
 def is_url(value: Any) -> str | None:
-    """Accept an address that can be called or opened."""
+    """Accept an http or https URL."""
     if not isinstance(value, str):
         return "must be a string"
     try:
@@ -68,7 +68,7 @@ def is_url(value: Any) -> str | None:
 
 
 def is_link(value: Any) -> str | None:
-    """Accept an absolute URL of any scheme: an address, or a link into an app."""
+    """Accept an absolute URL with any scheme, such as a link into an app."""
     if not isinstance(value, str):
         return "must be a string"
     scheme, separator, rest = value.partition(":")
@@ -105,13 +105,13 @@ def is_time_zone(value: Any) -> str | None:
 
 
 def is_language(value: Any) -> str | None:
-    """Accept an ISO 639-1 code."""
+    """Accept an ISO 639-1 language code."""
     good = isinstance(value, str) and value in _LANGUAGES
     return None if good else "must be a two-letter language code of ISO 639-1"
 
 
 def integer_between(least: int, most: int) -> Check:
-    """Accept a whole number between two others."""
+    """Accept a whole number from ``least`` to ``most``."""
 
     def check(value: Any) -> str | None:
         good = type(value) is int and least <= value <= most
@@ -131,7 +131,7 @@ def one_of(*allowed: object) -> Check:
 
 
 def array_of(kind: type, what: str) -> Check:
-    """Accept an array in which every element is of this very type."""
+    """Accept an array whose elements all have exactly this type."""
 
     def check(value: Any) -> str | None:
         good = isinstance(value, list) and all(type(item) is kind for item in value)
@@ -141,11 +141,11 @@ def array_of(kind: type, what: str) -> Check:
 
 
 def by_language(check_one: Check) -> Check:
-    """Accept an object from language codes to values."""
+    """Accept an object that maps language codes to values."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
-            return "must be an object from language codes to translations"
+            return "must be an object that maps language codes to translations"
         for code, translation in value.items():
             problem = is_language(code) or check_one(translation)
             if problem:
@@ -170,7 +170,7 @@ def _pairs(value: Any) -> str | None:
     if not good:
         return "must be an array of objects with key and value"
     plain = all(isinstance(i["key"], str) and isinstance(i["value"], str | int | float) for i in value)
-    return None if plain else "each key must be a string and each value plain"
+    return None if plain else "each key must be a string, and each value a string or a number"
 
 
 def _send_days(value: Any) -> str | None:
@@ -233,11 +233,11 @@ MESSAGE: Mapping[str, Check] = {
     "email_html": is_text,
     "email_text": is_text,
     "email_unsubscribe": is_boolean,
-    # Which of the two says that the content comes by API is not shown; the example sets both to 1.
+    # The document does not show which of the two means that the content comes from the API; its example sets both to 1.
     "email_type": one_of(1),
     "email_template": one_of(1),
     "sms": _text_members("from", "text"),
-    # At the top level ``webhook`` is the flag of the channel; only an entry of messages holds the object.
+    # At the top level, ``webhook`` is the channel flag. Only an entry of messages holds the webhook object.
     "push_expiry": _FROM_1,
     "push_expiry_unit": _UNITS,
     "push_expiry_time": _FROM_1,
@@ -253,7 +253,7 @@ BROWSER_FLAGS = ("web_push_chrome", "web_push_firefox", "web_push_opera", "web_p
 TARGETING = {
     "segment_ids": _INTEGERS,
     "device_ids": _INTEGERS,
-    # Integers in the document; real tokens and UUIDs are strings, so both are taken.
+    # The document says integers, but real tokens and UUIDs are strings, so both are accepted.
     "device_tokens": _integers_or_strings,
     "device_uuids": _integers_or_strings,
     "external_ids": _STRINGS,
@@ -303,7 +303,7 @@ def _moment(value: Any) -> str | None:
 
 
 def moment(text: str) -> datetime | None:
-    """Read ``2027-03-04 09:30 UTC``, ISO 8601, or digits; what names no zone is UTC."""
+    """Read a time such as ``2027-03-04 09:30 UTC``, in ISO 8601, or as digits. Without a time zone, it is UTC."""
     if text.isascii() and text.isdigit() and len(text) <= 10:
         return datetime.fromtimestamp(int(text), UTC)
     try:
@@ -321,7 +321,7 @@ def _execute_id(value: Any) -> str | None:
 
 def _targets_with_params(value: Any) -> str | None:
     good = isinstance(value, dict) and all(isinstance(item, dict) for item in value.values())
-    return None if good else "must be an object from identifiers to objects of variables"
+    return None if good else "must be an object that maps identifiers to objects of variables"
 
 
 EXECUTION: Mapping[str, Check] = {
@@ -338,7 +338,7 @@ EXECUTION: Mapping[str, Check] = {
 
 @dataclass(slots=True)
 class Checked:
-    """The members of an object by their key in the table, what is wrong with them, and what is unknown."""
+    """The valid members of an object by their key in the table, the problems, and the unknown members."""
 
     values: dict[str, Any] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -346,7 +346,7 @@ class Checked:
 
 
 def check_members(body: Mapping[str, Any], table: Mapping[str, Check], names: Names, at: str = "") -> Checked:
-    """Check every member of an object against a table; ``at`` is put before the names in reports."""
+    """Check all members of an object against a table; ``at`` is the prefix of the reported names."""
     keys = {wire_name(key, names): key for key in table}
     checked = Checked()
     for name, value in body.items():
@@ -363,5 +363,5 @@ def check_members(body: Mapping[str, Any], table: Mapping[str, Check], names: Na
 
 
 def wire_name(key: str, names: Names) -> str:
-    """Return the spelling of a key of the tables: its own where the document shows it."""
+    """Return how a key of the tables is spelled on the wire."""
     return names[key] if key in UNDOCUMENTED_NAMES else key

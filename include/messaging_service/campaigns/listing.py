@@ -1,6 +1,6 @@
-"""The list of campaigns, as public pages of the same interface have it; the service's document does not show it.
+"""The list of campaigns, after public pages of the same interface; the service's document does not show it.
 
-Pages are by ``limit`` and ``offset``, in the order of the ids. Conditions are not offered here.
+Pages follow ``limit`` and ``offset``, in the order of the ids. Conditions are not supported.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LARGEST_PAGE = 1_000
 
 
 def list_page(connection: Connection, body: Mapping[str, Any], app_id: int | None) -> list[dict[str, Any]]:
-    """Return one page of the campaigns of an app, or of all of them; RejectedError (400) lists what is wrong."""
+    """Return one page of the campaigns of an app, or of all apps. Raise RejectedError (400) with all problems."""
     if problems := list(_problems(body)):
-        raise RejectedError(400, "The campaigns are not listed: some fields are wrong.", problems)
+        raise RejectedError(400, "The campaigns were not listed: some fields are wrong.", problems)
     newest_first = (body.get("order") or [ORDERS[0]])[0] == "id DESC"
     query = select(campaigns).order_by(campaigns.c.id.desc() if newest_first else campaigns.c.id)
     if app_id is not None:
@@ -51,7 +51,7 @@ def _problems(body: Mapping[str, Any]) -> Iterator[Problem]:
         if not isinstance(given, list) or len(given) > most or any(each not in allowed for each in given):
             yield Problem(name, f"must be an array of {' or '.join(allowed)}")
     if "condition" in body:
-        yield Problem("condition", "is not offered")
+        yield Problem("condition", "is not supported")
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:

@@ -1,7 +1,7 @@
-"""Profiles that an execution creates (section 4.3, target_existing_only 0), with what its variables say of them.
+"""Profiles that an execution creates or updates from its variables (section 4.3, target_existing_only 0).
 
-The directory knows a profile by its devices: a new one has an address for email, one for SMS, or both, and the four
-system attributes go to every device that the profile has.
+The directory stores a profile only through its devices. A new profile gets a device for email, one for SMS, or both.
+The four system attributes are stored on all devices of a profile.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SUBSCRIPTIONS = ("email_subscription", "mobile_subscription")
 
 def create_missing_profiles(connection: Connection, content: Content) -> None:
     """Create a profile for each target whose user is unknown, and update the system attributes of the others."""
-    if connection.dialect.name != "sqlite":  # which has one writer at a time
-        # Two at once would take the same ids, or make two profiles of one user; an import may not come between either.
+    if connection.dialect.name != "sqlite":  # SQLite has one writer at a time
+        # Concurrent executions could take the same ids or create a user twice. An import could also interfere.
         connection.execute(text(f"LOCK TABLE {devices.name} IN SHARE ROW EXCLUSIVE MODE"))
     variables: dict[str, Mapping[str, Any]] = {str(user): {} for user in content.get("target", ())}
     variables |= content.get("target_with_params", {})

@@ -1,4 +1,4 @@
-"""What a message says on one device: in its language, with its tags filled in (sections 2.4 to 2.8)."""
+"""The content of a message on one device: in its language, with its tags filled in (sections 2.4 to 2.8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from messaging_service.tables import devices, runs, sends
 
 NOT_PERSONALIZED = "Not personalized"
 _TAG = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-# What a tag may name beside attributes and variables.
+# Columns that a tag may name, besides attributes and variables.
 _COLUMNS = (
     "device_id",
     "platform",
@@ -37,16 +37,16 @@ Values = Mapping[str, Any]
 
 
 class NotPersonalizedError(Exception):
-    """A tag names something that is not known of this person, who therefore gets no message."""
+    """A tag has no value for this person, who therefore gets no message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The content of one message for one device; what its type does not have is None.
+    """The content of one message for one device; fields that its type does not have are None.
 
-    ``language`` is set where the content is multi-language. ``text`` is the text of a push, an inbox message, an SMS,
-    or the plain text of an email, whose HTML is ``html``. ``page`` is the HTML page shown on opening. ``sender`` is
-    the header of an SMS. ``webhook`` is the object of section 2.7, filled in.
+    ``language`` is set if the content is multi-language. ``text`` is the text of a push, an inbox message or an SMS,
+    or the plain text of an email, whose HTML is ``html``. ``page`` is the HTML page that opens with the message.
+    ``sender`` is the header of an SMS. ``webhook`` is the object of section 2.7, with its tags filled in.
     """
 
     language: str | None = None
@@ -69,10 +69,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """One send to one device, with its message as it looks there and what became of it.
+    """One send to one device, with its rendered message and its outcome.
 
-    ``message_type`` is a number of section 2.4, or None where no channel of the campaign reaches the device; then, and
-    where ``error`` is NOT_PERSONALIZED, there is no ``message``. ``delivered_at`` and ``opened_at`` may lie ahead of
+    ``message_type`` is a number of section 2.4, or None if no channel of the campaign reaches the device. There is no
+    ``message`` in that case, or if ``error`` is NOT_PERSONALIZED. ``delivered_at`` and ``opened_at`` may be ahead of
     the service's clock. ``removed_at`` is when an inbox message leaves the inbox, if it ever does.
     """
 
@@ -91,17 +91,17 @@ class Rendered:
 
 
 def rendered(store: Store, campaign_id: int, device_id: int) -> list[Rendered]:
-    """Return every message that a campaign sent to a device, oldest first, rendered for it.
+    """Return all messages that a campaign sent to a device, oldest first, rendered for the device.
 
-    Nothing but the campaign's stored content, the run's variables and the device as the directory has it goes in, so
-    the same call gives the same messages until the device is imported anew. Unknown ids give an empty list.
+    Rendering depends only on the campaign's stored content, the run's variables, and the device in the directory.
+    The messages stay the same until the device is imported again. For unknown ids the list is empty.
     """
     with store.read() as connection:
         return _rendered(connection, sends.c.campaign_id == campaign_id, sends.c.device_id == device_id)
 
 
 def inbox(store: Store, device_id: int, now: float) -> list[Rendered]:
-    """Return what lies in the inbox of a device at ``now``, newest first: delivered, and not removed yet."""
+    """Return the messages in the inbox of a device at ``now``, newest first: delivered and not removed yet."""
     with store.read() as connection:
         lying = _rendered(
             connection,
@@ -114,12 +114,12 @@ def inbox(store: Store, device_id: int, now: float) -> list[Rendered]:
 
 
 def has_tags(content: Content, message_type: int) -> bool:
-    """Check whether a message of that type differs from person to person by its tags."""
+    """Check whether a message of this type has personalisation tags."""
     return _TAG.search(orjson.dumps(message(content, message_type)).decode()) is not None
 
 
 def render(content: Content, message_type: int, device: Device, variables: Values) -> Message:
-    """Render the message of a type for a device; a tag without a value is a NotPersonalizedError.
+    """Render a message of this type for a device. Raise NotPersonalizedError if a tag has no value.
 
     A tag takes its value from ``variables``, then from the device's attributes, then from its columns.
     """
@@ -136,7 +136,7 @@ def render(content: Content, message_type: int, device: Device, variables: Value
 
 
 def variables_for(content: Content, device: Device, own: Mapping[Any, Values]) -> Values:
-    """Return the variables of a run for a device: those of all targets, and over them its ``own``."""
+    """Return the variables of a run for a device: the common variables, overridden by the device's ``own``."""
     return {**content.get("params", {}), **own.get(device.device_id, {})}
 
 
@@ -206,7 +206,7 @@ def _quoted(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Filler:
-    """Fills tags with values, each written as its surroundings need it."""
+    """Fills tags with values, and escapes each value for its context."""
 
     values: Values
 
@@ -263,7 +263,7 @@ def _push(entry: Mapping[str, Any], fill: _Filler, spoken: str | None) -> Messag
 
 
 def chosen_language(entry: Mapping[str, Any], spoken: str | None) -> str | None:
-    """Return the language of a multi-language message for who speaks ``spoken`` (``en`` or ``en-IE``), else None."""
+    """Return the language of a multi-language message for a speaker of ``spoken`` (``en`` or ``en-IE``), or None."""
     if not entry.get("languages_multi"):
         return None
     code = (spoken or "")[:2].lower()

@@ -1,4 +1,4 @@
-"""Saved segments and locations: made beforehand, and named in campaigns by their id (sections 2.9, 2.10, 4.4)."""
+"""Saved segments and locations, which campaigns refer to by id (sections 2.9, 2.10, 4.4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_TITLE = 250
 
 
 def create_segment(connection: Connection, title: Any, conditions: Any, now: float) -> int:
-    """Save a segment and give its id; RejectedError (400) lists what is wrong with it."""
+    """Save a segment and return its id. Raise RejectedError (400) with all problems found."""
     problems = list(_wrong_title(title))
     if not isinstance(conditions, dict):
         problems.append(Problem("conditions", "must be an object"))
@@ -30,7 +30,7 @@ def create_segment(connection: Connection, title: Any, conditions: Any, now: flo
 
 
 def create_location(connection: Connection, title: Any, now: float) -> int:
-    """Save a location and give its id; who is there is told by hits, so that it needs no coordinates."""
+    """Save a location and return its id. It has no coordinates, because hits report which devices are there."""
     problems = list(_wrong_title(title))
     if problems:
         raise RejectedError(400, "The location was not created: some fields are wrong.", problems)
@@ -50,12 +50,12 @@ def list_locations(connection: Connection) -> list[dict[str, Any]]:
 
 
 def unknown_segments(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
-    """Return which of these segments do not exist."""
+    """Yield a problem for each of these segments that does not exist."""
     return _unknown(connection, segments, name, ids, "segment")
 
 
 def unknown_locations(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
-    """Return which of these locations do not exist."""
+    """Yield a problem for each of these locations that does not exist."""
     return _unknown(connection, locations, name, ids, "location")
 
 

@@ -1,8 +1,8 @@
-"""When a campaign is sent, and when it may be triggered (section 2.11).
+"""The times at which a campaign is sent or may be triggered (section 2.11).
 
-A campaign follows the time zone of its request. Where it names none, each person's own counts, as the directory has
-it, and the app's for a person without one. A time that the clocks skip in spring is read with the offset from before;
-one that comes twice in autumn means the first.
+A campaign follows the time zone of its request. If the request names none, the time zone of each person in the
+directory applies, or the app's for a person without one. A time that the clocks skip in spring keeps the offset from
+before the change. A time that occurs twice in autumn means the first occurrence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from messaging_service.envelope import Problem
 
 NOW, ONCE, REPEATEDLY = 0, 1, 2
-# A schedule has no seconds, so the minute that has just begun is not yet past.
+# Schedules have no seconds, so the current minute does not count as past.
 GRACE = timedelta(minutes=1)
 _EVERY_DAY = (1, 2, 3, 4, 5, 6, 7)
 _IN_TWO_YEARS = 731
@@ -24,9 +24,9 @@ Fields = Mapping[str, Any]
 
 
 def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Problem:
-    """Return the next moment of a campaign of any send_type, or say which field is wrong.
+    """Return when a campaign of any send_type is sent next, or a Problem with one of its fields.
 
-    ``zone`` holds where the request names none.
+    ``zone`` applies if the request names no time zone.
     """
     zone = fields.get("timezone", zone)
     if fields.get("send_type", NOW) == NOW:
@@ -36,12 +36,12 @@ def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Probl
         return missing[0]
     if fields["send_type"] == ONCE:
         at = once_off(fields, zone)
-        return Problem("send_date", "lies in the past") if at < now - GRACE else at
+        return Problem("send_date", "is in the past") if at < now - GRACE else at
     return next_occurrence(fields, zone, now - GRACE) or Problem("end_date", "leaves no day to send on")
 
 
 def missing_fields(fields: Fields) -> Iterator[Problem]:
-    """Return which fields a scheduled campaign lacks for its send_type."""
+    """Yield a problem for each field that a scheduled campaign of this send_type lacks."""
     needed = {ONCE: ("send_date", "send_time"), REPEATEDLY: ("send_time",)}
     kind = {ONCE: "a once-off campaign (send_type 1)", REPEATEDLY: "a recurring campaign (send_type 2)"}
     send_type = fields.get("send_type", NOW)
@@ -51,12 +51,12 @@ def missing_fields(fields: Fields) -> Iterator[Problem]:
 
 
 def once_off(fields: Fields, zone: str) -> datetime:
-    """Return the moment of a once-off campaign in a time zone."""
+    """Return when a once-off campaign is sent in a time zone."""
     return _moment(date.fromisoformat(fields["send_date"]), fields["send_time"], zone)
 
 
 def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | None:
-    """Return the first moment of a recurring campaign later than ``after``, or None where it has ended by then."""
+    """Return when a recurring campaign is first sent after ``after``, or None if it has ended by then."""
     earliest = after.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)
     day = max(earliest, _date(fields, "start_date") or earliest)
     last = _date(fields, "end_date") or day + timedelta(days=_IN_TWO_YEARS)
@@ -69,9 +69,9 @@ def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | No
 
 
 def closed_because(fields: Fields, zone: str, at: datetime) -> str | None:
-    """Return why a triggered campaign cannot trigger at a moment, or None where it can.
+    """Return why a triggered campaign cannot be triggered at a time, or None if it can.
 
-    ``start_time`` and ``end_time`` bound each day, both inclusive, ``end_time`` up to the end of its minute.
+    The daily window runs from ``start_time`` to the end of the minute ``end_time``.
     """
     if fields.get("send_type", NOW) != REPEATEDLY:
         return None
@@ -89,7 +89,7 @@ def closed_because(fields: Fields, zone: str, at: datetime) -> str | None:
 
 
 def start_of_day(zone: str, at: datetime) -> datetime:
-    """Return the beginning of the calendar day in which a moment lies."""
+    """Return the start of the calendar day that contains a time."""
     return _moment(at.astimezone(ZoneInfo(zone)).date(), "00:00", zone)
 
 

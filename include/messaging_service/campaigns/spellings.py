@@ -1,4 +1,4 @@
-"""Turns values that the document does not show into this service's own words, by the table of ``names``."""
+"""Translation of the spellings in ``names``, for values that the document does not show, into internal values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refuse_same_spellings(names: Names) -> None:
             other = taken.setdefault(spelling, key)
             if other != key:
                 raise UnknownNameError(
-                    f"{other} and {key} would both be spelled {spelling!r}: give each a --name of its own"
+                    f"{other} and {key} would both be spelled {spelling!r}: use --name to spell them differently"
                 )
 
 
@@ -41,7 +41,7 @@ def _of(values: Mapping[str, str], beginning: str) -> dict[str, str]:
 
 
 def spell_out(content: dict[str, Any], names: Names) -> Iterator[Problem]:
-    """Put our own words in the place of spelled values of a checked request, or say which are unknown."""
+    """Replace the spelled values of a checked request by internal values. Yield a problem for each unknown value."""
     if "send_days" in content:
         monday = names.number("send_days_monday")
         content["send_days"] = sorted({(day - monday) % 7 + 1 for day in content["send_days"]})
@@ -64,8 +64,8 @@ def spell_out(content: dict[str, Any], names: Names) -> Iterator[Problem]:
 def _header_lines(text: str) -> str:
     """Return the headers of a webhook as lines of ``Name: value``; section 2.7 says only that they are a string.
 
-    A JSON object of names and values and a JSON array of objects with key and value become lines. Any other text
-    is returned as it is, and fails the check of the lines unless it consists of them.
+    A JSON object of names and values becomes lines, and so does a JSON array of objects with key and value. Any other
+    text is returned unchanged; it fails the later check unless it already consists of such lines.
     """
     try:
         read = orjson.loads(text)

@@ -1,4 +1,4 @@
-"""The devices that a campaign is for (section 2.9), and the messages that reach each of them."""
+"""The target devices of a campaign (section 2.9), and the message types that reach each of them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _TARGET_BY: dict[str, Column[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The devices of one run: those of ``device_ids`` (None: any) for which ``holds`` is true.
+    """The target devices of one run: those in ``device_ids`` (None means any) for which ``holds`` returns true.
 
-    ``unknown`` are the identifiers that no device has.
+    ``unknown`` lists identifiers that match no device.
     """
 
     device_ids: Sequence[int] | None
@@ -56,10 +56,10 @@ class Targets:
 
 
 def find_targets(connection: Connection, content: Content) -> Targets:
-    """Look up the devices of a run.
+    """Look up the target devices of a run.
 
-    Several kinds of identifiers and segments together mean all of their devices; conditions, of those or of all
-    devices, keep the ones for which they hold. ``broadcast`` 1 means everyone, whatever stands beside it.
+    Identifiers of several kinds and segments add up: a device needs to match only one. Conditions then select from
+    these devices, or from all devices if there is nothing else. ``broadcast`` 1 overrides all of this: everyone.
     """
     in_zone = _in_zone(content)
     if "run_devices" in content:
@@ -85,7 +85,7 @@ def is_target(targets: Targets, device: Device) -> bool:
 
 
 def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[Device]:
-    """Return the next ``count`` devices in the order of their ids, those above ``after``, targets or not."""
+    """Return the next ``count`` devices with ids above ``after``, in id order; ``targets.holds`` is not applied."""
     query = select(devices).order_by(devices.c.device_id)
     if targets.device_ids is None:
         return connection.execute(query.where(devices.c.device_id > after).limit(count)).all()
@@ -95,10 +95,10 @@ def next_devices(connection: Connection, targets: Targets, after: int, count: in
 
 
 def message_types(content: Content, device: Device) -> list[int]:
-    """Return the types of the messages that reach a device through the channels of the campaign.
+    """Return the message types that reach a device through the channels of the campaign.
 
-    An email or SMS reaches nobody whose attribute ``email_subscription`` or ``mobile_subscription`` is 0. A webhook
-    message is called for every device.
+    A device whose attribute ``email_subscription`` is 0 gets no email, and with ``mobile_subscription`` 0 no SMS.
+    A webhook message is called for every device.
     """
     found = []
     if content.get("android_push") == 1 and device.platform == "android":
@@ -122,7 +122,7 @@ def message_types(content: Content, device: Device) -> list[int]:
 def variables_by_device(
     connection: Connection, content: Content, only: Device | None = None
 ) -> Mapping[int, Mapping[str, Any]]:
-    """Return the variables of an execution's targets by device id, or those of one device only."""
+    """Return the variables of an execution's targets by device id, for all devices or for ``only``."""
     by_target = content.get("target_with_params", {})
     column = _TARGET_BY[content.get("target_by", "device_id")]
     if only is not None:
@@ -134,7 +134,7 @@ def variables_by_device(
 
 
 def is_delivery_posted(message_type: int, platform: str) -> bool:
-    """Check whether a delivery is posted back (section 6): not for Android and iOS push, nor Safari web push."""
+    """Check whether a delivery is posted back: not for Android and iOS push, nor for Safari web push (section 6)."""
     if message_type == WEB_PUSH:
         return platform in _DELIVERED_BROWSERS
     return message_type not in (ANDROID_PUSH, IOS_PUSH)
@@ -143,7 +143,7 @@ def is_delivery_posted(message_type: int, platform: str) -> bool:
 def _wanted(content: Content) -> Iterator[tuple[Column[Any], Collection[int | str]]]:
     targets = [*content.get("target", ()), *content.get("target_with_params", ())]
     if targets:
-        # An execution's targets stand in the place of the template's own.
+        # An execution's targets replace the template's.
         yield _TARGET_BY[content.get("target_by", "device_id")], dict.fromkeys(targets)
         return
     for key, column in _COLUMNS.items():
@@ -173,7 +173,7 @@ def _all_of(*questions: Predicate | None) -> Predicate:
 
 
 def _in_zone(content: Content) -> Predicate:
-    """Return the question whether a device belongs to a run that is for one time zone only."""
+    """Return a predicate that checks whether a device belongs to a run, which may be for one time zone only."""
     if "run_other_zones" in content:
         others = frozenset(content["run_other_zones"])
         return lambda device: device.time_zone not in others
@@ -182,7 +182,7 @@ def _in_zone(content: Content) -> Predicate:
 
 
 def _in_ios_environment(content: Content, device: Device) -> bool:
-    """Check whether the flags select the environment of an app; the attribute ``ios_environment`` may say sandbox."""
+    """Check whether the flags select a device's iOS environment: sandbox or production, by ``ios_environment``."""
     in_sandbox = device.attributes.get("ios_environment") == "sandbox"
     sandbox = content.get("ios_push_sandbox") == 1
     production = content.get("ios_push_production", 0 if sandbox else 1) == 1
@@ -192,7 +192,7 @@ def _in_ios_environment(content: Content, device: Device) -> bool:
 def _look_up(
     connection: Connection, column: Column[Any], values: Collection[int | str]
 ) -> dict[int | str, list[int]]:
-    """Return the device ids by identifier, with the identifiers as they were spelled."""
+    """Return the device ids by identifier, as spelled in the request."""
     spelled = {stored: value for value in values if (stored := _stored_form(column, value)) is not None}
     known: dict[int | str, list[int]] = {}
     stored_values = list(spelled)
@@ -212,7 +212,7 @@ def _stored_form(column: Column[Any], value: int | str) -> int | str | None:
 
 
 def _browsers(content: Content) -> Collection[str]:
-    """Return the selected browsers; web push without any browser's flag means all of them."""
+    """Return the selected browsers; without any browser flag, all of them."""
     if not any(flag in content for flag in BROWSER_FLAGS):
         return BROWSERS
     return [flag.removeprefix("web_push_") for flag in BROWSER_FLAGS if content.get(flag) == 1]

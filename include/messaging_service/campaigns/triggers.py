@@ -1,7 +1,8 @@
-"""What people do: they enter, leave or stay at a location, or cause an event; campaigns wait for it (section 2.10).
+"""Triggers of campaigns: people enter, leave or stay at a location, or trigger an event (section 2.10).
 
-A hit is injected, since nobody moves here. It answers with each campaign that waits for it: the run it started, or
-the reason why it started none. A stay is foreseen at the entrance, and called off when the device leaves too early.
+Hits are injected, because there are no real people. A hit returns the campaigns that wait for it, each with the run
+that it started or the reason why it started none. A stay is scheduled when the device enters, and cancelled if the
+device leaves too early.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from messaging_service.envelope import Problem, RejectedError
 from messaging_service.tables import campaigns, devices, firings, hits, locations, runs
 
 EVENT = "event"
-# By a public page: leaving counts only for who leaves within half an hour of entering.
+# From a public page: leaving counts only within half an hour of entering.
 _LEAVES_WITHIN = 1_800.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A hit as it was stored, and the devices that a campaign may reach because of it."""
+    """A stored hit, and the devices that a campaign may reach because of it."""
 
     id: int
     kind: str
@@ -47,7 +48,7 @@ class _Hit:
 def hit_location(
     connection: Connection, device_id: int, location_id: int, action: str, now: datetime
 ) -> dict[str, Any]:
-    """Let a device enter or leave (``exit``) a location, and give what that started, as JSON."""
+    """Record that a device enters or leaves (``exit``) a location. Return the triggered campaigns, as JSON."""
     device = _device(connection, device_id)
     title = connection.execute(
         select(locations.c.title).where(locations.c.id == location_id)
@@ -55,7 +56,7 @@ def hit_location(
     if device is None or title is None:
         raise _unknown("location_id" if device is not None else "device_id")
     if action not in (ENTER, EXIT):
-        raise RejectedError(400, "The hit is wrong.", [Problem("action", "must be enter or exit")])
+        raise RejectedError(400, "The hit is not valid.", [Problem("action", "must be enter or exit")])
     started = list(_called_off(connection, device_id, location_id, now)) if action == EXIT else []
     values = {"location": title}
     hit = _store(connection, action, str(location_id), [device], device_id, None, now, values)
@@ -66,13 +67,13 @@ def hit_location(
 def hit_event(
     connection: Connection, event: str, user_id: str | None, device_id: int | None, value: Any, now: datetime
 ) -> dict[str, Any]:
-    """Let a user, or a device, cause an event, and give what that started, as JSON.
+    """Record that a user or a device triggers an event. Return the triggered campaigns, as JSON.
 
-    ``value`` and, if it is an object, its members may stand in tags.
+    Tags may use ``value``, and its members if it is an object.
     """
     if not event or (user_id is None) == (device_id is None):
         problem = Problem("event", "the event must have a name, and either user_id or device_id")
-        raise RejectedError(400, "The hit is wrong.", [problem])
+        raise RejectedError(400, "The hit is not valid.", [problem])
     whose = devices.c.user_id == user_id if device_id is None else devices.c.device_id == device_id
     reached = connection.execute(select(devices).where(whose).order_by(devices.c.device_id)).all()
     if not reached:
@@ -182,7 +183,7 @@ def _entered_lately(connection: Connection, hit: _Hit) -> bool:
 def _called_off(
     connection: Connection, device_id: int, location_id: int, now: datetime
 ) -> Iterator[dict[str, Any]]:
-    """Call off the stays at a location that a device leaves too early."""
+    """Cancel the scheduled stays at a location that a device leaves too early."""
     foreseen = connection.execute(
         select(firings.c.id, firings.c.run_id, firings.c.campaign_id)
         .join(hits, hits.c.id == firings.c.hit_id)
@@ -209,4 +210,6 @@ def _device(connection: Connection, device_id: int) -> Row[tuple[Any, ...]] | No
 
 
 def _unknown(field: str) -> RejectedError:
-    return RejectedError(404, "The hit names what is not there.", [Problem(field, "is unknown")])
+    return RejectedError(
+        404, "The hit refers to an unknown device, user or location.", [Problem(field, "is unknown")]
+    )

@@ -1,4 +1,4 @@
-"""What the fields of a request must be to each other (sections 2.3 to 2.12), each being right in itself."""
+"""Checks that involve several fields of a request (sections 2.3 to 2.12), after the checks of single fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SCHEDULE_FIELDS = {
 
 
 def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Problem]:
-    """Say everything that is wrong with a campaign, a template, or a template with an execution's fields over it."""
+    """Yield all problems with a campaign, a template, or a template merged with an execution."""
     for flag in _enabled(content):
         entry = message(content, MESSAGE_TYPES[flag])
         yield from _LACKING[flag](entry)
@@ -50,34 +50,34 @@ def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Probl
 
 
 def missing_segmentation(content: Content, names: Names) -> Iterator[Problem]:
-    """Say so where nothing tells whom a campaign is for (section 2.3: also one to everyone needs it)."""
+    """Yield a problem if a campaign has no segmentation (section 2.3: even a campaign to everyone needs it)."""
     if not is_segmented(content):
         allowed = ", ".join(wire_name(key, names) for key in (*TARGETING, "conditions"))
         yield Problem("broadcast", f"must be 1, or one of these must select devices: {allowed}")
 
 
 def is_segmented(content: Content) -> bool:
-    """Check whether something says whom a campaign is for."""
+    """Check whether a campaign has segmentation."""
     return is_broadcast(content) or any(content.get(key) for key in (*TARGETING, "conditions"))
 
 
 def is_broadcast(content: Content) -> bool:
-    """Check whether a campaign is for everyone."""
+    """Check whether a campaign goes to everyone."""
     return content.get("broadcast") in (1, True)
 
 
 def doubts_about(content: Content, names: Names) -> Iterator[str]:
-    """Name what was sent but has no effect, or what a real service may miss: warnings, not errors."""
+    """Yield warnings: about fields without effect, and about missing fields that a real service may require."""
     if is_broadcast(content):
         for key in (*TARGETING, "conditions"):
             if content.get(key):
-                yield f"{wire_name(key, names)} is not looked at, because broadcast is 1"
+                yield f"{wire_name(key, names)} is ignored, because broadcast is 1"
     if content.get("web_push") != 1 and any(content.get(flag) == 1 for flag in BROWSER_FLAGS):
         yield "a browser is selected, but web_push is not 1"
     send_type = content.get("send_type", NOW)
     for key in _SCHEDULE_FIELDS[REPEATEDLY] + ("send_date",):
         if key in content and key not in _SCHEDULE_FIELDS[send_type]:
-            yield f"{key} is not looked at with send_type {send_type}"
+            yield f"{key} is ignored with send_type {send_type}"
     enabled = {MESSAGE_TYPES[flag] for flag in _enabled(content)}
     for message_type in sorted(set(content["messages"]) - enabled):
         yield f"messages.{message_type} is not sent: its channel is not enabled"
@@ -96,19 +96,21 @@ def _languages(entry: Mapping[str, Any]) -> Iterator[Problem]:
         return
     listed, default = entry.get("languages_list", []), entry.get("languages_default")
     if not listed:
-        yield Problem("languages_list", "is required where languages_multi is 1")
+        yield Problem("languages_list", "is required if languages_multi is 1")
     elif default is None:
-        yield Problem("languages_default", "is required where languages_multi is 1")
+        yield Problem("languages_default", "is required if languages_multi is 1")
     elif default not in listed:
         yield Problem("languages_default", "must be one of languages_list")
     for name in _LANGUAGE_FIELDS:
         strangers = sorted(set(entry.get(f"{name}_languages", {})) - set(listed))
         if listed and strangers:
-            yield Problem(f"{name}_languages", f"not in languages_list: {', '.join(strangers)}")
+            yield Problem(
+                f"{name}_languages", f"has languages that are not in languages_list: {', '.join(strangers)}"
+            )
     translations = entry.get("push_text_languages", {})
     if default in listed and not (entry.get("push_text") or translations.get(default)):
         yield Problem(
-            "push_text_languages", "must have a text in languages_default, or push_text must be set"
+            "push_text_languages", "must have a text for languages_default, or push_text must be set"
         )
 
 
@@ -122,18 +124,18 @@ def _lacking_email(entry: Mapping[str, Any]) -> Iterator[Problem]:
     if not entry.get("email_subject"):
         yield Problem("messages.7.email_subject", "is required for email")
     if not (entry.get("email_html") or entry.get("email_text")):
-        yield Problem("messages.7.email_html", "email needs email_html or email_text")
+        yield Problem("messages.7.email_html", "is required for email, unless email_text is set")
 
 
 def _lacking_sms(entry: Mapping[str, Any]) -> Iterator[Problem]:
     if not entry.get("sms", {}).get("text"):
-        yield Problem("messages.9.sms", "sms needs an object with text")
+        yield Problem("messages.9.sms", "is required for SMS: an object with text")
 
 
 def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[Problem]:
     webhook = entry.get("webhook", {})
     if not webhook.get("url"):
-        yield Problem("messages.8.webhook", "webhook needs an object with url")
+        yield Problem("messages.8.webhook", "is required for webhooks: an object with url")
     kind = webhook.get("request_body_type")
     data = webhook.get("request_body_data", {})
     if kind in (RAW, FORM, JSON) and kind not in data:
@@ -141,7 +143,7 @@ def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[Problem]:
     for line in webhook.get("request_headers", "").splitlines():
         name, colon, _ = line.partition(":")
         if line.strip() and not (colon and _HEADER_NAME.fullmatch(name.strip())):
-            text = "must have one 'Name: value' on each line, or be a JSON object of names and values"
+            text = "must have 'Name: value' on each line, or be a JSON object of names and values"
             yield Problem("messages.8.webhook.request_headers", text)
             return
 
@@ -164,7 +166,7 @@ def _schedule(content: Content, names: Names) -> Iterator[Problem]:
         yield Problem(wire_name("event", names), "is required for a campaign that an event triggers")
     for first, last in (("start_date", "end_date"), ("start_time", "end_time")):
         if first in content and last in content and content[last] < content[first]:
-            yield Problem(last, f"must not lie before {first}")
+            yield Problem(last, f"must not be before {first}")
 
 
 def _locations(content: Content, names: Names) -> Iterator[Problem]:
@@ -173,7 +175,7 @@ def _locations(content: Content, names: Names) -> Iterator[Problem]:
     if not content.get("locations"):
         yield Problem("locations", "is required for a campaign that a location triggers")
     if content.get("location_trigger") == DWELL and "dwell_time" not in content:
-        yield Problem(wire_name("dwell_time", names), "is required where the trigger is dwell time")
+        yield Problem(wire_name("dwell_time", names), "is required if the trigger is dwell time")
 
 
 def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Iterator[Problem]:
@@ -186,4 +188,4 @@ def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Itera
                 name = wire_name(needed, names)
                 yield Problem(at + name, f"is required with {wire_name(given, names)}")
         if fields.get(f"{prefix}_time", now.timestamp()) < now.timestamp():
-            yield Problem(at + wire_name(f"{prefix}_time", names), "lies in the past")
+            yield Problem(at + wire_name(f"{prefix}_time", names), "is in the past")

@@ -1,4 +1,4 @@
-"""The commands that make things happen: time, hits, segments, locations, the end of a campaign."""
+"""The commands for the clock, segments, locations, hits, and for stopping a campaign."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from messaging_service.cli.output import DATABASE, Database, exit_on_error, open
 from messaging_service.clock import Clock, advance, described, seconds_of
 from messaging_service.envelope import RejectedError
 
-clock = typer.Typer(no_args_is_help=True, help="The time by which campaigns are sent.")
-segments = typer.Typer(no_args_is_help=True, help="Saved segments, which campaigns name by their id.")
-locations = typer.Typer(no_args_is_help=True, help="Locations, which campaigns name by their id.")
-hits = typer.Typer(no_args_is_help=True, help="What people do, and campaigns wait for.")
-campaigns = typer.Typer(no_args_is_help=True, help="Campaigns that were created.")
+clock = typer.Typer(no_args_is_help=True, help="The clock that campaigns follow.")
+segments = typer.Typer(no_args_is_help=True, help="Saved segments, which campaigns refer to by id.")
+locations = typer.Typer(no_args_is_help=True, help="Locations, which campaigns refer to by id.")
+hits = typer.Typer(no_args_is_help=True, help="Actions of people that trigger campaigns.")
+campaigns = typer.Typer(no_args_is_help=True, help="Existing campaigns.")
 
 Title = Annotated[str, typer.Option(help="Its name.")]
 
@@ -58,10 +58,10 @@ def show_clock(database: Database = DATABASE) -> None:
 
 @clock.command("advance")
 def advance_clock(
-    duration: Annotated[str, typer.Argument(help="How far, such as 45s, 90m, 3h, 1d12h or 2w.")],
+    duration: Annotated[str, typer.Argument(help="Duration, such as 45s, 90m, 3h, 1d12h or 2w.")],
     database: Database = DATABASE,
 ) -> None:
-    """Advance the time, also of a service that runs; what falls due in between happens."""
+    """Advance the clock, even while the service runs; everything due in between happens."""
     with exit_on_error(), open_store(database) as store:
         advance(store, seconds_of(duration))
         print_json(described(Clock(store)))
@@ -70,10 +70,10 @@ def advance_clock(
 @segments.command("add")
 def add_segment(
     title: Title,
-    conditions: Annotated[Path, typer.Option(help="File with the JSON of conditions.")],
+    conditions: Annotated[Path, typer.Option(help="JSON file with the conditions.")],
     database: Database = DATABASE,
 ) -> None:
-    """Save a segment, and print its id."""
+    """Save a segment and print its id."""
     with exit_on_error():
         parsed = _read(conditions)
         _write(database, lambda c, at: {"id": create_segment(c, title, parsed, at.time())})
@@ -81,33 +81,33 @@ def add_segment(
 
 @segments.command("list")
 def show_segments(database: Database = DATABASE) -> None:
-    """Print every saved segment."""
+    """Print all saved segments."""
     with exit_on_error(), open_store(database) as store, store.read() as connection:
         print_json({"segments": list_segments(connection)})
 
 
 @locations.command("add")
 def add_location(title: Title, database: Database = DATABASE) -> None:
-    """Save a location, and print its id."""
+    """Save a location and print its id."""
     with exit_on_error():
         _write(database, lambda c, at: {"id": create_location(c, title, at.time())})
 
 
 @locations.command("list")
 def show_locations(database: Database = DATABASE) -> None:
-    """Print every location."""
+    """Print all locations."""
     with exit_on_error(), open_store(database) as store, store.read() as connection:
         print_json({"locations": list_locations(connection)})
 
 
 @hits.command("location")
 def at_location(
-    device_id: Annotated[int, typer.Option(help="Whose device it is.")],
-    location_id: Annotated[int, typer.Option(help="Where it is.")],
+    device_id: Annotated[int, typer.Option(help="Id of the device.")],
+    location_id: Annotated[int, typer.Option(help="Id of the location.")],
     action: Annotated[str, typer.Option(help="enter or exit.")] = "enter",
     database: Database = DATABASE,
 ) -> None:
-    """Let a device enter or leave a location, and print what that started."""
+    """Make a device enter or leave a location, and print the triggered campaigns."""
     with exit_on_error():
         _write(database, lambda c, at: hit_location(c, device_id, location_id, action, at.now()))
 
@@ -115,12 +115,14 @@ def at_location(
 @hits.command("event")
 def of_event(
     event: Annotated[str, typer.Option(help="Name of the event.")],
-    user_id: Annotated[str | None, typer.Option(help="The user who causes it.")] = None,
-    device_id: Annotated[int | None, typer.Option(help="Or the device.")] = None,
+    user_id: Annotated[str | None, typer.Option(help="The user who triggers it.")] = None,
+    device_id: Annotated[
+        int | None, typer.Option(help="The device that triggers it, instead of a user.")
+    ] = None,
     value: Annotated[str | None, typer.Option(help="Its value, as JSON.")] = None,
     database: Database = DATABASE,
 ) -> None:
-    """Let a user or a device cause an event, and print what that started."""
+    """Make a user or a device trigger an event, and print the triggered campaigns."""
     with exit_on_error():
         read = None if value is None else orjson.loads(value)
         _write(database, lambda c, at: hit_event(c, event, user_id, device_id, read, at.now()))
@@ -130,7 +132,7 @@ def of_event(
 def stop(
     campaign_id: Annotated[int, typer.Argument(help="Id of the campaign.")], database: Database = DATABASE
 ) -> None:
-    """Stop a campaign: what waits is not sent, and nothing triggers it any more."""
+    """Stop a campaign: its waiting runs are not sent, and it can no longer be triggered."""
     with exit_on_error():
         _write(database, lambda c, at: _stopped(c, campaign_id, at.time()))
 
@@ -157,4 +159,4 @@ def _read(path: Path) -> Any:
     try:
         return orjson.loads(path.read_bytes())
     except orjson.JSONDecodeError:
-        raise ValueError(f"{path} is no JSON") from None
+        raise ValueError(f"{path} is not JSON") from None

@@ -1,4 +1,4 @@
-"""The commands by which faults are asked for and removed."""
+"""The commands that add, list, and remove faults."""
 
 from __future__ import annotations
 
@@ -16,30 +16,37 @@ from messaging_service.faults.faults import (
     remove_faults,
 )
 
-faults = typer.Typer(no_args_is_help=True, help="What goes wrong on request, also in a service that runs.")
+faults = typer.Typer(no_args_is_help=True, help="Injected faults, which also work while the service runs.")
 
 
 @faults.command("kinds")
 def show_kinds() -> None:
-    """Print what can go wrong with requests and with post-backs."""
+    """Print the kinds of faults for requests and post-backs."""
     print_json({"requests": REQUEST_FAULTS, "post_backs": POST_BACK_FAULTS})
 
 
 @faults.command("add")
 def ask_for_fault(
-    kind: Annotated[str, typer.Argument(help="What goes wrong; see the command kinds.")],
+    kind: Annotated[str, typer.Argument(help="Kind of fault; the command kinds lists them.")],
     at: Annotated[
         list[str] | None,
-        typer.Option(help="Where: token, create, execute; delivery, open. Repeatable; not token by default."),
+        typer.Option(
+            help="Where: token, create, execute; delivery, open. Repeatable; by default all but token."
+        ),
     ] = None,
-    probability: Annotated[float | None, typer.Option(help="Strikes so often until it is removed.")] = None,
-    count: Annotated[int | None, typer.Option(help="Strikes the next so many times; 1 by default.")] = None,
-    after: Annotated[bool, typer.Option("--after", help="The request is processed first.")] = False,
-    seconds: Annotated[float | None, typer.Option(help="How long, for the kinds that wait.")] = None,
-    retry_after: Annotated[int | None, typer.Option(help="The header's seconds, for 429 and 503.")] = None,
+    probability: Annotated[
+        float | None,
+        typer.Option(help="Share of requests or post-backs that fail, until the fault is removed."),
+    ] = None,
+    count: Annotated[int | None, typer.Option(help="Number of times that it happens; 1 by default.")] = None,
+    after: Annotated[bool, typer.Option("--after", help="Process the request first.")] = False,
+    seconds: Annotated[float | None, typer.Option(help="Seconds, for the kinds that wait.")] = None,
+    retry_after: Annotated[
+        int | None, typer.Option(help="Seconds in the header Retry-After, for 429 and 503.")
+    ] = None,
     database: Database = DATABASE,
 ) -> None:
-    """Let something go wrong from now on, and print it."""
+    """Add a fault that takes effect at once, and print it."""
     with exit_on_error(), open_store(database) as store:
         fault = Fault(kind, tuple(at or ()), probability, count, after, seconds, retry_after)
         print_json(add_fault(store, fault))
@@ -47,16 +54,16 @@ def ask_for_fault(
 
 @faults.command("list")
 def show_faults(database: Database = DATABASE) -> None:
-    """Print the faults, with how often each happened and how often it is still to come."""
+    """Print the faults, with how often each happened and how often it remains to happen."""
     with exit_on_error(), open_store(database) as store:
         print_json({"faults": list_faults(store)})
 
 
 @faults.command("clear")
 def remove(
-    number: Annotated[int | None, typer.Argument(help="Id of the one to remove; all by default.")] = None,
+    number: Annotated[int | None, typer.Argument(help="Id of the fault to remove; all by default.")] = None,
     database: Database = DATABASE,
 ) -> None:
-    """Remove faults, and print how many that were."""
+    """Remove faults, and print how many were removed."""
     with exit_on_error(), open_store(database) as store:
         print_json({"removed": remove_faults(store, number)})

@@ -1,4 +1,4 @@
-"""The commands of the messaging service; each prints JSON on standard output."""
+"""The commands of the messaging service. Each prints JSON on standard output."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from messaging_service.devices import import_devices
 from messaging_service.undocumented_names import parse_overrides
 
 main = typer.Typer(
-    help="The messaging service on your own machine: send anything, reach nobody.",
+    help="A messaging service on your own machine that reaches no real people.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 apps = typer.Typer(no_args_is_help=True, help="Applications and their tokens.")
-client_ids = typer.Typer(no_args_is_help=True, help="Client IDs and their secret or public key.")
+client_ids = typer.Typer(no_args_is_help=True, help="Client IDs and their secrets or public keys.")
 devices = typer.Typer(no_args_is_help=True, help="The devices that messages can reach.")
 main.add_typer(apps, name="apps")
 main.add_typer(client_ids, name="client-ids")
@@ -68,8 +68,8 @@ def serve_command(
     workers: options.Workers = 1,
     admin_for_all: options.AdminForAll = False,
 ) -> None:
-    """Serve the API, and send deliveries and openings back, until it is told to stop."""
-    # The other commands start without the server's libraries.
+    """Serve the API and send post-backs of deliveries and openings, until stopped."""
+    # Imported here so that the other commands start without the server's libraries.
     from messaging_service.delivery.postbacks import Retry
     from messaging_service.delivery.worker import WorkerSettings
     from messaging_service.server import ServeSettings, serve
@@ -105,10 +105,10 @@ def serve_command(
 @apps.command("add")
 def add_app_command(
     name: Annotated[str, typer.Option(help="Name of the app.")],
-    time_zone: Annotated[str, typer.Option(help="Holds where a schedule names no time zone.")] = "UTC",
+    time_zone: Annotated[str, typer.Option(help="Time zone of schedules that name none.")] = "UTC",
     database: Database = DATABASE,
 ) -> None:
-    """Add an app, and print its token."""
+    """Add an app and print its token."""
     with exit_on_error(), open_store(database) as store:
         app = add_app(store, name, time_zone, machine_time())
         print_json({"id": app.id, "name": app.name, "apptoken": app.token, "time_zone": app.time_zone})
@@ -117,7 +117,7 @@ def add_app_command(
 @client_ids.command("add")
 def add_client_id_command(
     name: Annotated[str, typer.Option(help="Name of the client ID.")],
-    kind: Annotated[ClientType, typer.Option("--type", help="How the client proves itself.")],
+    kind: Annotated[ClientType, typer.Option("--type", help="How the client authenticates.")],
     key: Annotated[
         Path | None,
         typer.Option(help="PEM file with an X.509 certificate or SPKI key; - reads standard input."),
@@ -125,19 +125,19 @@ def add_client_id_command(
     expires_at: Annotated[
         str | None,
         typer.Option(
-            help="Last day, such as 2030-12-31: it works to its end in UTC. Or an ISO date and time."
+            help="Expiry: a last day, such as 2030-12-31, which ends at midnight UTC, or an ISO date and time."
         ),
     ] = None,
     scope: Annotated[
-        list[str] | None, typer.Option(help="A scope that it has, repeatable; all by default.")
+        list[str] | None, typer.Option(help="A scope of the client ID. Repeatable; all by default.")
     ] = None,
     database: Database = DATABASE,
 ) -> None:
-    """Add a client ID, and print it; a secret is printed here once and never again."""
+    """Add a client ID and print it; a client secret is printed only once."""
     with exit_on_error(), open_store(database) as store:
         expiry, scopes = _moment(expires_at), scope or ALL_SCOPES
         if (key is not None) != (kind is ClientType.PUBLIC_KEY):
-            raise RegistrationError("--key is for the type public-key, which needs it")
+            raise RegistrationError("--key is required for the type public-key, and not allowed for others")
         if key is None:
             client, secret = add_secret_client(store, name, machine_time(), expiry, scopes)
             print_json({**_described(client), "client_secret": secret})
@@ -156,11 +156,11 @@ def list_client_ids_command(database: Database = DATABASE) -> None:
 def set_scopes_command(
     client_id: Annotated[str, typer.Argument(help="The client ID.")],
     scope: Annotated[
-        list[str] | None, typer.Option(help="A scope that it keeps, repeatable; none removes all.")
+        list[str] | None, typer.Option(help="A scope to keep. Repeatable; without it, all are removed.")
     ] = None,
     database: Database = DATABASE,
 ) -> None:
-    """Restrict a client ID to some scopes, also the tokens it holds."""
+    """Restrict a client ID and its existing tokens to some scopes."""
     with exit_on_error(), open_store(database) as store:
         print_json(_described(set_scopes(store, client_id, scope or ())))
 
@@ -169,7 +169,7 @@ def set_scopes_command(
 def import_devices_command(
     file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = DATABASE
 ) -> None:
-    """Import devices from a CSV file, replacing those with the same device_id; all of the file, or nothing."""
+    """Import all devices of a CSV file, or none if a line is wrong; replace those with the same device_id."""
     with exit_on_error(), open_store(database) as store:
         imported = import_devices(store, file)
         print_json({"devices": imported.devices, "attributes": list(imported.attributes)})
@@ -202,6 +202,6 @@ def _moment(text: str | None) -> datetime | None:
         parsed = datetime.fromisoformat(text)
     except ValueError:
         raise RegistrationError(
-            f"{text!r} is no date, such as 2030-01-31, and no date and time, such as 2030-01-31T12:00:00Z"
+            f"{text!r} is neither a date, such as 2030-01-31, nor a date and time, such as 2030-01-31T12:00:00Z"
         ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

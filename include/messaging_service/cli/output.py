@@ -1,4 +1,4 @@
-"""What every command shares: JSON on standard output, one clear error on standard error, the database."""
+"""Functions that all commands share: JSON output, errors, and access to the database."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DATABASE = "sqlite:///messaging-service.db"
 
 
 def print_json(value: Any) -> None:
-    """Write a value as one line of JSON on standard output."""
+    """Write a value to standard output as one line of JSON."""
     typer.echo(orjson.dumps(value).decode())
 
 
 @contextmanager
 def open_store(database: str) -> Iterator[Store]:
-    """Open the database of a command, and close it after."""
+    """Open the database of a command, and close it afterwards."""
     store = Store(database)
     try:
         yield store
@@ -38,9 +38,9 @@ def open_store(database: str) -> Iterator[Store]:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Turn what may go wrong into one JSON object on standard error and the exit status 1.
+    """Report an expected error as one JSON object on standard error, and exit with status 1.
 
-    ``problems`` of the error, if it has any, are listed beside its text.
+    If the error has ``problems``, the object lists them too.
     """
     try:
         yield

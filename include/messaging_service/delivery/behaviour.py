@@ -1,4 +1,4 @@
-"""The simulated outcome of each message: drawn by chance, but the same for the same seed."""
+"""The simulated outcomes of messages, drawn at random but reproducible from a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SCALE = 2**64
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOutcome:
-    """The seconds until a message is delivered, and from there until it is opened; None if that never happens."""
+    """The seconds until a message is delivered, and from then until it is opened; None if it never is."""
 
     delivered_after: float | None
     opened_after: float | None
@@ -18,10 +18,10 @@ class SimulatedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """The shares and delays by which outcomes are drawn.
+    """The shares and delays of the simulated outcomes.
 
-    ``delivered`` is the share of messages that arrive, ``opened`` the share of those that are opened then. Each
-    delay is drawn between ``delay_from`` and ``delay_to`` seconds, and divided by ``speed``.
+    ``delivered`` is the share of messages that are delivered, and ``opened`` the share of those that are opened.
+    Each delay is drawn between ``delay_from`` and ``delay_to`` seconds, and divided by ``speed``.
     """
 
     seed: int = 1
@@ -33,11 +33,11 @@ class Behaviour:
 
     def __post_init__(self) -> None:
         if not (0 <= self.delivered <= 1 and 0 <= self.opened <= 1):
-            raise ValueError("a share lies between 0 and 1")
+            raise ValueError("a share must be between 0 and 1")
         if not 0 <= self.delay_from <= self.delay_to:
-            raise ValueError("delays are 0 or more, and the longest is not under the shortest")
+            raise ValueError("delays must be 0 or more, and the longest must not be below the shortest")
         if self.speed <= 0:
-            raise ValueError("the speed is above 0")
+            raise ValueError("the speed must be above 0")
 
     def draw(self, campaign_id: int, run_number: int, device_id: int, message_type: int) -> SimulatedOutcome:
         """Draw the outcome of a message; the same arguments and seed give the same outcome on any machine."""

@@ -1,7 +1,7 @@
-"""Leases of the deliveries processes, so that several share a database and nothing is sent twice.
+"""Leases of the delivery processes, so that several can share a database without sending anything twice.
 
-A process takes a name and renews its lease again and again. What it works on carries that name. When it has not
-renewed the lease for LEASE seconds, the others take over its work, and it must stop.
+A process takes a name and renews its lease regularly. It marks the work it claims with that name. If it does not
+renew the lease for LEASE seconds, the other processes take over its work, and it must stop.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WORKED_ON = {runs: "waiting", post_backs: "due", webhook_calls: "due"}
 
 
 class LeaseLostError(Exception):
-    """Another process works on this now, because this one was silent for too long."""
+    """Another process has taken over the work, because this one did not renew its lease in time."""
 
 
 class Leases:
-    """The work of one process; renew it several times within a lease."""
+    """The lease and the claims of one process, which must renew the lease several times within its length."""
 
     def __init__(self, store: Store, lease: float = LEASE, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -40,11 +40,11 @@ class Leases:
 
     @property
     def is_alive(self) -> bool:
-        """Check whether the others still respect the lease; some seconds are left to finish what has begun."""
+        """Check whether the lease still holds, with some seconds to spare for work in progress."""
         return self._now() - self._renewed_at < self._lease * 0.7
 
     def renew(self) -> None:
-        """Renew the lease, under a new name if it had ended; release what ended leases held."""
+        """Renew the lease, under a new name if it had expired; release the claims of all expired leases."""
         now = self._now()
         with self._lock, self._store.write() as connection:
             alive = update(workers).where(workers.c.name == self.name).values(seen_at=now)
@@ -61,7 +61,7 @@ class Leases:
         self._renewed_at = now
 
     def release(self) -> None:
-        """Release every claim and the name: the process ends."""
+        """Release all claims and the name, when the process ends."""
         with self._store.write() as connection:
             connection.execute(delete(workers).where(workers.c.name == self.name))
             for table, state in _WORKED_ON.items():
@@ -69,7 +69,7 @@ class Leases:
                 connection.execute(update(table).where(*mine).values(claimed_by=None, state=state))
 
     def take_run(self, now: float) -> Row[tuple[Any, ...]] | None:
-        """Claim the run that has been due for longest; None if none is due."""
+        """Claim the run that has been due longest, or return None if none is due."""
         due = (runs.c.state == "waiting", runs.c.due_at <= now, runs.c.claimed_by.is_(None))
         if not self._is_any(runs, *due):
             return None
@@ -81,19 +81,19 @@ class Leases:
         return run
 
     def save_progress(self, connection: Connection, run_id: int, **values: Any) -> None:
-        """Store how far a claimed run came. Raise LeaseLostError, before anything is stored, if it is not ours."""
+        """Store the progress of a claimed run. Raise LeaseLostError, and store nothing, if the claim is lost."""
         mine = (runs.c.id == run_id, runs.c.claimed_by == self.name)
         if connection.execute(update(runs).where(*mine).values(values)).rowcount == 0:
             raise LeaseLostError
 
     def is_post_back_due(self, now: float) -> bool:
-        """Check whether there is a post-back to take."""
+        """Check whether a post-back is due."""
         return self._is_any(post_backs, post_backs.c.state == "due", post_backs.c.due_at <= now)
 
     def take_post_backs(
         self, connection: Connection, now: float, count: int
     ) -> tuple[str, Sequence[Row[tuple[Any, ...]]]]:
-        """Claim the post-backs that have been due for longest, and return them with the name that claimed them."""
+        """Claim the post-backs that have been due longest, and return them with the claiming name."""
         name = self.name
         query = (
             select(post_backs)
@@ -113,7 +113,7 @@ class Leases:
 
 
 def reserve(connection: Connection, name: str, count: int) -> int:
-    """Return the first of ``count`` reserved numbers; some may stay unused."""
+    """Reserve ``count`` consecutive numbers and return the first. Some may stay unused."""
     insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(numbers)
     statement = insert.values(name=name, last=count).on_conflict_do_update(
         index_elements=["name"], set_={"last": numbers.c.last + count}
@@ -123,5 +123,5 @@ def reserve(connection: Connection, name: str, count: int) -> int:
 
 
 def _under_way(table: Table) -> Any:
-    """Keep the search within the few rows under way, by the index on the state."""
+    """Restrict a query to the few rows in progress, through the index on the state."""
     return table.c.state == ("waiting" if table is runs else "taken")

@@ -1,4 +1,4 @@
-"""Where the service calls: its own machine, unless it was told otherwise. Names are for ``resolving``."""
+"""The restriction of calls to this machine, for IP addresses; ``resolver`` restricts host names."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import ipaddress
 
 from yarl import URL
 
-# Whatever the service calls is told who calls, and its own pages and /admin refuse this caller.
+# All calls carry this user agent. The service's own pages and /admin refuse it.
 USER_AGENT = "messaging-service"
 
 
 class NotOnThisMachineError(OSError):
-    """An address outside of this machine, which is not called."""
+    """The service does not call an address, because it is on another machine."""
 
 
 def refuse_number_elsewhere(url: URL) -> None:
-    """Raise NotOnThisMachineError for a host that is a number of another machine; no resolver is asked about one.
+    """Raise NotOnThisMachineError if the host is the IP address of another machine. The resolver never sees these.
 
-    The host is the one that is called: the URL has turned digits of every script and width into plain ones.
+    ``raw_host`` is the host that is really called: the URL has normalised digits of other scripts and widths.
     """
     host = url.raw_host or ""
     if not (":" in host or host.replace(".", "").isdigit()):
         return
     try:
         here = ipaddress.ip_address(host).is_loopback
-    except ValueError:  # 1.1 and 134744072 are numbers too, for who opens the connection
+    except ValueError:  # sockets also accept forms such as 1.1 and 134744072
         here = False
     if not here:
         raise NotOnThisMachineError
 
 
 def is_number_elsewhere(address: str) -> bool:
-    """Check whether the host of an address is a number of another machine."""
+    """Check whether the host of a URL is the IP address of another machine."""
     try:
         refuse_number_elsewhere(URL(address))
     except NotOnThisMachineError:
         return True
-    except ValueError:  # cannot be called at all
+    except ValueError:  # not a URL that can be called
         return False
     return False

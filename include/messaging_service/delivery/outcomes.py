@@ -1,4 +1,4 @@
-"""What becomes of one message of a run for one device (sections 2.12 and 6), and the rows that say so."""
+"""The outcome of each message for each device (sections 2.12 and 6), and the rows that store it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ Run = Row[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A run with what every one of its messages needs.
+    """A run, with the data that all of its messages need.
 
-    ``entries`` are what messages hold by type, ``personal`` the types that have tags, ``own`` variables by device id.
+    ``entries`` holds the message fields by type, ``personal`` the types that have tags, and ``own`` the variables by
+    device id.
     """
 
     run: Run
@@ -60,9 +61,9 @@ class RunContext:
         return render(self.content, message_type, device, variables_for(self.content, device, self.own))
 
     def outcome(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
-        """Return the columns of a send that say what becomes of a message sent at ``now``.
+        """Return the outcome columns of a message sent at ``now``.
 
-        A webhook message has no outcome before it is called, nor has one that is not sent.
+        A webhook message has no outcome before it is called.
         """
         if self.content.get("run_missed"):
             return {"error": TOO_LATE}
@@ -93,7 +94,7 @@ class RunContext:
 
 
 def run_context(connection: Connection, run: Run, behaviour: Behaviour) -> RunContext:
-    """Read what the messages of a run need."""
+    """Return the context of a run."""
     content = content_of_run(connection, run)
     types = MESSAGE_TYPES.values()
     return RunContext(
@@ -107,14 +108,14 @@ def run_context(connection: Connection, run: Run, behaviour: Behaviour) -> RunCo
 
 
 def push_deadline(entry: Mapping[str, Any], sent_at: float) -> float:
-    """Return the moment after which a push is not retried; it is the earlier of period and deadline."""
+    """Return when retries of a push end: after its retry period or at its deadline, whichever is earlier."""
     length = entry.get("push_expiry")
     period = _FOUR_WEEKS if length is None else length * _SECONDS[entry["push_expiry_unit"]]
     return float(min(sent_at + period, entry.get("push_expiry_time", float("inf"))))
 
 
 def inbox_removal(entry: Mapping[str, Any], delivered_at: float) -> float | None:
-    """Return the moment at which a message leaves the inbox: the earlier of period and time, or None."""
+    """Return when a message leaves the inbox: after its period or at its removal time, whichever is earlier."""
     ends = [float(entry["inbox_expiry_time"])] if "inbox_expiry_time" in entry else []
     if "inbox_expiry" in entry:
         ends.append(delivered_at + entry["inbox_expiry"] * _SECONDS[entry["inbox_expiry_unit"]])
@@ -124,7 +125,7 @@ def inbox_removal(entry: Mapping[str, Any], delivered_at: float) -> float | None
 def send_row(
     run: Run, device: Device, send_id: int, message_type: int | None, now: float, outcome: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Make the row of one send."""
+    """Return the row of a send."""
     return {
         "id": send_id,
         "campaign_id": run.campaign_id,
@@ -142,7 +143,7 @@ def send_row(
 
 
 def post_back_row(run: Run, device: Device, send_id: int, kind: str, at: float) -> dict[str, Any]:
-    """Make the row of a post-back that falls due at ``at`` (section 6)."""
+    """Return the row of a post-back that is due at ``at`` (section 6)."""
     body = {
         "time": int(at),
         "device": {"id": device.device_id},

@@ -1,8 +1,8 @@
-"""Sends due post-backs to the addresses of their requests (section 6), again and again until they are accepted.
+"""The sender of post-backs (section 6), which retries them until they are accepted.
 
-An answer of 200 to 299 accepts a post-back. Anything else is tried again after a growing pause, a limited number of
-times; what leads to another machine is given up at once, unless the service is told otherwise. A stop between sending
-and noting sends once more after the start: at least once, never lost.
+An answer of 200 to 299 accepts a post-back. After any other answer it is tried again, a limited number of times, with
+growing pauses. A post-back to another machine fails at once, unless the service allows other machines. If the service
+stops between sending a post-back and storing the answer, it sends the post-back again: at least once, never lost.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from messaging_service.faults.postback_faults import apply_faults, corrupted_bod
 from messaging_service.store import Store
 from messaging_service.tables import post_backs, runs
 
-NOT_SENT = "not sent: it is not on this machine (see serve --post-backs-anywhere)"
+NOT_SENT = (
+    "not sent: the address is on another machine; to allow that, start serve with --post-backs-anywhere"
+)
 _FETCHED_AT_ONCE = 1_000
 _NOTED_AT_ONCE = 500
 _NOTING_PAUSE = 0.1
 _IDLE_PAUSE = 0.05
 _ANSWER_LENGTH = 120
-_MOST_READ = 65_536  # bytes of an answer, of which only the status counts
+_MOST_READ = 65_536  # bytes of an answer to read; only its status matters
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a post-back is tried, and the pauses in seconds: the first, doubled each time up to the longest."""
+    """The maximum number of attempts per post-back, and the pauses in seconds, which double up to the longest."""
 
     attempts: int = 8
     first_pause: float = 1.0
@@ -44,13 +46,13 @@ class Retry:
     timeout: float = 10.0
 
     def pause_after(self, attempts: int) -> float:
-        """Return the pause that follows so many attempts."""
+        """Return the pause after this number of attempts."""
         return float(min(self.first_pause * 2 ** min(attempts - 1, 30), self.longest_pause))
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A post-back, the name under which it was claimed, and where it goes."""
+    """A claimed post-back, with the name of the lease and the address to send to."""
 
     name: str
     row: Row[tuple[Any, ...]]
@@ -58,12 +60,12 @@ class _Taken:
 
     @property
     def faults(self) -> Sequence[str]:
-        """The faults of the first try; the next ones have none."""
+        """The faults to apply: only the first attempt has any."""
         return self.row.faults or () if self.row.attempts == 0 else ()
 
 
 class PostBackSender:
-    """Takes due post-backs from the store, sends ``connections`` at once, and notes the answers in batches."""
+    """Takes due post-backs from the store, sends up to ``connections`` at once, and stores the answers in batches."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class PostBackSender:
         self._addresses: dict[tuple[int, str], str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until ``stop`` is set; what is under way then is cut off and sent again by the next start."""
+        """Send until ``stop`` is set. Post-backs in progress are then cut off, and sent again after the next start."""
         connector = aiohttp.TCPConnector(
             limit=self._connections, resolver=resolver(self._anywhere), ttl_dns_cache=60
         )
@@ -159,7 +161,7 @@ class PostBackSender:
             return False, f"{type(error).__name__}: {error}"[:_ANSWER_LENGTH]
 
     async def _is_ours(self, taken: _Taken) -> bool:
-        # Whoever was silent for too long may have lost what it took to another process.
+        # A process whose lease expired may have lost its claims to another process.
         if not self._leases.is_alive:
             await asyncio.to_thread(self._leases.renew)
         return taken.name == self._leases.name
@@ -208,7 +210,7 @@ class PostBackSender:
 
 
 async def _read_a_little(response: aiohttp.ClientResponse) -> None:
-    """Read the body of an answer, so that its connection can be used again; end the connection if it is large."""
+    """Read the body of an answer, so that its connection can be reused; if the body is large, close the connection."""
     read = 0
     while part := await response.content.readany():
         read += len(part)

@@ -1,4 +1,4 @@
-"""Names are resolved to loopback addresses only, so that none leads elsewhere between a check and the call."""
+"""A resolver that accepts loopback addresses only. It checks the address that is then called, so it cannot change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from messaging_service.delivery.loopback import NotOnThisMachineError
 
 
 def resolver(anywhere: bool) -> AbstractResolver:
-    """Make a resolver; unless ``anywhere``, it raises NotOnThisMachineError for a name of another machine."""
+    """Return a resolver; unless ``anywhere``, it raises NotOnThisMachineError for names of other machines."""
     return ThreadedResolver() if anywhere else _Loopback()
 
 

@@ -1,7 +1,7 @@
-"""Works through due runs: each device's messages are sent, delivered and opened, and post-backs fall due.
+"""Processes due runs: simulates messages and their outcomes, and schedules post-backs.
 
-A run is worked through in chunks, each in one transaction together with how far it came, so that a stop in the
-middle repeats nothing and loses nothing.
+A run is processed in chunks. Each chunk is stored in one transaction together with the progress of the run, so an
+interruption neither repeats nor loses anything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DEVICES_AT_ONCE = 1_000
 
 @dataclass(slots=True)
 class _Batch:
-    """The rows of one chunk of devices, up to the device ``reached``; ``next_send`` is the id of the next send."""
+    """The rows for one chunk of devices; ``reached`` is the last device, ``next_send`` the id of the next send."""
 
     next_send: int
     reached: int
@@ -55,10 +55,10 @@ def work_through_due_run(
     clock: Clock,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Claim the run that has been due for longest and work through it; False where none is due.
+    """Claim the run that has been due longest, and process it. Return False if none is due.
 
-    When ``stopping`` turns true it leaves off between two chunks, and a later call goes on from there, in this
-    process or in another. LeaseLostError where another process took the run over meanwhile.
+    Stop between two chunks when ``stopping`` returns true; a later call continues from there, in this process or in
+    another. Raise LeaseLostError if another process has taken over the run.
     """
     run = leases.take_run(clock.time())
     if run is None:

@@ -1,6 +1,6 @@
-"""Webhook messages (section 2.7) are really called: on this machine only, unless the service is told otherwise.
+"""Webhook messages (section 2.7). They are really called, but on this machine only unless configured otherwise.
 
-One that is answered with 200 to 299 is delivered. It is called once; whether the service tries again is not shown.
+An answer of 200 to 299 means delivered. There is only one attempt: the document does not show whether there are more.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from messaging_service.delivery.resolver import resolver
 from messaging_service.store import Store
 from messaging_service.tables import devices, post_backs, runs, sends, webhook_calls
 
-NOT_CALLED = "not called: it is not on this machine (see serve --webhooks-anywhere)"
+NOT_CALLED = (
+    "not called: the address is on another machine; to allow that, start serve with --webhooks-anywhere"
+)
 _CONTENT_TYPES = {RAW: "text/plain", FORM: "application/x-www-form-urlencoded", JSON: "application/json"}
-# A message that set the length of its body could send a second request, with headers of its own, behind the first.
+# A message that could set its own Content-Length could smuggle a second request behind the first.
 _OWN_HEADERS = frozenset(
     {"user-agent", "host", "content-length", "transfer-encoding", "connection", "upgrade"}
 )
@@ -39,15 +41,15 @@ Call = Row[tuple[Any, ...]]
 
 
 def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str, Any]:
-    """Make the row of a webhook message that is to be called at ``at``."""
+    """Return the row of a webhook call that is due at ``at``."""
     request = request_of(message.webhook or {})
     return {"run_id": run_id, "send_id": send_id, "request": request, "state": "due", "due_at": at}
 
 
 def request_of(webhook: Any) -> dict[str, Any]:
-    """Return method, url, headers and body of a webhook: POST where it has a body, else GET.
+    """Return the method, URL, headers and body of a webhook: POST if it has a body, else GET.
 
-    Headers that say who calls, from where, and where the body ends are the service's own.
+    The webhook cannot set headers that identify the caller, its origin, or the end of the body.
     """
     kind = webhook.get("request_body_type")
     body = webhook.get("request_body_data", {}).get(kind) if kind else None
@@ -67,7 +69,7 @@ def _is_kept_back(header: str) -> bool:
 
 
 class WebhookCaller:
-    """Takes due calls from the store, makes them, and notes the answers."""
+    """Takes due calls from the store, makes them, and stores the answers."""
 
     def __init__(self, store: Store, leases: Leases, clock: Clock, anywhere: bool = False) -> None:
         self._store = store
@@ -76,7 +78,7 @@ class WebhookCaller:
         self._anywhere = anywhere
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Call until ``stop`` is set; what is under way then is finished first."""
+        """Make calls until ``stop`` is set; finish the calls in progress first."""
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=_AT_ONCE, resolver=resolver(self._anywhere), use_dns_cache=False
@@ -84,7 +86,7 @@ class WebhookCaller:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
             skip_auto_headers=("Accept-Encoding",),
-            auto_decompress=False,  # only the status of an answer counts: its body is not read
+            auto_decompress=False,  # the body of an answer is not read: only its status matters
         ) as session:
             while not stop.is_set():
                 calls = await asyncio.to_thread(self._take)

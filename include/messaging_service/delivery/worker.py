@@ -1,7 +1,7 @@
-"""The deliveries process: works through due runs and sends post-backs, apart from the process that answers requests.
+"""The delivery process. It processes due runs and sends post-backs, separately from the web processes.
 
-It reads its settings as one line of JSON on standard input, and stops when standard input ends, however the process
-that started it has ended.
+It reads its settings from one line of JSON on standard input. It stops when standard input ends, which happens even
+if its parent process is killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IDLE_PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What the deliveries process needs to know."""
+    """The settings of a delivery process."""
 
     database: str
     behaviour: Behaviour
@@ -39,12 +39,12 @@ class WorkerSettings:
 
 
 def to_line(settings: WorkerSettings) -> bytes:
-    """Write the settings as the line that ``main`` reads."""
+    """Return the settings as the line that the process reads."""
     return orjson.dumps(settings) + b"\n"
 
 
 def from_line(line: bytes) -> WorkerSettings:
-    """Read what ``to_line`` wrote."""
+    """Read settings from a line written by ``to_line``."""
     values = orjson.loads(line)
     return WorkerSettings(
         database=values["database"],

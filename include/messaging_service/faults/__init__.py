@@ -1,1 +1,1 @@
-"""Faults: what the service does wrong on request."""
+"""Faults that the service injects on request."""

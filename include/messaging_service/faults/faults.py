@@ -1,7 +1,7 @@
-"""Faults on request: what goes wrong, where, and how often.
+"""Injected faults: their kinds, where they happen, and how often.
 
-A fault strikes with a probability until it is removed, or the next few times and then never again. Faults of
-requests strike at the token endpoint, at create and at execute; faults of post-backs strike deliveries and openings.
+A fault happens with a probability until it is removed, or a limited number of times. Request faults happen at the
+token endpoint, at create and at execute. Post-back faults happen to deliveries and openings.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ POST_BACKS = ("delivery", "open")
 _LONGEST = 3_600.0
 _HIGHEST_COUNT = 1_000_000
 
-# What each does; those of requests first.
+# The effect of each kind.
 REQUEST_FAULTS: Mapping[str, str] = {
     "401": "answers 401",
     "403": "answers 403",
-    "429": "answers 429, with Retry-After where retry_after is given",
+    "429": "answers 429, with Retry-After if retry_after is given",
     "500": "answers 500",
-    "503": "answers 503, with Retry-After where retry_after is given",
-    "502": "answers 502 as a gateway does, with an HTML page",
+    "503": "answers 503, with Retry-After if retry_after is given",
+    "502": "answers 502 with an HTML page, like a gateway",
     "html": "answers 200 with an HTML page",
-    "slow": "processes, and answers so many seconds later",
+    "slow": "processes the request, and answers after the given seconds",
     "reset": "resets the connection",
-    "lost": "processes, and closes the connection without an answer, so many seconds later",
-    "token-expired": "ends the access token of the request early: 401 from now on",
+    "lost": "processes the request, and closes the connection without an answer after the given seconds",
+    "token-expired": "expires the access token of the request early: 401 from now on",
 }
 POST_BACK_FAULTS: Mapping[str, str] = {
     "duplicate": "sends a post-back twice",
-    "delay": "sends it so many seconds later",
-    "reorder": "sends it up to so many seconds later, each by another time",
-    "lose": "never sends it",
-    "malformed": "damages its body at the first try",
-    "burst": "holds it back, to send all of so many seconds at once",
+    "delay": "sends a post-back the given seconds later",
+    "reorder": "sends each post-back later by a random time, up to the given seconds",
+    "lose": "never sends a post-back",
+    "malformed": "damages the body of a post-back at the first attempt",
+    "burst": "collects post-backs for the given seconds, and sends them all at once",
 }
 KINDS = (*REQUEST_FAULTS, *POST_BACK_FAULTS)
 _MAY_COME_AFTER = ("401", "403", "429", "500", "502", "503", "html", "reset")
@@ -50,15 +50,15 @@ _USUAL_SECONDS = {"slow": 5.0, "lost": 0.0, "delay": 5.0, "reorder": 5.0, "burst
 
 
 class FaultRefusedError(ValueError):
-    """A fault that cannot be asked for like this; the text says what to change."""
+    """A fault has wrong settings; the text says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """A fault to inject.
 
-    Either ``probability`` or ``count`` is given; neither means the next one. ``after`` lets a request be processed
-    first. ``seconds`` belongs to the kinds that last or wait, ``retry_after`` to 429 and 503.
+    It has a ``probability`` or a ``count``; with neither, it happens once. With ``after``, the request is processed
+    first. ``seconds`` is for the kinds that take time, ``retry_after`` for 429 and 503.
     """
 
     kind: str
@@ -71,48 +71,48 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise FaultRefusedError(f"kind is one of {', '.join(KINDS)}")
+            raise FaultRefusedError(f"kind must be one of {', '.join(KINDS)}")
         wrong = [place for place in self.at if place not in self.possible_places]
         if wrong:
-            raise FaultRefusedError(f"{self.kind} strikes at {', '.join(self.possible_places)}")
+            raise FaultRefusedError(f"{self.kind} can only happen at {', '.join(self.possible_places)}")
         if self.probability is not None and self.count is not None:
             raise FaultRefusedError("give a probability or a count, not both")
         if self.probability is not None and not 0 < self.probability <= 1:
-            raise FaultRefusedError("probability lies above 0, up to 1")
+            raise FaultRefusedError("probability must be above 0 and at most 1")
         if self.count is not None and not 1 <= self.count <= _HIGHEST_COUNT:
-            raise FaultRefusedError(f"count lies between 1 and {_HIGHEST_COUNT:,}")
+            raise FaultRefusedError(f"count must be between 1 and {_HIGHEST_COUNT:,}")
         self._check_details()
 
     def _check_details(self) -> None:
         if self.after and self.kind not in _MAY_COME_AFTER:
-            raise FaultRefusedError(f"after is for {', '.join(_MAY_COME_AFTER)}")
+            raise FaultRefusedError(f"after is only for {', '.join(_MAY_COME_AFTER)}")
         if self.seconds is not None and self.kind not in _USUAL_SECONDS:
-            raise FaultRefusedError(f"seconds is for {', '.join(_USUAL_SECONDS)}")
+            raise FaultRefusedError(f"seconds is only for {', '.join(_USUAL_SECONDS)}")
         if self.seconds is not None and not 0 <= self.seconds <= _LONGEST:
-            raise FaultRefusedError(f"seconds lies between 0 and {_LONGEST:,.0f}")
+            raise FaultRefusedError(f"seconds must be between 0 and {_LONGEST:,.0f}")
         if self.retry_after is not None and not (
             self.kind in ("429", "503") and 0 <= self.retry_after <= _LONGEST
         ):
             raise FaultRefusedError(
-                f"retry_after is for 429 and 503, in seconds between 0 and {_LONGEST:,.0f}"
+                f"retry_after is only for 429 and 503, and must be between 0 and {_LONGEST:,.0f} seconds"
             )
 
     @property
     def possible_places(self) -> tuple[str, ...]:
-        """Where such a fault can strike."""
+        """The places where this kind of fault can happen."""
         if self.kind in POST_BACK_FAULTS:
             return POST_BACKS
         return OPERATIONS if self.kind == "token-expired" else REQUESTS
 
     @property
     def usual_places(self) -> tuple[str, ...]:
-        """Where it strikes when nothing is said: not at the token endpoint."""
+        """The places where it happens by default: not at the token endpoint."""
         return POST_BACKS if self.kind in POST_BACK_FAULTS else OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """A fault at the moment it strikes."""
+    """One occurrence of a fault."""
 
     kind: str
     after: bool
@@ -121,7 +121,7 @@ class InjectedFault:
 
 
 def add_fault(store: Store, fault: Fault) -> dict[str, Any]:
-    """Let a fault strike from now on, and give it as ``list_faults`` does."""
+    """Add a fault that takes effect at once. Return it in the form of ``list_faults``."""
     row = {
         "kind": fault.kind,
         "at": list(dict.fromkeys(fault.at or fault.usual_places)),
@@ -138,14 +138,14 @@ def add_fault(store: Store, fault: Fault) -> dict[str, Any]:
 
 
 def list_faults(store: Store) -> list[dict[str, Any]]:
-    """Return the faults that were asked for and not removed, with how often each happened."""
+    """Return the current faults, with how often each happened."""
     with store.read() as connection:
         rows = connection.execute(select(faults).order_by(faults.c.id)).all()
     return [{str(name): value for name, value in row._asdict().items()} for row in rows]
 
 
 def remove_faults(store: Store, number: int | None = None) -> int:
-    """Remove one fault, or all, and give how many that were."""
+    """Remove one fault, or all. Return how many were removed."""
     statement = delete(faults) if number is None else delete(faults).where(faults.c.id == number)
     with store.write() as connection:
         return connection.execute(statement).rowcount
@@ -154,7 +154,7 @@ def remove_faults(store: Store, number: int | None = None) -> int:
 def inject_request_fault(
     store: Store, place: str, chance: Callable[[], float] = random.random
 ) -> InjectedFault | None:
-    """Return what goes wrong with a request at that place, if anything; the oldest fault strikes first."""
+    """Return the fault for a request at this place, or None. The oldest fault comes first."""
     with store.read() as connection:
         active = [fault for fault in _active(connection, REQUEST_FAULTS) if place in fault.at]
     for fault in active:
@@ -179,11 +179,11 @@ class PostBackFaults:
         return bool(self._active)
 
     def draw(self, kind: str) -> list[InjectedFault]:
-        """Return what goes wrong with one post-back of that kind."""
+        """Return the faults of one post-back of this kind."""
         return [_struck(fault) for fault in self._active if kind in fault.at and self._strikes(fault)]
 
     def count(self) -> None:
-        """Note how often each fault struck."""
+        """Store how often each fault happened."""
         for fault in self._active:
             if self._struck.get(fault.id):
                 _count(self._connection, fault, self._struck[fault.id])
@@ -205,7 +205,7 @@ def _active(
 
 
 def _count(connection: Connection, fault: Row[tuple[Any, ...]], times: int) -> bool:
-    """Note that a fault strikes; False where others have used it up."""
+    """Store that a fault happens. Return False if others have used it up."""
     values = {"happened": faults.c.happened + times}
     statement = update(faults).where(faults.c.id == fault.id)
     if fault.probability is None:

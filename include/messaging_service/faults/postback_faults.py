@@ -1,4 +1,4 @@
-"""What the faults of post-backs do to them: once for each post-back, when it is first taken to be sent."""
+"""The effects of post-back faults. Each post-back draws its faults once, before its first attempt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def apply_faults(
     now: float,
     chance: Callable[[], float] = random.random,
 ) -> Sequence[Row[tuple[Any, ...]]]:
-    """Draw the faults of post-backs that were just taken, and give those to be sent now, with their faults."""
+    """Draw the faults of newly claimed post-backs. Return the post-backs to send now, with their faults."""
     faults = PostBackFaults(connection, chance)
     fresh = [row for row in rows if row.attempts == 0 and row.faults is None]
     if not faults or not fresh:
@@ -40,7 +40,7 @@ def apply_faults(
 
 
 def corrupted_body(send_id: int, body: bytes) -> bytes:
-    """Return a body that is not what the document says: cut short, or something else entirely."""
+    """Return a body that violates the document: cut short, or something else entirely."""
     choice = send_id % (len(_NOT_BODIES) + 1)
     return _NOT_BODIES[choice - 1] if choice else body[: len(body) // 2]
 

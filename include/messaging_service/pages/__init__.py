@@ -1,8 +1,11 @@
-"""What happened, and the settings, as web pages for the person at this machine.
+"""Web pages for the person at this machine.
 
-``layout`` makes a page of a template, with the headers that keep it safe; ``settings`` the client IDs and apps;
-``campaigns`` what was asked for; ``messages`` what a device got, as it would look; ``search`` finds either;
-``requests`` the log.
+- ``layout`` renders templates, with security headers
+- ``settings`` manages client IDs and apps
+- ``campaigns`` shows campaigns
+- ``messages`` shows each message as it looks on its device
+- ``search`` finds campaigns and devices
+- ``requests`` shows the request log
 """
 
 from messaging_service.pages.site import page_routes

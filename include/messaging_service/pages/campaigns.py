@@ -1,4 +1,4 @@
-"""The list of campaigns, and one of them: its messages, its post-backs, and the request that made it."""
+"""The pages of campaigns: the list, and each campaign with its messages, runs, post-backs, and requests."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _overview(request: Request, service: Service) -> Response:
 
 
 def described(connection: Connection, rows: Sequence[Line], now: float) -> list[dict[str, Any]]:
-    """Describe campaigns for a list: what each is, how far it came, and its messages by state."""
+    """Return the campaigns for a list, each with its progress and its number of messages by state."""
     ids = [row.id for row in rows]
     counts: dict[int, dict[str, int]] = {one: dict.fromkeys(STATES, 0) for one in ids}
-    # Grouped by its label: a database that is given values apart cannot see that two expressions are one.
+    # Group by the label: with bound parameters, the database cannot tell that two expressions are the same.
     state = state_at(now).label("state_now")
     for campaign_id, name, count in connection.execute(
         select(sends.c.campaign_id, state, func.count())
@@ -102,7 +102,7 @@ def described(connection: Connection, rows: Sequence[Line], now: float) -> list[
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """How many runs a campaign has, how many of them are due now, and when the next one is, in seconds."""
+    """The number of runs of a campaign, the number due now, and the time of the next one, in seconds since 1970."""
 
     count: int = 0
     due: int = 0
@@ -125,12 +125,12 @@ def _runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int
 
 
 def channels(content: Content) -> list[str]:
-    """Return the channels that a campaign uses, by their flag."""
+    """Return the flags of the channels that a campaign uses."""
     return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
 
 
 def state_at(now: float) -> ColumnElement[str]:
-    """Return the expression that tells a send's state, one of STATES: what is decided may still lie ahead."""
+    """Return the SQL expression for the state of a send, one of STATES; decided outcomes may be in the future."""
     return case(
         (sends.c.message_type.is_(None), literal("unreachable")),
         (sends.c.error.is_not(None), literal("failed")),
@@ -151,7 +151,7 @@ def _progress(campaign: Line, its_runs: _Runs) -> str:
 
 
 def _exists(campaign_id: int) -> bool:
-    """Check whether a database could hold such an id."""
+    """Check whether an id is in the range of the database."""
     return campaign_id < 2**63
 
 
@@ -197,7 +197,7 @@ def _messages(request: Request, connection: Connection, campaign_id: int, now: f
 
 
 def lines(now: float) -> Any:
-    """Return the query for messages in a list: each with its device, its campaign's title and its state."""
+    """Return the query for a list of messages, with the device, the campaign's title, and the state of each."""
     return select(
         sends,
         state_at(now).label("state"),

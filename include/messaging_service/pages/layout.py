@@ -1,4 +1,4 @@
-"""Makes a page of a template, with the headers that keep a hostile message from doing anything in it."""
+"""Renders pages from templates, with headers that prevent a hostile message from running anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Not no-referrer: with that a browser gives forms no origin, and they could not be told from foreign ones.
+    # Not no-referrer: browsers would then send forms without an origin, like forms from other sites.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
@@ -40,19 +40,19 @@ _JSON_PARTS = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Which part of a list a page shows: ``number`` counts pages from 1, ``size`` the entries of each."""
+    """The part of a list that a page shows; ``number`` counts pages from 1, and ``size`` is entries per page."""
 
     number: int
     size: int
 
     @property
     def skip(self) -> int:
-        """How many entries stand on the pages before."""
+        """The number of entries on earlier pages."""
         return (self.number - 1) * self.size
 
 
 def page_of(request: Request, size: int) -> Slice:
-    """Read the page number of an address; anything but a number in reason is the first page."""
+    """Read the page number from the query; anything but a reasonable number means the first page."""
     number = request.query_params.get("page", "1")
     good = number.isascii() and number.isdigit() and 0 < len(number) < 8
     return Slice(max(1, int(number)) if good else 1, size)
@@ -61,29 +61,29 @@ def page_of(request: Request, size: int) -> Slice:
 def page(
     request: Request, template: str, *, status: int = 200, pictures: str = OWN_PICTURES, **values: Any
 ) -> Response:
-    """Render a template; what it shows is escaped, and the browser is told to run and load nothing else."""
+    """Render a template. Values are escaped, and the policy forbids the browser to run or load anything else."""
     text = _TEMPLATES.get_template(template).render(request=request, path=request.url.path, **values)
     headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(pictures=pictures)}
     return Response(text, status, headers, "text/html; charset=utf-8")
 
 
 def document(text: str, policy: str) -> Response:
-    """Return a document that somebody else wrote, for a frame, under a policy of its own."""
+    """Return a document from a message, to show in a frame under its own policy."""
     headers = {**_HEADERS, "Content-Security-Policy": policy}
     return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
 def sheet() -> Response:
-    """Return the style sheet; its address changes with its content, so browsers may keep it."""
+    """Return the style sheet. Browsers may cache it, because its URL changes with its content."""
     headers = {"Cache-Control": "max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
     return Response(SHEET, 200, headers, "text/css; charset=utf-8")
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages too."""
+    """A route that answers errors with pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Answer with a page where the handler raises HTTPException."""
+        """Return a handler that answers an HTTPException with a page."""
         answer = super().get_route_handler()
 
         async def answer_with_page(request: Request) -> Response:
@@ -94,7 +94,7 @@ class PageRoute(APIRoute):
                     request, "error.html", status=error.status_code, code=error.status_code, text=error.detail
                 )
             except RequestValidationError:
-                text = "The address or the form is not one of this service's own."
+                text = "This address or form does not belong to this service."
                 return page(request, "error.html", status=400, code=400, text=text)
 
         return answer_with_page
@@ -111,14 +111,14 @@ def _moment(seconds: float | None) -> Markup:
 
 
 def _length(seconds: float) -> str:
-    """Return a length of time as the clock's command takes it, not shorter than it is: 2d3h1m."""
+    """Return a duration, rounded up, as ``clock advance`` reads it: 2d3h1m."""
     minutes = math.ceil(seconds / 60)
     parts = ((minutes // 1_440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m"))
     return "".join(f"{count}{unit}" for count, unit in parts if count) or "1m"
 
 
 def _last_day(seconds: float) -> Markup:
-    """Write an expiry as the last day on which it is not over: midnight is the end of the day before."""
+    """Return an expiry as the last day before it ends; midnight counts as the end of the previous day."""
     at = datetime.fromtimestamp(seconds, UTC)
     last = at - timedelta(microseconds=1)
     return Markup('<time datetime="{}" title="to {} UTC">{}</time>').format(
@@ -129,7 +129,7 @@ def _last_day(seconds: float) -> Markup:
 def _json_text(text: bytes) -> Markup | str:
     try:
         return _json(orjson.loads(text))
-    except ValueError:  # spoilt on request, or by chance
+    except ValueError:  # damaged by a fault
         return text.decode(errors="replace")
 
 
@@ -145,7 +145,7 @@ def _json(value: Any) -> Markup:
 
 
 def _with_query(request: Request, **changes: Any) -> str:
-    """Return the page's own address with some of its query changed; None leaves a parameter out."""
+    """Return the URL of this page with some query parameters changed; None removes a parameter."""
     query = {**request.query_params, **changes}
     left = urlencode({name: value for name, value in query.items() if value is not None})
     return f"{request.url.path}?{left}" if left else request.url.path

@@ -1,4 +1,4 @@
-"""One message as it would look on its device, and what became of it."""
+"""The page of one message: how it looks on its device, and its outcome."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document,
 from messaging_service.store import Store
 from messaging_service.tables import apps, campaigns, devices, post_backs, sends, webhook_calls
 
-# Markup of somebody else: it may look as it likes, and do nothing. The sandbox holds also without our frame.
+# Markup from a message may have any style, but must not do anything. The sandbox also applies outside our frame.
 _FOREIGN = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src {pictures}; font-src data:; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
-# Makes a click on a link open a window, which the sandbox forbids, instead of leaving the message.
+# Clicked links would open a new window, which the sandbox forbids, so they cannot replace the message.
 _LINKS_GO_NOWHERE = '<base target="_blank">'
 _HAS_PICTURES = re.compile(r"<img|background|url\(", re.IGNORECASE)
 _PREVIEWS = {
@@ -96,7 +96,7 @@ def _rendered(store: Store, send_id: int) -> Rendered:
 
 
 def _facts(connection: Connection, send_id: int, now: float) -> Row[tuple[Any, ...]]:
-    """Return a send with its state, and what is known of its device, campaign and app."""
+    """Return a send with its state and the details of its device, campaign and app."""
     known = ("profile_id", "user_id", "language", "time_zone", "email", "mobile_number")
     return connection.execute(
         select(
@@ -152,7 +152,7 @@ def _host(message: Message | None) -> str:
 
 
 def _local(moment: datetime, time_zone: str | None) -> dict[str, str]:
-    """Return a moment as the person with the device reads it off the screen."""
+    """Return a time as the device displays it."""
     at = moment.astimezone(ZoneInfo(time_zone) if time_zone else UTC)
     return {
         "time": f"{at:%H:%M}",

@@ -1,4 +1,4 @@
-"""The log of requests, newest first, and one of them with its answer."""
+"""The pages of the request log: the list, newest first, and each request with its answer."""
 
 from __future__ import annotations
 

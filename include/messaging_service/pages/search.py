@@ -1,4 +1,4 @@
-"""Finds campaigns and devices by what a person knows of them: an id, a user, a title."""
+"""Search for campaigns and devices by id, user or title, and the page of a device."""
 
 from __future__ import annotations
 

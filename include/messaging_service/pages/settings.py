@@ -1,4 +1,4 @@
-"""Settings > Integrations > API Integration: client IDs (section 2.2), and apps with their token."""
+"""The page Settings > Integrations > API Integration: client IDs (section 2.2) and apps with their tokens."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add(router: APIRouter, service: Service) -> None:
             client, secret = _add_client(store, given)
         except (RegistrationError, UnknownScopeError) as error:
             return _form(request, given, str(error))
-        # The answer to the form itself: the secret has no address, and no second answer shows it.
+        # Answer the form directly, without a redirect: the secret must not have a URL, and is shown only once.
         return page(request, "client_added.html", client=client, secret=secret, key=_key(client.key_text))
 
     @router.post(f"{ADDRESS}/add-app", dependencies=_OWN_FORM)
@@ -108,13 +108,13 @@ def _form(request: Request, given: dict[str, Any], error: str = "") -> Response:
 
 
 def _spend(store: Store, form: str) -> None:
-    """Take each form once, so that reloading the answer neither adds another client ID nor shows a secret."""
+    """Accept each form only once, so that a reload neither adds another client ID nor shows a secret."""
     try:
         with store.write() as connection:
             connection.execute(insert(spent_forms).values(form=form, spent_at=machine_time().timestamp()))
     except IntegrityError:
         raise HTTPException(
-            409, "This form was sent before. Its client ID is in the list; its secret is not shown again."
+            409, "This form was already sent. Its client ID is in the list; its secret is not shown again."
         ) from None
 
 
@@ -124,7 +124,7 @@ def _add_client(store: Store, given: dict[str, Any]) -> tuple[ClientId, str | No
         raise RegistrationError("the client ID needs a name")
     scopes = read_scopes(given["scopes"])
     if not scopes:
-        raise RegistrationError("select at least one scope, or the client ID may do nothing")
+        raise RegistrationError("select at least one scope: without any, the client ID cannot do anything")
     if given["type"] is ClientType.SECRET:
         return add_secret_client(store, name, machine_time(), expires_at, scopes)
     if not given["key"].strip():
@@ -158,4 +158,4 @@ def _ending(expires_at: float | None) -> str:
     left = datetime.fromtimestamp(expires_at, UTC) - machine_time()
     if left <= timedelta(0):
         return "expired"
-    return f"ends in {left.days} days" if left < _SOON else ""
+    return f"expires in {left.days} days" if left < _SOON else ""

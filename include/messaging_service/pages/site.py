@@ -1,4 +1,4 @@
-"""The addresses of the pages."""
+"""The routes of the pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from messaging_service.pages.layout import PageRoute, sheet
 
 
 def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
-    """Make every page's route; they answer loopback addresses only, unless ``for_all``."""
+    """Return the routes of all pages; they answer loopback addresses only, unless ``for_all``."""
     guard = Depends(only_this_machine(for_all))
     router = APIRouter(route_class=PageRoute, dependencies=[guard], include_in_schema=False)
 
