@@ -1,4 +1,4 @@
-"""The algorithms that the service takes a client's assertion by, and a key for each."""
+"""The algorithms that the service accepts for assertions, with a key for each."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ SHORTEST = {
     "ES384": "ec-384",
     "ES512": "ec-521",
 }
-"""For each algorithm the shortest key that it takes."""
+"""The shortest accepted key for each algorithm."""

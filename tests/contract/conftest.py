@@ -18,9 +18,9 @@ from ..local_service import QUICK, LocalService, fill, run_command, start_servic
 
 
 class _Server(ThreadingHTTPServer):
-    """Keeps its connections, so that it can be closed whether or not the thread of one has begun."""
+    """Records its connections, so that it can be closed even if the thread of a connection has not started."""
 
-    # A full queue would make a burst of new connections wait for a second.
+    # If this queue were full, a new connection in a burst would wait for a second.
     request_queue_size = 128
     daemon_threads = False
     block_on_close = True
@@ -35,9 +35,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class Listener:
-    """A real endpoint that takes post-backs: ``received`` holds (path, body); ``statuses`` are answered first.
+    """A real endpoint for post-backs: ``received`` holds (path, body); ``statuses`` are the first answers.
 
-    ``unreadable`` holds the bodies that are no post-backs, which ``refuses`` answers 400.
+    ``unreadable`` holds bodies that are not post-backs; if ``refuses`` is set, they get 400.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Listener:
         return Handler
 
     def take(self, path: str, content: bytes) -> int:
-        """Keep a post-back and give the status that answers it; the threads of several come here at once."""
+        """Store a post-back and return the status to answer. Several threads call this at once."""
         with self._taking:
             good = self._keep(path, content)
             usual = 204 if good or not self.refuses else 400
@@ -100,7 +100,7 @@ class Listener:
 
 @pytest.fixture(scope="session")
 def service_database(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, str]]:
-    """A database with an app, a client ID and the devices, to be copied, and what the commands printed."""
+    """A database to copy, with an app, a client ID and devices, and the output of the commands that filled it."""
     folder = tmp_path_factory.mktemp("service")
     return folder / "service.db", fill(f"sqlite:///{folder}/service.db", folder)
 
@@ -109,7 +109,7 @@ def service_database(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ma
 def service_process(
     service_database: tuple[Path, Mapping[str, str]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalService]:
-    """A service that everything of a module shares: quick, with the usual shares."""
+    """A fast service with the default shares, for all tests of a module."""
     file, known = service_database
     folder = tmp_path_factory.mktemp("service")
     copyfile(file, folder / "service.db")
@@ -122,7 +122,7 @@ def service_process(
 def service_start(
     service_database: tuple[Path, Mapping[str, str]], tmp_path: Path
 ) -> Iterator[Callable[..., LocalService]]:
-    """Starts services with options of their own; those with one ``name`` share a database, one after another."""
+    """Starts services with given options; those with the same ``name`` share a database and run one after another."""
     file, known = service_database
     started: list[LocalService] = []
 
@@ -142,7 +142,7 @@ def service_start(
 
 @pytest.fixture(scope="module")
 def service_on() -> Iterator[Callable[..., LocalService]]:
-    """Starts services on databases of any kind, filled first unless ``known`` is a service that used them."""
+    """Starts services on databases of any kind; fills a database unless ``known`` is a service that used it."""
     started: list[LocalService] = []
 
     def start(database: str, folder: Path, *options: str, known: LocalService | None = None) -> LocalService:
@@ -161,7 +161,7 @@ def service_on() -> Iterator[Callable[..., LocalService]]:
 
 @pytest.fixture
 def service_command() -> Callable[..., dict[str, Any]]:
-    """Runs a command of the service and gives the JSON it printed."""
+    """Runs a command of the service and returns the JSON it printed."""
     return run_command
 
 

@@ -1,4 +1,4 @@
-"""A real receiver with its ledger, and a connection whose post-backs come to it, for tests from launch to report."""
+"""A real receiver with its ledger, and a connection that sends post-backs to it, for tests from launch to report."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def ledger(ledger_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="module")
 def signer(ledger_url: str) -> Iterator[PostBackSigner]:
-    """The addresses of a real receiver, which stores in the ledger."""
+    """The signer for the public address of a real receiver, which writes to the ledger."""
     with local_receiver(ledger_url, SECRET) as address:
         yield PostBackSigner(address, [SECRET])
 
 
 @pytest.fixture
 def connection(service_process: Any, signer: PostBackSigner) -> Iterator[ServiceConnection]:
-    """Sends one request after the other."""
+    """A connection that sends one request at a time."""
     with requests.Session() as session:
         credentials = ClientSecret(service_process.client_id, service_process.client_secret)
         tokens = TokenSource(credentials, service_process.base_url, session)

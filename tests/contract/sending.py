@@ -1,4 +1,4 @@
-"""A launch that is sent to the local service, and what the service says of it."""
+"""A launch that is sent to the local service, and the service's record of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def connection(service: Any) -> ServiceConnection:
 def freeze(
     ledger: Ledger, segments: Sequence[Segment], *, due_at: datetime | None = None, **fields: Any
 ) -> None:
-    """Freeze a launch of these segments without post-backs; ``fields``: of its campaign."""
+    """Freeze a launch of these segments without post-backs; ``fields`` are fields of its campaign."""
     campaign = make_campaign(**{"post_backs": {"kinds": []}, **fields}).resolved(PERIOD.end)
     make_launch(ledger, segments=segments, campaign=campaign, due_at=due_at)
 
@@ -56,13 +56,13 @@ def work_at(ledger: Ledger, connection: ServiceConnection, moment: datetime = NO
 
 
 def fault(service: Any, kind: str, count: int) -> None:
-    """Have the service fail the next so many requests in this way."""
+    """Make the service fail the next ``count`` requests in this way."""
     asked = {"kind": kind, "at": ["create"], "count": count}
     assert service.post("/admin/faults", json=asked).status_code == 201
 
 
 def sent_to(service: Any) -> list[int]:
-    """Everybody whom the service was told to send to, once for each telling."""
+    """Return all devices that the service was asked to send to, with repetitions."""
     service.wait_until_quiet()
     campaigns = service.admin("campaigns?count=1000")["campaigns"]
     return sorted(

@@ -1,6 +1,6 @@
-"""Campaigns whose people the service chooses, and what it sends again and again: from launch to report, all of it real.
+"""Campaigns whose recipients the service chooses, and recurring campaigns, from launch to report.
 
-What the ledger says is held against the service's own record.
+The tests compare the ledger with the service's own record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ signer, connection = receiving.signer, receiving.connection
 def launched(
     ledger: Ledger, connection: ServiceConnection, service: Any, name: str, fields: Mapping[str, Any]
 ) -> str:
-    """Launch a campaign for the service's yesterday, send it, and give the key of the launch."""
+    """Launch a campaign for the service's yesterday, send it, and return the key of the launch."""
     campaign = Campaign.model_validate({"title": name, **fields})
     folder = CampaignFolder(name, campaign, None, Path(name))
     midnight = clock(service).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -72,7 +72,7 @@ def truth_of(service: Any, ledger: Ledger, key: str) -> dict[str, Any]:
 
 
 def reconciled(service: Any, ledger: Ledger, key: str) -> tuple[LaunchStats, dict[str, Any]]:
-    """Reconcile a launch, hold every verdict against the service's record, and give the figures and the record."""
+    """Reconcile a launch, compare all verdicts with the service's record, and return the figures and the record."""
     truth = truth_of(service, ledger, key)
     figures = reconcile_launch(ledger, key)
     opened, delivered = (set(truth["post_backs"][kind]) for kind in ("open", "delivery"))
@@ -146,7 +146,7 @@ def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
         figures, truth = reconciled(service_process, ledger, key)
         messages = service_process.admin("campaigns?count=1")["campaigns"][0]["messages"]
         assert (messages["delivered"], messages["opened"]) == tuple(figures.post_backs.values())
-    assert figures.post_backs["delivery"] > len(truth["delivered"])  # many had both
+    assert figures.post_backs["delivery"] > len(truth["delivered"])  # many devices had both
     assert figures.is_recurring
     assert "Sent again and again" in as_text(describe_launch(figures))
     assert is_settled(ledger, key, quiet_for=timedelta(0))

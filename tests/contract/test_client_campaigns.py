@@ -1,4 +1,4 @@
-"""Campaigns of every shape, sent by the real client, and what the service made of them, by its own record."""
+"""Campaigns of every kind, sent by the real client and checked against the service's own record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MESSAGE = {"title": "Title", "text": "Text", "url": "https://shop.example.com"}
 PICTURE = "https://shop.example.com/p.png"
 MIDNIGHT = {"time": "23:59", "time_zone": "UTC"}
 WEBHOOK = {
-    "address": "http://127.0.0.1:9/",  # where nobody listens
+    "address": "http://127.0.0.1:9/",  # nothing listens there
     "query": {"shop": "ie"},
     "headers": {"X-One": "1", "X-Two": "2"},
     "body": {"kind": "json", "content": '{"a": 1}'},
@@ -36,7 +36,7 @@ EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
 FROM_TODAY = {"start": f"{datetime.now(UTC):%Y-%m-%d}", "end": "never"}
 NOBODY = PostBackAddresses(None, None)
 DEVICE_2 = Targeting("device_id", integers([2]))
-GOLD = {"attribute": "tier", "value": "gold"}  # every device whose number 3 does not divide
+GOLD = {"attribute": "tier", "value": "gold"}  # all devices whose number is not divisible by 3
 USER_2, USER_3, USER_4, USER_5 = ({"attribute": "user_id", "value": f"cust-{n}"} for n in (2, 3, 4, 5))
 
 
@@ -65,7 +65,7 @@ def created(client: Client, made: Campaign, targeting: Targeting | None, **more:
 
 
 def record(service: Any, outcome: Outcome) -> Any:
-    """Give what the service says of the campaign that it made; it must have understood every member."""
+    """Return the service's record of the campaign it created; it must have recognised all members."""
     assert isinstance(outcome, Accepted), outcome
     (found,) = [
         each
@@ -158,7 +158,7 @@ def test_people_are_reached_by_saved_segments_and_by_conditions(service_process:
 @pytest.mark.parametrize(
     ("where", "devices"),
     [
-        # (one of three) and gold: joined by and alone it reaches nobody, joined by or alone 467 devices
+        # (one of three users) and gold; the "all" alone would reach no device, the "any" alone 467
         ({"all": [{"any": [USER_2, USER_3, USER_4]}, GOLD]}, [2, 4]),
         ({"any": [{"all": [USER_2, GOLD]}, {"all": [USER_3, GOLD]}, USER_5]}, [2, 5]),
         ({"any": [{"all": [GOLD, {"any": [USER_3, {"all": [USER_4, GOLD]}]}]}, USER_3]}, [3, 4]),
@@ -188,7 +188,7 @@ def test_what_never_ends_runs_until_it_is_stopped(service_start: Callable[..., A
         ]
 
     def sent_in_days(count: int) -> list[int]:
-        """How many messages of each campaign are sent in some days, each of which begins with an event."""
+        """Return how many messages of each campaign are sent within ``count`` days; each day starts with an event."""
         before = [len(service.admin(f"campaigns/{each}/devices/2")["messages"]) for each in ids]
         for _ in range(count):
             service.post("/admin/hits/event", json={"event": "order", "user_id": "cust-2"})
@@ -232,7 +232,7 @@ def test_a_campaign_waits_for_an_event(service_process: Any, client: Client) -> 
     made = campaign(channels={"email": EMAIL}, send=send, encryption="0")
     outcome = created(client, made, Targeting("device_id", integers([2])))
     assert record(service_process, outcome)["trigger"] == 2
-    for user in ("cust-2", "cust-4"):  # the second is none of the campaign's people
+    for user in ("cust-2", "cust-4"):  # the campaign does not target the second
         answer = service_process.post("/admin/hits/event", json={"event": "order", "user_id": user})
         assert answer.status_code == 200, answer.text
     assert targeted(service_process, outcome) == [2]

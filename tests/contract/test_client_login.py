@@ -1,4 +1,4 @@
-"""Both grants and all six algorithms, of the real client against the real service."""
+"""Both grants and all six algorithms, with the real client against the real service."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def added(service: Any, kind: str, *options: str) -> dict[str, Any]:
 
 
 def client_of(service: Any, folder: Path, name: str = "ec-256", *, held: str | None = None) -> JwtBearer:
-    """Add a client ID of type Public Key that holds the key's public half, and give the credentials for it."""
+    """Add a client ID of type Public Key with the key's public half, and return its credentials."""
     file = folder / f"{uuid4().hex}.pem"
     file.write_text(held or public_pem(name))
     return JwtBearer(added(service, "public-key", "--key", str(file))["client_id"], private_pem(name))
@@ -127,7 +127,7 @@ def test_the_key_of_another_client_id_is_told(
 
 
 def end(service: Any, client_id: str, certificate: str) -> None:
-    """Have the service hold a certificate of yesterday of the same key, as if a day had passed."""
+    """Replace the certificate in the service by one from yesterday with the same key, as if a day had passed."""
     row = (certificate, (datetime.now(UTC) - timedelta(days=1)).timestamp(), client_id)
     with closing(sqlite3.connect(service.database.removeprefix("sqlite:///"))) as database, database:
         database.execute("UPDATE client_ids SET key = ?, expires_at = ? WHERE client_id = ?", row)
@@ -144,10 +144,10 @@ def test_a_certificate_that_has_ended_is_told_when_a_token_is_asked_for(
     client = Client(service.base_url, session, tokens)
     assert isinstance(client.create_campaign(BODY), Accepted)
     end(service, credentials.client_id, certificate_pem("ec-256", datetime.now(UTC) - timedelta(days=1)))
-    outcome = client.create_campaign(BODY)  # the token is refused, and so is the login for another
+    outcome = client.create_campaign(BODY)  # the token is refused, and so is the request for a new one
     assert isinstance(outcome, NotProcessed)
     assert outcome.is_permanent
-    assert "certificate, has expired" in outcome.reason
+    assert "certificate has expired" in outcome.reason
 
 
 @pytest.mark.rule("2.2/expires_at", "3/token_expiry", "8/lifetime", side="client")
@@ -189,7 +189,7 @@ def test_a_token_that_the_service_forgot_is_renewed_and_the_request_repeated(
     tokens = source(service_process, secret_of(service_process), session)
 
     class Forgotten(TokenSource):
-        """Begins with a token that the service does not know."""
+        """Starts with a token that the service does not know."""
 
         def token(self) -> str:
             return "forgotten"

@@ -1,4 +1,4 @@
-"""Pausing, braking, holding and settling launches while workers send: the service's own record decides."""
+"""Pausing, stopping, holding and settling launches while workers send, checked against the service's record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def freeze(ledger: Ledger, *, people: int = 60, **fields: Any) -> None:
 
 
 class Announcing:
-    """A client that says when it has made so many requests, and makes the next ones when it is told to go on."""
+    """A client that pauses after a number of requests, announces this, and continues when it is told to."""
 
     def __init__(self, client: Client, after: int) -> None:
         self._client = client

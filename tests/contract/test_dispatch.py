@@ -1,4 +1,4 @@
-"""The dispatch loop against the real service: sent once, whatever happens in between."""
+"""The dispatch loop against the real service: each recipient is sent to once, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def connection(service_process: Any) -> ServiceConnection:
 
 
 def targeted(service: Any, ledger: Ledger) -> list[int]:
-    """Everybody whom the service was told to send to by this launch's campaigns, once for each telling."""
+    """Return all devices that the service was asked to send to by this launch's campaigns, with repetitions."""
     ids = [
         dispatch.campaign_id for dispatch in ledger.dispatch_queries.of_launch(KEY) if dispatch.campaign_id
     ]
@@ -154,7 +154,7 @@ def test_a_refusal_stops_nothing_and_is_told(service_process: Any, ledger: Ledge
 
 
 class LostResponses:
-    """A service that takes one request whole and hangs up without an answer, as a proxy that dies would."""
+    """A service that reads a complete request and closes the connection without an answer, like a dying proxy."""
 
     def __init__(self, tokens: str) -> None:
         self.requests = 0
@@ -224,7 +224,7 @@ def test_what_the_last_worker_left_is_sent_again_where_the_campaign_says_so(
 ) -> None:
     freeze(ledger, count=2, campaign=PUSH.model_copy(update={"on_doubt": "resend"}))
     ledger.dispatches.claim(KEY, worker="dead", now=NOW, lease=LEASE)
-    wrong = NOW + timedelta(hours=1)  # the clock of the worker that is left
+    wrong = NOW + timedelta(hours=1)  # the clock of the remaining worker
     with pytest.raises(NotYetError, match="last requests are in flight") as caught:
         send_launch(ledger, KEY, connection, now=lambda: wrong)
     assert LEASE - timedelta(minutes=2) < caught.value.until - wrong <= LEASE + timedelta(seconds=1)
@@ -291,7 +291,7 @@ def nobody_waits(seconds: float) -> None:
 
 
 class Clock:
-    """A clock that stands still but for those who sleep."""
+    """A clock that only moves when someone sleeps."""
 
     def __init__(self) -> None:
         self.moment = NOW
@@ -306,7 +306,7 @@ class Clock:
 
 
 class Patient:
-    """A client that asks for patience so often, and then takes what comes."""
+    """A client that first answers some requests with a wait, and then sends the others."""
 
     def __init__(self, client: Client, *waits: float | None) -> None:
         self._client = client
@@ -354,7 +354,7 @@ def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(
 
 
 class Sleepy(Ledger):
-    """A ledger whose worker is frozen right after its first claim, while others look for dead workers and decide."""
+    """A ledger whose worker pauses right after its first claim; meanwhile, others look for dead workers and decide."""
 
     def __init__(self, url: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(url)
@@ -473,7 +473,7 @@ AT_ONCE = 4
 
 
 class Together:
-    """A client whose first requests wait for each other, and the service sees as many at once as there are threads."""
+    """A client whose first requests wait for each other, so that the service gets one from each thread at once."""
 
     def __init__(self, client: Client, size: int = AT_ONCE) -> None:
         self._client = client
@@ -553,7 +553,7 @@ def test_sixteen_threads_keep_sixteen_connections_and_ask_for_one_token(
 
 
 def tokens_of(service: Any) -> int:
-    """How many tokens the service has issued, by its own record."""
+    """Return how many tokens the service has issued, from its own record."""
     engine = sa.create_engine(service.database)
     try:
         with engine.connect() as db:
@@ -570,7 +570,7 @@ WRONG = NotProcessed("the token is refused", is_permanent=True)
 @pytest.mark.parametrize(
     ("ends", "error", "message"),
     [
-        # what a person must see comes first, then what may work later, then what is only too early
+        # first the errors that need a person, then those to retry, then those that are only too early
         ((LATER, UNREACHABLE, WRONG), PermanentError, "the token is refused"),
         ((LATER, UNREACHABLE), RetryableError, "no connection"),
         ((LATER,), NotYetError, "patience"),
@@ -587,7 +587,7 @@ def test_the_error_that_somebody_must_see_first_is_raised_when_the_others_are_do
     freeze(ledger, count=40, size=2)
 
     class Failing(Together):
-        """Makes the others wait until the first that fails has told all threads to end."""
+        """Makes the others wait until the first failing request has stopped all threads."""
 
         def answer(self, number: int, body: bytes) -> Outcome:
             if number <= len(ends):
@@ -634,7 +634,7 @@ def test_an_interruption_leaves_no_request_unrecorded(
         def answer(self, number: int, body: bytes) -> Outcome:
             outcome = super().answer(number, body)
             if number == 1:
-                _thread.interrupt_main()  # as Ctrl-C does
+                _thread.interrupt_main()  # like Ctrl-C
             return outcome
 
     client = Interrupted(connection.client)
@@ -689,7 +689,7 @@ def test_an_outcome_is_recorded_until_the_lease_is_over(
 
     def away(*_: object, **__: object) -> None:
         tried.append(clock.now())
-        clock.sleep(50)  # before it is known that the ledger does not answer
+        clock.sleep(50)  # until it turns out that the ledger does not answer
         raise LedgerUnavailableError("the ledger database did not answer")
 
     begun = clock.now()
@@ -753,7 +753,7 @@ def test_a_doubt_is_sent_again_without_looking_at_the_others(ledger: Ledger) -> 
 
 
 class NoAnswer:
-    """A client whose requests are all made, and none answered."""
+    """A client that makes all requests and never gets an answer."""
 
     def create_campaign(self, *_: object) -> Outcome:
         return InDoubt("no answer")
@@ -785,7 +785,7 @@ def test_a_claim_that_came_with_a_lost_answer_grows_old_and_is_looked_up_again(
 
 
 class SettingCookies:
-    """A service that has a cookie for each answer."""
+    """A service that sets a cookie in each answer."""
 
     def __init__(self) -> None:
         self.sent: list[str | None] = []
@@ -868,7 +868,7 @@ def test_a_429_of_the_service_is_no_failure(service_start: Callable[..., Any], l
     ("faults", "slept"),
     [
         ([{"kind": "503", "retry_after": 7}], [7.0]),
-        ([{"kind": "503", "retry_after": 0}], [1.0]),  # at a pace
+        ([{"kind": "503", "retry_after": 0}], [1.0]),  # at the usual pace
         ([{"kind": "503"}], [1.0]),
         ([{"kind": "500", "count": 3}], [1.0, 1.0, 2.0]),
         ([{"kind": "502"}, {"kind": "503", "retry_after": 20}], [1.0, 20.0]),
@@ -941,7 +941,7 @@ def test_what_stops_a_task_names_the_one_request_that_was_not_processed(
 
 
 class Rejected:
-    """A client whose key ends after so many requests."""
+    """A client whose key expires after a number of requests."""
 
     def __init__(self, client: Client, after: int) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The example campaigns, from their folders to the service's own record: whom it sent what, when."""
+"""The example campaigns, from their folders to the service's record of recipients, messages and times."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def mailbox(customer: int) -> int:
 
 @dataclass
 class Shop:
-    """The examples' warehouse, a service that knows its people, and all that a launch needs."""
+    """The warehouse of the examples, a service that knows its people, and everything else that a launch needs."""
 
     service: Any
     warehouse: Path
@@ -84,12 +84,12 @@ class Shop:
             return warehouse.execute(sql, parameters).fetchall()
 
     def named(self, name: str) -> list[Any]:
-        """Whom an example's query names, asked without any of ours."""
+        """Return the recipients that an example's query selects, without using Sendoff."""
         sql = (EXAMPLES / "campaigns" / name / "audience.sql").read_text(encoding="utf-8")
         return sorted(row[0] for row in self.rows(sql))
 
     def made(self, title: str) -> list[Made]:
-        """What the service made of the campaigns with a title, oldest first; it must have understood every member."""
+        """Return the campaigns with a title, oldest first; the service must have recognised all members."""
         self.service.wait_until_quiet()
         found = [
             each
@@ -111,7 +111,7 @@ class Shop:
 
 @dataclass
 class Made:
-    """One campaign in the service's record."""
+    """A campaign in the service's record."""
 
     service: Any
     record: dict[str, Any]
@@ -135,7 +135,7 @@ class Made:
         return found
 
     def words(self, device: int, message_type: int) -> dict[str, Any]:
-        """What the one message to a device says there."""
+        """Return the content of the only message to a device."""
         [sent] = self.messages(device)
         assert sent["message_type"] == message_type
         assert sent["message"] is not None, sent["error"]
@@ -160,7 +160,7 @@ def new_shop(service: Any, folder: Path) -> Shop:
     client = Client(service.base_url, session, tokens)
     connection = ServiceConnection(
         client, PostBackSigner(NOWHERE, SECRETS), requests_at_once=1
-    )  # so that campaigns are made in order
+    )  # so that campaigns are created in order
     return Shop(service, warehouse, ledger, connection)
 
 
@@ -181,7 +181,7 @@ def shop(opened: Shop, service_listener: Any) -> Shop:
 
 @pytest.fixture
 def later(service_start: Callable[..., Any], service_listener: Any, tmp_path: Path) -> Iterator[Shop]:
-    """A shop whose clock the test may put forward."""
+    """A shop whose clock the test may advance."""
     made = new_shop(service_start(), tmp_path)
     yield replace(
         made, connection=replace(made.connection, signer=PostBackSigner(service_listener.url, SECRETS))
@@ -250,7 +250,7 @@ def test_an_email_in_languages_is_one_campaign_for_each(shop: Shop) -> None:
     in_french = [device for device in shop.named("email_in_languages") if (device // 10) % 10_000 % 3 == 1]
     assert french.people() == in_french
     assert english.people() == sorted(set(shop.named("email_in_languages")) - set(in_french))
-    said = english.words(mailbox(2), EMAIL)  # reads German
+    said = english.words(mailbox(2), EMAIL)  # the user reads German
     assert said["subject"] == "Welcome, Greta"
     assert "<p>Hello Greta,</p>" in said["html"]
     said = french.words(mailbox(1), EMAIL)
@@ -336,7 +336,7 @@ def test_a_once_off_is_sent_in_the_evening_of_its_zone(later: Shop) -> None:
 
 
 def test_what_recurs_is_sent_on_its_days_by_each_persons_clock(later: Shop) -> None:
-    later.advance_to(TOMORROW.replace(hour=12))  # which is nobody's time of sending
+    later.advance_to(TOMORROW.replace(hour=12))  # which is not a send time in any time zone
     later.send(example("recurring"))
     [made] = later.made("Weekend reminder")
     assert made.send_type == 2
@@ -374,7 +374,7 @@ def test_local_time_is_a_campaign_for_each_zone_at_its_own_moment(later: Shop) -
     for device, _, zone in named:
         due = at(day, "07:30", zone or "Europe/Dublin").astimezone(UTC)
         expected.setdefault(due, []).append(device)
-    assert len(expected) == 3  # Paris and Berlin have one time, in two campaigns
+    assert len(expected) == 3  # Paris and Berlin share a time zone offset, in two campaigns
     made = later.made("Good morning")
     assert len(made) == 4
     assert {each.send_type for each in made} == {1}
@@ -439,7 +439,7 @@ def test_the_rules_of_an_audience_leave_people_out(later: Shop) -> None:
 
 
 def position(device: int, salt: str) -> int:
-    """Where somebody stands by chance, as ``sendoff.audience.bucketing`` documents it for anybody to compute."""
+    """Compute a device's random position, as documented in ``sendoff.audience.bucketing``."""
     every = 2**64 - 1
     seed = int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=8).digest(), "big")
     z = ((device ^ seed) + 0x9E3779B97F4A7C15) & every

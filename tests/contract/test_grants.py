@@ -1,4 +1,4 @@
-"""A launch from its audience to its report, each part of it under a PostgreSQL user with the least rights."""
+"""A launch from its audience to its report; each part runs as a PostgreSQL user with the least privileges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ..factories import KEY, NOW, make_launch
 
 SENDOFF = (sys.executable, "-c", "from sendoff.cli import main; main()")
 SECRET = "secret of post-backs in this test"
-ADDRESSES = PostBackSigner("http://127.0.0.1:9", [SECRET])  # a signature is the same at every public address
+ADDRESSES = PostBackSigner("http://127.0.0.1:9", [SECRET])  # a signature is the same for every public address
 CAMPAIGN = Campaign.model_validate(
     {
         "title": "Spring",
@@ -49,7 +49,7 @@ Urls = dict[str, str]
 
 @pytest.fixture(scope="module")
 def urls(postgres_url: str) -> Iterator[Urls]:
-    """The URL of a migrated ledger as its owner, and as a user of each role, by the name of the role."""
+    """The URL of a migrated ledger for its owner, and for a user of each role, by role name."""
     with closing(Ledger(postgres_url)) as ledger:
         ledger.migrate()
     users = {role: f'"{role} {uuid4().hex[:8]}"' for role in ROLES}  # a name that must be quoted
@@ -85,7 +85,7 @@ def open_ledger(urls: Urls) -> Iterator[Callable[[str], Ledger]]:
 
 @pytest.fixture
 def receiver(urls: Urls, free_port: int, tmp_path: Path) -> Iterator[str]:
-    """The public address of a receiver whose ledger lets it do nothing but receive."""
+    """The public address of a receiver whose database user may only receive."""
     public_url = f"http://127.0.0.1:{free_port}"
     settings = {
         "SENDOFF_LEDGER_URL": urls["receiver"],
@@ -122,7 +122,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     reader = open_ledger("reader")
     assert reader.verdicts.figures(KEY).verdicts == figures.verdicts
     assert reader.dispatch_queries.states(KEY) == {"accepted": 2}
-    assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # asked after an outage
+    assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # called after an outage
     people(worker)
 
     places = dump(urls["owner"])
@@ -135,11 +135,11 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     ]
     for secret in (service_process.client_secret, tokens.token(), SECRET, "planted", *signatures):
         assert secret not in everything
-        assert secret.encode().hex() not in everything  # as PostgreSQL writes bytes
+        assert secret.encode().hex() not in everything  # how PostgreSQL prints bytes
 
 
 def dump(url: str) -> dict[str, str]:
-    """Every row of every table of a ledger, as text, by table."""
+    """Return all rows of all tables of a ledger as text, by table."""
     engine = sa.create_engine(url)
     with engine.connect() as db:
         found = {
@@ -156,7 +156,7 @@ def freeze(ledger: Ledger) -> None:
 
 
 def people(ledger: Ledger) -> None:
-    """What people do at the command line."""
+    """The command-line actions of people."""
     stop(ledger, KEY, "ann", "enough")
     ledger.suppression_lists.store("staff", "device_id", integers([1]), "ann", NOW)
     ledger.suppression_lists.store("staff", "device_id", integers([2]), "ann", NOW)

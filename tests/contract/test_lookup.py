@@ -1,4 +1,4 @@
-"""Resolving doubts by reading what the service lists: found is accepted, not found stays in doubt."""
+"""Settling doubts from the service's list of campaigns: found means accepted, not found stays in doubt."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def connection(service: Any) -> ServiceConnection:
 
 
 class InDoubtTwice:
-    """A client whose first request is processed without an answer, and whose second is lost on the way."""
+    """A client whose first request is processed but not answered, and whose second request is lost on the way."""
 
     def __init__(self, client: Client, service: Any) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class InDoubtTwice:
 
 @pytest.fixture
 def doubtful(service: Any, ledger: Ledger, connection: ServiceConnection) -> Ledger:
-    """A ledger with two dispatches in doubt, of which the service processed the first."""
+    """A ledger with two dispatches in doubt; the service processed the first."""
     client: Any = InDoubtTwice(connection.client, service)
     in_turn = replace(connection, client=client, requests_at_once=1)
     assert send_launch(ledger, KEY, in_turn, now=lambda: NOW) == SendResult(in_doubt=2)

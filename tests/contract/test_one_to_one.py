@@ -1,4 +1,4 @@
-"""One-to-one messages against the real service: everybody gets their own values, and what comes back is theirs."""
+"""One-to-one messages against the real service: all recipients get their own values, and post-backs match them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from . import receiving
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 ledger_url, ledger = receiving.ledger_url, receiving.ledger  # fixtures
 signer, connection = receiving.signer, receiving.connection
-PEOPLE = range(2, 22, 2)  # devices with an email address, each the only one of its user
+PEOPLE = range(2, 22, 2)  # devices with an email address; each is its user's only device
 HELLO = "Hello {{first_name}}, you have {{points}} points in {{shop}}"
 
 
 @pytest.fixture
 def template(service_process: Any) -> int:
-    """A live template of the service: an email that names the person, their points and the shop."""
+    """A live template: an email with the person's name, their points, and the shop."""
     email = {
         "email_address_id": 1,
         "email_subject": "For {{first_name}}",
@@ -46,7 +46,7 @@ def template(service_process: Any) -> int:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    """Who has how many points; the last person has no name."""
+    """A warehouse of names and points; the last person has no name."""
     file = tmp_path / "warehouse.db"
     with closing(sqlite3.connect(file)) as db, db:
         db.execute(
@@ -81,7 +81,7 @@ def launched(
 
 
 def emails(service: Any, template: int) -> dict[int, list[str]]:
-    """Give what each device was sent, as it looks there, or why it was sent nothing."""
+    """Return the email to each device as rendered, or the reason why there is none."""
     service.wait_until_quiet()
     found = {}
     for device in service.admin(f"campaigns/{template}/truth")["targeted"]:
@@ -115,7 +115,7 @@ def test_everybody_gets_their_own_values_once(
     delivered = set(truth["post_backs"]["delivery"]) - opened
     assert opened | delivered
     sets = ledger.verdicts.sets(key)
-    if identified_by == "external_id":  # which no post-back names
+    if identified_by == "external_id":  # post-backs do not carry it
         assert figures.verdicts["unknowable"] == len(PEOPLE)
     elif identified_by == "user_id":
         assert sets["engaged"] == strings(f"cust-{n}" for n in opened)

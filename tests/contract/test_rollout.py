@@ -1,4 +1,4 @@
-"""What a campaign's gates allow, against the real service: judged by its own record of who was sent to."""
+"""The gates of a campaign against the real service, checked against its record of recipients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def freeze(ledger: Ledger, gates: dict[str, Any], segments: Sequence[Segment] = 
 
 
 def too_early(ledger: Ledger, connection: ServiceConnection, moment: datetime) -> datetime:
-    """Work, which comes too early, and give when to come again."""
+    """Work, expect NotYetError, and return when to try again."""
     with pytest.raises(NotYetError) as caught:
         work_at(ledger, connection, moment)
     return caught.value.until
@@ -68,7 +68,7 @@ def test_a_spread_that_goes_well_reaches_everybody_once(
     check_all_sent(ledger, KEY)
 
 
-@pytest.mark.parametrize("kind", ["403", "500"])  # refused; in doubt, which counts as refused
+@pytest.mark.parametrize("kind", ["403", "500"])  # refused; or in doubt, which counts as refused
 @pytest.mark.promise("hands/failures")
 def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_it(
     service: Any, ledger: Ledger, connection: ServiceConnection, kind: str
@@ -76,7 +76,7 @@ def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_i
     freeze(ledger, ROLLOUT)
     fault(service, kind, 1)
     later = too_early(ledger, connection, NOW)
-    for _ in range(2):  # calling again changes nothing
+    for _ in range(2):  # a second call changes nothing
         with pytest.raises(GateError, match=r"is held: after wave 1: gates.rollout.refused: 1 of 1 requests"):
             work_at(ledger, connection, later)
     assert sent_to(service) == []
@@ -84,7 +84,7 @@ def test_a_first_wave_that_goes_badly_holds_the_launch_until_a_person_releases_i
     release(ledger, KEY, "ann", "one broken address")
     latest = too_early(ledger, connection, later)
     assert sent_to(service) == EVERYBODY[1:10]
-    # What somebody has agreed to is not held against the waves that follow.
+    # The gates of later waves ignore requests that a person has approved.
     assert work_at(ledger, connection, latest) == SendResult(accepted=9)
     assert sent_to(service) == EVERYBODY[1:]
     assert decided(ledger) == [
@@ -191,7 +191,7 @@ def test_what_becomes_too_late_on_the_way_is_sent_no_further(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, HOURS, [replace(segment, wave=1) for segment in WAVES], due_at=NOW)
-    moments = iter([NOW] * 6)  # a look at the clock before and after each request
+    moments = iter([NOW] * 6)  # the clock is read before and after each request
     assert (
         send_launch(ledger, KEY, connection, now=lambda: next(moments, NOW + timedelta(hours=3))).accepted
         < 13
@@ -224,7 +224,7 @@ def test_what_was_to_be_sent_at_a_moment_that_is_over_is_not_requested(
 def test_of_many_zones_those_whose_moment_lies_ahead_are_requested(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    # The service refuses moments that are past, so that these lie ahead of the real clock.
+    # The service refuses times in the past, so these are ahead of the real clock.
     tomorrow = (datetime.now(UTC) + timedelta(days=2)).date()
     evening = {"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"}
     zones = ["America/New_York", "Asia/Tokyo"]

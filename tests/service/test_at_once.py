@@ -1,4 +1,4 @@
-"""Two transactions at once on PostgreSQL are given numbers of their own (SQLite has one writer at a time)."""
+"""Concurrent transactions on PostgreSQL get different numbers. (SQLite has one writer at a time.)"""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def store(postgres_url):
 
 
 def do_at_once(store, first, second):
-    """Do ``second`` while the transaction of ``first`` is still open, until it is done or waits for that one."""
+    """Run ``second`` while the transaction of ``first`` is open, until it is done or waits for that transaction."""
     failures = []
 
     def other():
         try:
             with store.write() as connection:
                 second(connection)
-        except Exception as error:  # shown by the assertion below
+        except Exception as error:  # the assertion below reports it
             failures.append(error)
 
     thread = threading.Thread(target=other)
@@ -68,7 +68,7 @@ def test_quiet_is_not_said_while_a_webhook_that_was_called_leaves_a_post_back(st
     waiting = [True]
 
     def note(_connection, _cursor, statement, *_):
-        if "webhook_calls" in statement and waiting:  # just before the calls are counted, this one is noted
+        if "webhook_calls" in statement and waiting:  # note this call just before the calls are counted
             waiting.clear()
             with store.write() as connection:
                 connection.execute(update(webhook_calls).values(state="done"))

@@ -192,7 +192,7 @@ def test_a_wrong_field_is_named(service_process, fields, field):
 @pytest.mark.parametrize(
     ("content", "authorization", "code"),
     [
-        (b'{"title": "x"}', None, 400),  # no authentication at all
+        (b'{"title": "x"}', None, 400),  # no authentication
         (b'{"title": "x"}', "Bearer wrong", 401),
         (b'{"title": "x"}', "Basic dXNlcjpwdw==", 401),
         (b'{"apptoken": "wrong"}', None, 401),
@@ -338,7 +338,9 @@ def test_a_schedule_follows_its_time_zone(service_process):
 def test_a_once_off_campaign_of_this_minute_is_sent(service_start):
     service = service_start()
     now = datetime.fromisoformat(service.admin("clock")["now"])
-    minute = (now + timedelta(minutes=2)).replace(second=0, microsecond=0)  # of which all lies ahead
+    minute = (now + timedelta(minutes=2)).replace(
+        second=0, microsecond=0
+    )  # the whole minute is in the future
     by = f"{(minute - now).total_seconds():.3f}s"
     assert service.post("/admin/clock/advance", json={"by": by}).status_code == 200
     schedule = {

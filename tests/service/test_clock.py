@@ -1,4 +1,4 @@
-"""Time that can be advanced, by command and by route, for a service that runs and across restarts."""
+"""The service's clock, advanced by command and by route, while the service runs and across restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What messages say: languages, tags, payloads, email, SMS and webhooks (sections 2.4 to 2.8, 2.12)."""
+"""The content of messages: languages, tags, payloads, email, SMS and webhooks (sections 2.4 to 2.8, 2.12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMAIL = {
     "email_type": 1,
     "email_template": 1,
 }
-# 1001 to 1004: one person for each language, of whom the last has neither a name nor a number
+# 1001 to 1004: one person for each language; the last has neither a name nor a number
 HEADER = (
     "device_id,platform,profile_id,user_id,language,time_zone,email,mobile_number,first_name,ios_environment"
 )
@@ -44,7 +44,7 @@ def people(service_process, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def called():
-    """A real endpoint that webhook messages call; what it was sent."""
+    """A real endpoint for webhook messages, which records its requests."""
     received = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -115,9 +115,9 @@ LANGUAGES = {
     ("device", "language", "title", "text", "url"),
     [
         (1001, "fr", "titre", "salut", "https://shop.example/fr"),
-        (1002, "de", "plain", "hallo", "https://shop.example/"),  # de-AT; no title of its own
-        (1003, "en", "plain", "hello", "https://shop.example/"),  # Japanese is not listed
-        (1004, "en", "plain", "hello", "https://shop.example/"),  # no language is known
+        (1002, "de", "plain", "hallo", "https://shop.example/"),  # de-AT; there is no German title
+        (1003, "en", "plain", "hello", "https://shop.example/"),  # Japanese is not in the list
+        (1004, "en", "plain", "hello", "https://shop.example/"),  # the language is unknown
     ],
 )
 def test_each_person_reads_their_language(people, device, language, title, text, url):
@@ -380,7 +380,7 @@ def test_a_webhook_cannot_drive_the_service_itself(people, length):
     }
     campaign = send(people, webhook=1, device_ids=[1001], messages={"8": {"webhook": webhook}})
     assert only(people, campaign, 1001)["error"] == ("HTTP 405" if length else "HTTP 403")
-    time.sleep(0.2)  # a second request would be answered after the first
+    time.sleep(0.2)  # the answer to a second request would come after the first
     assert people.execute(id=waiting, target_by="id", target=[1001]).status_code == 200
 
 
@@ -402,7 +402,7 @@ def test_only_a_webhook_that_is_accepted_is_delivered(people, called, service_li
     [
         "http://192.0.2.7/x",
         "http://[2001:db8::1]/x",
-        "http://\uff11\uff19\uff12.0.2.1:9/",  # digits of full width, which the call makes plain
+        "http://\uff11\uff19\uff12.0.2.1:9/",  # full-width digits, which the URL normalises
         "http://192\u30020\u30022\u30027/",  # ideographic full stops
         "http://192.0.\u2461.7/",  # a digit in a circle
         "http://3221225991/",  # 192.0.2.7 as one number
@@ -511,7 +511,7 @@ def test_an_inbox_message_leaves_the_inbox(people):
     def lying():
         return [m["message"]["text"] for m in people.admin(f"devices/{device}/inbox")["messages"]]
 
-    people.command("clock", "advance", "1s")  # what is decided is delivered by then
+    people.command("clock", "advance", "1s")  # all decided outcomes have happened by then
     assert sorted(lying()) == ["an hour", "stays", "three days"]
     people.command("clock", "advance", "2h")
     assert sorted(lying()) == ["stays", "three days"]

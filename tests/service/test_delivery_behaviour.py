@@ -1,4 +1,4 @@
-"""Fates, names, keys, schedules and checks, without a process."""
+"""Simulated outcomes, names, keys, schedules and checks, without a process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_impossible_behaviour_is_refused(wrong):
         (3, "chrome", True),
         (3, "opera", True),
         (3, "firefox", True),
-        (3, "edge", False),  # the document names three browsers that are tracked, and Edge is none of them
+        (3, "edge", False),  # the document names three browsers with tracking, and Edge is not among them
         (6, "ios", True),
         (7, "android", True),
         (9, "android", True),
@@ -118,19 +118,19 @@ def test_a_key_may_sign_with_the_algorithms_that_it_is_long_enough_for(bits, all
             "UTC",
             datetime(2030, 7, 1, 10, tzinfo=UTC),
         ),
-        # the zone of the app, in summer
+        # the time zone of the app, in summer
         (
             {"send_type": 1, "send_date": "2030-07-01", "send_time": "10:00"},
             "Europe/Dublin",
             datetime(2030, 7, 1, 9, tzinfo=UTC),
         ),
-        # 01:30 comes twice on this night: the first
+        # 01:30 occurs twice on this night: the first one counts
         (
             {"send_type": 1, "send_date": "2030-10-27", "send_time": "01:30", "timezone": "Europe/Dublin"},
             "UTC",
             datetime(2030, 10, 27, 0, 30, tzinfo=UTC),
         ),
-        # this minute is not past
+        # the current minute is not in the past
         (
             {"send_type": 1, "send_date": "2030-03-01", "send_time": "12:00"},
             "UTC",

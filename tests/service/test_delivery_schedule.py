@@ -1,4 +1,4 @@
-"""Occurrences, windows, comparisons and deadlines, without a process."""
+"""Recurring times, windows, comparisons and deadlines, without a process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DUBLIN = {"send_type": 2, "send_time": "01:30"}
         # summer time: 01:30 is 00:30 UTC
         (datetime(2030, 7, 1, 0, 0, tzinfo=UTC), datetime(2030, 7, 1, 0, 30, tzinfo=UTC)),
         (datetime(2030, 7, 1, 0, 30, tzinfo=UTC), datetime(2030, 7, 2, 0, 30, tzinfo=UTC)),
-        # the clocks skip 01:30 on this night: the offset from before makes it 01:30 UTC
+        # the clocks skip 01:30 on this night: with the offset from before, it is 01:30 UTC
         (datetime(2030, 3, 31, 0, 0, tzinfo=UTC), datetime(2030, 3, 31, 1, 30, tzinfo=UTC)),
-        # 01:30 comes twice on this night: once only, the first
+        # 01:30 occurs twice on this night: only the first one counts
         (datetime(2030, 10, 26, 12, 0, tzinfo=UTC), datetime(2030, 10, 27, 0, 30, tzinfo=UTC)),
         (datetime(2030, 10, 27, 0, 30, tzinfo=UTC), datetime(2030, 10, 28, 1, 30, tzinfo=UTC)),
     ],
@@ -62,7 +62,7 @@ def test_a_day_begins_at_midnight_of_its_zone():
 @pytest.mark.parametrize(
     ("found", "comparator", "wanted", "holds"),
     [
-        ("10", ">", 9, True),  # numbers, though the directory holds text
+        ("10", ">", 9, True),  # compared as numbers, although the directory stores text
         ("10", ">", "9", True),
         ("b", ">", "a", True),
         ("2030-02-01", "<", "2030-10-01", True),
@@ -114,7 +114,7 @@ def test_lengths_of_time_are_read():
 
 
 def test_a_clock_without_a_store_is_the_machines():
-    rounded = timedelta(microseconds=1)  # from a fraction, where the other is cut off
+    rounded = timedelta(microseconds=1)  # fromtimestamp rounds, but now() truncates
     before = datetime.now(UTC)
     assert before <= Clock().now() <= datetime.now(UTC) + rounded
 

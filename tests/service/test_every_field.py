@@ -1,4 +1,4 @@
-"""Every field of section 2 of the document, in one create request or another (section 4.2)."""
+"""All fields of section 2 of the document, spread over several create requests (section 4.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 PUSH = {"android_push": 1, "push_text": "Text"}
 ANDROID = 14  # a device
 PICTURE = "https://shop.example.com/p.png"
-NOWHERE = "http://127.0.0.1:9/"  # where nobody listens
+NOWHERE = "http://127.0.0.1:9/"  # nothing listens there
 WORDS = {"push_title": "Title", "push_text": "Text", "url": "https://shop.example.com"}
 LANGUAGES = {
     "languages_multi": 1, "languages_list": ["en", "fr"], "languages_default": "en",
@@ -20,7 +20,7 @@ TOMORROW, NEXT_YEAR = (f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}" fo
 SOON = int(datetime.now(UTC).timestamp()) + 86_400
 DAYS = {"send_type": 2, "start_date": TOMORROW, "end_date": NEXT_YEAR, "send_days": [1, 7], "timezone": "UTC"}
 WINDOW = {"start_time": "08:00", "end_time": "21:00"}
-# Every field of section 2, in bodies of which each is right; where the document shows no name, by the service's own.
+# All fields of section 2 in valid bodies. Fields that the document does not name have the service's own names.
 BODIES = {
     "now": {
         "title": "Title", "android_push": 1, "ios_push": 1, "ios_push_sandbox": 1, "web_push": 1,
@@ -71,7 +71,7 @@ def created(service, **fields):
 
 @pytest.fixture(scope="module")
 def bodies(service_process):
-    """The bodies, with the segments and locations that they name."""
+    """The bodies, with the ids of existing segments and locations."""
     conditions = {"operator": "AND", "0": ["tags_attribute", "=", "tier", ["value", "=", "gold"]]}
     segment = service_process.post("/admin/segments", json={"title": "gold", "conditions": conditions})
     location = service_process.post("/admin/locations", json={"title": "Shop"})
@@ -93,7 +93,7 @@ def test_every_field_of_section_2_is_understood(service_process, bodies, name):
 @pytest.mark.rule("4.2/fields", side="service")
 @pytest.mark.parametrize("name", BODIES)
 def test_every_field_of_section_2_is_checked(service_process, bodies, name):
-    body, wrong = bodies[name], [[]]  # which is right nowhere
+    body, wrong = bodies[name], [[]]  # not valid for any field
     for field in body:
         answer = service_process.create(**{**body, field: wrong})
         assert answer.status_code == 400, field

@@ -1,4 +1,4 @@
-"""Templates that are executed: targets, variables, time, overrides and new profiles (section 4.3)."""
+"""Executions of templates: targets, variables, time, overrides and new profiles (section 4.3)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_conditions_of_a_template_hold(people):
     alone = template(
         people, conditions=gold | {"1": ["tags_attribute", "=", "user_id", ["value", "=", "u1"]]}
     )
-    execute(people, alone)  # the audience is who matches
+    execute(people, alone)  # the template's targeting selects the audience
     assert people.admin(f"campaigns/{alone}/truth")["targeted"] == [1001]
 
 
@@ -134,7 +134,10 @@ def test_missing_profiles_are_created_and_others_updated(people):
     errors = [
         people.admin(f"campaigns/{campaign}/devices/{device}")["messages"][-1]["error"] for device in created
     ]
-    assert (errors[0] != "NO_CHANNEL", errors[1]) == (True, "NO_CHANNEL")  # the second wants no SMS
+    assert (errors[0] != "NO_CHANNEL", errors[1]) == (
+        True,
+        "NO_CHANNEL",
+    )  # the second is unsubscribed from SMS
     last = people.admin(f"campaigns/{campaign}/devices/1001")["messages"][-1]
     assert (last["message_type"], last["message"]["text"]) == (9, "Hi u1")
 

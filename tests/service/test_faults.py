@@ -1,4 +1,4 @@
-"""What goes wrong on request: answers, connections, tokens, post-backs."""
+"""Injected faults of answers, connections, tokens and post-backs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_token_ends_early_and_a_new_one_works(service_process):
 
 @pytest.mark.parametrize(("kind", "error"), [("401", "invalid_client"), ("429", "temporarily_unavailable")])
 def test_the_token_endpoint_fails_in_its_own_form(service_process, kind, error):
-    service_process.bearer()  # which asks for a token once
+    service_process.bearer()  # requests the first token
     ask_for(service_process, kind=kind, at=["token"])
     assert create(service_process).status_code == 200
     form = {"client_id": service_process.client_id, "client_secret": service_process.client_secret}
@@ -198,7 +198,7 @@ def test_what_went_wrong_on_request_stands_in_the_record(service_process):
 
 
 def send_one(service, listener, **fields):
-    """Send one email to each of the even devices given, with a delivery for each that arrives."""
+    """Send an email to each of the given even devices, and post back a delivery for each one delivered."""
     fields = {"email": 1, "messages": EMAIL, "webhook_delivery": f"{listener.url}/d", **fields}
     answer = service.create(**fields)
     assert answer.status_code == 200, answer.text
@@ -242,7 +242,7 @@ def advance(service, by):
 
 
 def wait_until_held(service):
-    """Wait until everything that was sent is worked through, and all its post-backs that fell due are held back."""
+    """Wait until all runs are processed and faults hold back all post-backs that are due."""
 
     def is_held():
         progress = service.admin("progress")
@@ -256,7 +256,7 @@ def test_post_backs_come_out_of_order(service_process, service_listener):
     addresses = {"webhook_open": f"{service_listener.url}/o"}
     campaign = send_one(service_process, service_listener, device_ids=list(range(2, 402, 2)), **addresses)
     wait_until_held(service_process)
-    advance(service_process, "1s")  # by which all fell due that their faults held back
+    advance(service_process, "1s")  # the delayed post-backs are due by then
     wait_until_held(service_process)
     advance(service_process, "1h")
     expected = delivered(service_process, campaign)

@@ -1,4 +1,4 @@
-"""Fields of the document one by one, where no other test needs them: channels, limits, defaults, post-backs."""
+"""Single fields of the document that no other test covers: channels, limits, defaults, post-backs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 CREATE = "/api/external/create/campaign"
 EXECUTE = "/api/external/execute/campaign"
 PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}
-# Device n has the platform n % 7, and an email address where n is even.
+# Device n has the platform n % 7, and an email address if n is even.
 ANDROID, IOS, CHROME, FIREFOX, OPERA, SAFARI = 14, 8, 2, 10, 4, 12
 EVERY = [ANDROID, IOS, CHROME, FIREFOX, OPERA, SAFARI]
 EMAIL = {"email_subject": "s", "email_text": "t", "email_type": 1, "email_template": 1}
-WEBHOOK = {"webhook": {"url": "http://127.0.0.1:9/"}}  # where nobody listens
+WEBHOOK = {"webhook": {"url": "http://127.0.0.1:9/"}}  # nothing listens there
 
 
 def created(service, **fields):
@@ -27,7 +27,7 @@ def messages(service, campaign, device):
 
 
 def type_of(service, campaign, device):
-    """The type of the message that was made for a device, or None where no channel reaches it."""
+    """Return the type of the message to a device, or None if no channel reaches it."""
     [message] = messages(service, campaign, device)
     return None if message["error"] == "NO_CHANNEL" else message["message_type"]
 
@@ -102,7 +102,7 @@ def test_a_token_cannot_be_revoked(service_process):
     headers = {"Authorization": f"Bearer {service_process.token()}"}
     token = {"token": headers["Authorization"].removeprefix("Bearer ")}
     assert service_process.post("/api/oauth/revoke", data=token).status_code == 404
-    service_process.token()  # another token of the same client ID leaves the first as it is
+    service_process.token()  # another token of the same client ID does not affect the first
     body = {"title": "t", "push_text": "x", "android_push": 1, "device_ids": [ANDROID]}
     assert service_process.post(CREATE, json=body, headers=headers).status_code == 200
 
@@ -167,7 +167,7 @@ def test_an_inbox_message_is_removed_at_its_time(service_process):
         inbox = service_process.admin(f"devices/{device}/inbox")["messages"]
         return [message["message"]["text"] for message in inbox]
 
-    service_process.command("clock", "advance", "1s")  # what is decided is delivered by then
+    service_process.command("clock", "advance", "1s")  # all decided outcomes have happened by then
     assert "gone soon" in lying()
     service_process.command("clock", "advance", "1h")
     assert "gone soon" not in lying()

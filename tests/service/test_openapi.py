@@ -1,4 +1,4 @@
-"""The description at /openapi.json is true: what it allows and promises is tried on a real service."""
+"""The description at /openapi.json, checked against a real service."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXECUTE = "/api/external/execute/campaign"
 LIST = "/api/external/list/campaign"
 TOKEN = "/api/oauth/token"
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
-# Rules that bind several fields cannot be described, so a body that fits the description may be answered 400.
-# How long data takes to make and an answer to come is no matter of the description.
+# A description cannot express rules that involve several fields, so a body that matches it may still get 400.
+# The time to generate data and to answer is not part of the description.
 CONFIGURATION = f"""
 request-timeout = {PATIENCE}
 suppress-health-check = ["too_slow"]
@@ -45,7 +45,7 @@ def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, t
     description = described(service_process)
     for path in (CREATE, EXECUTE, LIST, "/api/external/create/segment"):
         body = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-        # A token that is made up ends every request at 401.
+        # With made-up tokens, every request would end at 401.
         body["schema"]["properties"]["apptoken"] = {"const": service_process.app_token}
     (tmp_path / "openapi.json").write_text(json.dumps(description))
     (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
@@ -54,7 +54,7 @@ def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, t
             *(SCHEMATHESIS, "--config-file", "schemathesis.toml", "run", "openapi.json"),
             *("--url", service_process.base_url, "-H", f"Authorization: Bearer {service_process.token()}"),
             *("--phases", "examples,coverage,fuzzing", "--max-examples", "15", "--seed", "1"),
-            # What is asked to fail, fails.
+            # Injected faults must fail.
             *("--exclude-path-regex", "^/admin/faults", "--no-color"),
         ],
         check=False,

@@ -1,4 +1,4 @@
-"""Section 2.2 of the document, and what the pages show and refuse, over HTTP against a real process."""
+"""Section 2.2 of the document, and the content and protection of the pages, over HTTP against a real process."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def page(service, path):
 
 
 def submit(service, path, headers=None, **fields):
-    """Send a form as a page of the service does."""
+    """Send a form like a page of the service."""
     own = {"Origin": service.base_url, "Sec-Fetch-Site": "same-origin"}
     sent = own if headers is None else headers
     return service.post(path, data=fields, headers=sent, allow_redirects=False)
 
 
 def client_form(service, **fields):
-    """Give the fields that the form sends when only these are filled in."""
+    """Return the fields of the form when only these are filled in."""
     shown = page(service, ADD)
     scopes = re.findall(r'name="scopes" value="([^"]+)" checked', shown)
     return {"form": FORM.search(shown)[1], "type": "secret", "scopes": scopes, **fields}
@@ -71,7 +71,7 @@ def create(service, **fields):
 
 
 def message_of(service, campaign):
-    """Give the address of the first message of a campaign."""
+    """Return the URL of the first message of a campaign."""
     return re.search(r"/messages/\d+", page(service, f"/campaigns/{campaign}"))[0]
 
 

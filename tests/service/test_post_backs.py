@@ -1,4 +1,4 @@
-"""How post-backs are sent: reproducibly, until accepted, and across stops."""
+"""The sending of post-backs: reproducible, until accepted, and across restarts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GIGABYTE = 1_000_000_000
 
 
 class Answering(socketserver.ThreadingTCPServer):
-    """An endpoint that answers each request by ``head`` and ``body``; ``sent`` is how much of each body went out."""
+    """An endpoint that answers each request with ``head`` and ``body``; ``sent`` is the sent length of each body."""
 
     daemon_threads = True
     request_queue_size = 100
@@ -94,7 +94,7 @@ def test_the_seed_alone_decides_who_receives_and_who_opens(service_start):
 
 
 def drawn(seed, campaign):
-    """Draw in this process what the service draws in its own, for the inbox messages of its first run."""
+    """Compute the outcomes that the service draws in its own process, for the inbox messages of its first run."""
     outcomes = {device: Behaviour(seed).draw(campaign, 1, device, INBOX) for device in DEVICES}
     delivered = [device for device, outcome in outcomes.items() if outcome.delivered_after is not None]
     return delivered, [device for device in delivered if outcomes[device].opened_after is not None]
@@ -102,7 +102,7 @@ def drawn(seed, campaign):
 
 @pytest.fixture(scope="module")
 def certain(service_on, tmp_path_factory):
-    """A service of which every message arrives and none is opened, and that tries a post-back four times."""
+    """A service that delivers all messages, opens none, and tries each post-back four times."""
     folder = tmp_path_factory.mktemp("certain")
     shares = ("--delivered", "1", "--opened", "0", "--attempts", "4")
     return service_on(f"sqlite:///{folder}/service.db", folder, *shares)
@@ -139,7 +139,7 @@ def test_a_post_back_is_sent_again_until_it_is_accepted(certain, service_listene
 
 def test_a_post_back_that_is_never_accepted_is_given_up(certain):
     before = certain.wait_until_quiet()["post_backs"]
-    create(certain, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nobody listens there
+    create(certain, "http://127.0.0.1:9", device_ids=[2], inbox=0)  # nothing listens there
     after = certain.wait_until_quiet()["post_backs"]
     assert (after["sent"] - before["sent"], after["failed"] - before["failed"]) == (0, 1)
 
@@ -164,11 +164,11 @@ def test_post_backs_to_the_number_of_another_machine_are_refused(certain, addres
 
 def test_post_backs_go_elsewhere_where_the_service_is_told_so(service_start):
     service = service_start("--post-backs-anywhere", "--workers", "2", "--delivered", "0")
-    for address in ELSEWHERE * 3:  # whichever process answers
+    for address in ELSEWHERE * 3:  # so that each process answers at least once
         assert service.create(**{**ALL, "webhook_open": address}).status_code == 200
 
 
-# The last is a name for the connector, and 192.0.2.7 for the resolver.
+# The connector sees the last one as a host name, but the resolver as 192.0.2.7.
 @pytest.mark.parametrize("address", [*ELSEWHERE, "http://0xc0000207/d"])
 def test_a_post_back_that_leads_elsewhere_is_noted_and_not_sent(tmp_path, address):
     store = Store(f"sqlite:///{tmp_path}/service.db")
@@ -239,7 +239,7 @@ def test_the_service_ends_when_its_deliveries_process_has_ended(service_start):
 
 
 def called_or_posted(service, url, calls):
-    """Call an address for three devices, or post three deliveries back to it, and give how many of them failed."""
+    """Call a URL, or post deliveries back to it, for three devices. Return how many failed."""
     before = service.admin("progress")["post_backs"]["failed"]
     fields = {"inbox": 1, "push_text": "T", "webhook_delivery": f"{url}/d"}
     if calls:
@@ -260,7 +260,7 @@ def test_no_answer_is_read_without_end(certain, answering, calls):
     endless = answering(b"Content-Length: %d\r\n" % GIGABYTE, [part] * (GIGABYTE // len(part)))
     assert called_or_posted(certain, endless.url, calls) == 0
     until(lambda: len(endless.sent) >= 3)
-    assert max(endless.sent) < GIGABYTE / 20  # what systems hold between two programs
+    assert max(endless.sent) < GIGABYTE / 20  # the network buffers between the two processes
 
 
 @pytest.mark.proof
@@ -275,7 +275,7 @@ def test_an_answer_that_unpacks_to_much_takes_no_memory(service_start, answering
 
 
 def peak(process):
-    """The most memory that a process has held, in bytes."""
+    """Return a process's peak memory, in bytes."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1_024
 
@@ -289,7 +289,7 @@ def test_an_answer_with_a_wrong_encoding_accepts_a_post_back(certain, answering)
 def test_a_taken_port_is_said_clearly(service_process, service_command):
     port = service_process.base_url.rpartition(":")[2]
     said = service_command("serve", "--port", port, "--database", service_process.database, expect=1)
-    assert said["error"].startswith(f"127.0.0.1:{port} cannot be listened on")
+    assert said["error"].startswith(f"cannot listen on 127.0.0.1:{port}")
 
 
 def test_a_renamed_parameter_is_read_under_its_new_name(service_start):

@@ -1,4 +1,4 @@
-"""Scheduled, recurring and stopped campaigns, in the service's own time (section 2.11)."""
+"""Scheduled, recurring and stopped campaigns, on the service's own clock (section 2.11)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def people(service_process, tmp_path_factory):
     file = tmp_path_factory.mktemp("people") / "people.csv"
     file.write_text("\n".join([HEADER, *PEOPLE]) + "\n")
     service_process.command("devices", "import", str(file))
-    go_to(service_process, tomorrow(service_process))  # so that no time of day is just now
+    go_to(
+        service_process, tomorrow(service_process)
+    )  # so that no scheduled time is close to the current time
     return service_process
 
 
@@ -37,7 +39,7 @@ def go_to(service, moment):
 
 
 def tomorrow(service, hour=0):
-    """The beginning of tomorrow in UTC, plus hours, which the clock has surely not reached."""
+    """Return tomorrow's start in UTC, plus hours; the clock has certainly not reached it."""
     return clock(service).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1, hours=hour)
 
 
@@ -76,7 +78,7 @@ def test_a_recurring_campaign_runs_on_its_days_until_its_end(people):
     at = day + timedelta(hours=9, minutes=30)
     assert sent(people, campaign, 1001) == [at]
     go_to(people, day + timedelta(days=30))
-    expected = [at + timedelta(days=n) for n in (0, 2, 7)]  # the 9th day lies after end_date
+    expected = [at + timedelta(days=n) for n in (0, 2, 7)]  # the 9th day is after end_date
     assert sent(people, campaign, 1001) == sent(people, campaign, 1003) == expected
     assert [run["state"] for run in listed(people, campaign)["runs"]] == ["done"] * 3
 
@@ -86,13 +88,13 @@ def test_a_recurring_campaign_without_end_runs_every_day_until_it_is_stopped(peo
     campaign = create(people, send_time="12:00", timezone="Europe/Dublin")
     start = tomorrow(people)
     go_to(people, start)
-    before = len(sent(people, campaign, 1001))  # once, if noon was still to come today
+    before = len(sent(people, campaign, 1001))  # one message, if noon was still to come today
     go_to(people, start + timedelta(days=40))
     assert len(sent(people, campaign, 1001)) == before + 40
     local = {moment.astimezone(ZoneInfo("Europe/Dublin")).time() for moment in sent(people, campaign, 1001)}
     assert {f"{moment:%H:%M}" for moment in local} == {
         "12:00"
-    }  # through a change of the clocks, if there was one
+    }  # across a change of the clocks, if there was one
     answer = people.post(f"/admin/campaigns/{campaign}/stop")
     assert (answer.status_code, answer.json()) == (200, {"campaign": campaign, "stopped": True})
     go_to(people, start + timedelta(days=50))
@@ -115,7 +117,7 @@ def test_without_a_time_zone_each_persons_own_counts(people):
     campaign = create(people, send_type=1, send_date=f"{day:%Y-%m-%d}", send_time="10:00")
     go_to(people, day + timedelta(days=2))
     at = day.replace(hour=10)
-    zones = {1001: "Asia/Tokyo", 1002: "America/New_York", 1003: "UTC"}  # the app's, which names none, is UTC
+    zones = {1001: "Asia/Tokyo", 1002: "America/New_York", 1003: "UTC"}  # the app names no zone, so it is UTC
     for device, zone in zones.items():
         assert sent(people, campaign, device) == [
             at.replace(tzinfo=ZoneInfo(zone)).astimezone(ZoneInfo("UTC"))
@@ -135,7 +137,7 @@ def test_a_recurring_campaign_follows_each_persons_zone(people):
 
 
 def test_who_has_passed_the_time_already_gets_nothing_and_a_record(people):
-    """Tokyo is hours ahead of the app's zone, whose time is still to come."""
+    """Tokyo is hours ahead of the app's time zone, where the time is still to come."""
     go_to(people, tomorrow(people, hour=12))
     now = clock(people)
     campaign = create(people, send_type=1, send_date=f"{now:%Y-%m-%d}", send_time="13:00")

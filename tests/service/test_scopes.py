@@ -1,4 +1,4 @@
-"""Scopes of client IDs (section 2.2)."""
+"""The scopes of client IDs (section 2.2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests are answered at once, also while a campaign is sent.
+"""Requests are answered at once, even while a campaign is sent.
 
-Nothing here is measured by the clock alone: what a machine takes depends on what else it does.
+No test measures elapsed time alone, because it depends on the machine's other work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def answered_in(session, service, body):
 
 
 def cost_of(session, service, body):
-    """Give the seconds of processor time that the process that answers spends on 30 such requests."""
+    """Return the processor time, in seconds, that the web process spends on 30 such requests."""
     process = psutil.Process(service.process.pid)
     before = process.cpu_times()
     for _ in range(30):
@@ -43,7 +43,7 @@ def cost_of(session, service, body):
 
 @pytest.fixture(scope="module")
 def service_process(service_database, tmp_path_factory):
-    """A process of its own: its processor time is measured."""
+    """A separate process, because the tests measure its processor time."""
     file, known = service_database
     database = copyfile(file, tmp_path_factory.mktemp("speed") / "service.db")
     service = start_service(f"sqlite:///{database}", known, *QUICK, process=True)
@@ -68,7 +68,7 @@ def test_the_sending_of_a_campaign_does_not_block_the_api(service_process, tmp_p
     service_process.command("devices", "import", str(file))
     answers, sendings = [], []
     with requests.Session() as session:
-        while len(answers) < 20:  # the last answer to each sending may come after it
+        while len(answers) < 20:  # the last answer may come after the sending of the campaign
             started = time.monotonic()
             answered_in(session, service_process, {**BODY, "broadcast": 1})
             while service_process.admin("progress")["runs"]["due"]:

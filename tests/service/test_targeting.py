@@ -1,4 +1,4 @@
-"""Whom a campaign reaches: identifiers, saved segments and conditions (section 2.9)."""
+"""The recipients of a campaign: identifiers, saved segments and conditions (section 2.9)."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def group(operator, *members):
     [
         ({"device_ids": [1003, 1001]}, [1001, 1003]),
         ({"device_tokens": [100_002, 100_001]}, [1001, 1002]),
-        ({"device_tokens": [100_001, "100002"]}, [1001, 1002]),  # real tokens and UUIDs are texts
+        ({"device_tokens": [100_001, "100002"]}, [1001, 1002]),  # real tokens and UUIDs are strings
         ({"device_uuids": [44]}, [1004]),
         ({"device_uuids": ["33-cc"]}, [1003]),
         ({"external_ids": ["e4"]}, [1004]),
         ({"device_ids": [1001], "external_ids": ["e4"]}, [1001, 1004]),
         ({"broadcast": True}, EVERYONE),
-        ({"broadcast": 1, "device_ids": [1001]}, EVERYONE),  # 1 sends to everyone
+        ({"broadcast": 1, "device_ids": [1001]}, EVERYONE),  # broadcast overrides the identifiers
         ({"broadcast": 0, "device_ids": [1001]}, [1001]),
     ],
     ids=str,
@@ -94,7 +94,10 @@ def test_a_campaign_without_a_segmentation_is_refused(people, nobody):
     [
         (group("AND", condition("tier", "=", "gold")), [1001]),
         (group("AND", condition("age", ">", 40), condition("age", "<=", 41)), [1001]),
-        (group("AND", condition("age", ">", "9"), condition("language", "!=", "fr")), [1003]),  # as numbers
+        (
+            group("AND", condition("age", ">", "9"), condition("language", "!=", "fr")),
+            [1003],
+        ),  # compared as numbers
         (group("OR", condition("age", "<", 10), condition("tier", "=", "bronze")), [1002, 1003]),
         (group("AND", condition("tier", "IN", ["gold", "silver"])), [1001, 1002]),
         (

@@ -39,7 +39,7 @@ def credentials(service, **more):
 @cache
 def private_key(name):
     pem = (KEYS / f"{name}.pem").read_bytes()
-    # That the primes of the 8192 bits are primes is known, and takes seconds to show.
+    # Skip the check that the primes of the 8192-bit key are prime: they are, and the check takes seconds.
     return serialization.load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
 
 
@@ -64,7 +64,7 @@ def add_key_client(service, folder: Path, pem: bytes, *options):
 
 
 def add_secret_client(service, *options):
-    """Add a client ID of type Secret, and give what it proves itself with."""
+    """Add a client ID of type Secret, and return its credentials."""
     client = service.command("client-ids", "add", "--name", "s", "--type", "secret", *options)
     return {name: client[name] for name in ("client_id", "client_secret")}
 
@@ -76,7 +76,7 @@ def claims_of(client_id, **more):
 
 
 def signed(claims, key, algorithm):
-    """Sign as a client that does not care whether its key is good enough for the algorithm."""
+    """Sign like a client that does not check whether its key is long enough for the algorithm."""
     header = {"typ": "JWT", "alg": algorithm}
     text = b".".join(base64url_encode(json.dumps(part).encode()) for part in (header, claims))
     digest = {"256": hashes.SHA256, "384": hashes.SHA384, "512": hashes.SHA512}[algorithm[2:]]()
@@ -183,7 +183,7 @@ def test_only_post_is_accepted_at_the_token_endpoint(service_process, method):
     url = service_process.base_url + PATH
     answer = requests.request(method, url, data=right, timeout=PATIENCE)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
-    if method != "HEAD":  # whose answer has no body
+    if method != "HEAD":  # an answer to HEAD has no body
         assert answer.json()["error"] == "invalid_request"
     assert requests.post(url, data=right, timeout=PATIENCE).status_code == 200
 
@@ -220,7 +220,7 @@ def test_a_token_ends_after_its_lifetime(service_process):
     headers = {"Authorization": f"Bearer {service_process.token(**fields, lifetime=600)}"}
     assert service_process.post(CREATE, json={}, headers=headers).status_code == 400
     ends = value_of(service_process, "access_tokens", "expires_at", fields["client_id"])
-    # As if it had been given so much earlier; who was given more would still be let in.
+    # As if the token had been issued earlier. A longer-lived token would still work.
     change_row(service_process, "access_tokens", "expires_at", ends - 600, fields["client_id"])
     assert service_process.post(CREATE, json={}, headers=headers).status_code == 401
 
@@ -402,7 +402,7 @@ def test_the_expiry_of_a_certificate_is_read_from_it_and_shown(service_process, 
     added = service_process.command("client-ids", "add", *arguments)
     assert added["expires_at"] == (now + timedelta(days=9)).isoformat()
     by_hand = (*arguments, "--expires-at", "2040-01-01")
-    assert "leave the expiry" in service_process.command("client-ids", "add", *by_hand, expect=1)["error"]
+    assert "leave out the expiry" in service_process.command("client-ids", "add", *by_hand, expect=1)["error"]
 
 
 @pytest.mark.rule(

@@ -35,7 +35,7 @@ def advance(service, by):
 
 
 def go_to_morning(service):
-    """Go to 09:00 UTC of the next day, so that no test crosses midnight unasked."""
+    """Advance to 09:00 UTC of the next day, so that no test crosses midnight unintentionally."""
     now = clock(service)
     morning = now.replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
     advance(service, f"{(morning - now).total_seconds():.3f}s")
@@ -48,7 +48,7 @@ def shop(people):
 
 @pytest.fixture
 def waiting(people):
-    """Creates campaigns, and stops them after the test, so that no later hit starts them."""
+    """Creates campaigns, and stops them after the test, so that later hits do not trigger them."""
     created = []
 
     def create(**fields):
@@ -119,7 +119,7 @@ def test_a_person_gets_one_a_day(people, shop, waiting):
     assert reasons(at_location(people, shop)) == ["location_limit_per_user is reached"]
     assert reasons(at_location(people, shop, device=1002)) == [
         "location_limit_per_user is reached"
-    ]  # same user
+    ]  # the same user
     assert reasons(at_location(people, shop, device=1003)) == [None]
     go_to_morning(people)
     assert reasons(at_location(people, shop)) == [None]
@@ -150,7 +150,7 @@ def test_each_location_has_a_limit_of_its_own(people, shop, waiting):
 def test_the_nth_hit_triggers(people, shop, waiting):
     waiting(locations=[shop], location_limit_nth_hit=2)
     assert reasons(at_location(people, shop)) == ["location_limit_nth_hit is not reached"]
-    go_to_morning(people)  # the period is a day
+    go_to_morning(people)  # the limit's period is a day
     found = [reasons(at_location(people, shop))[0] for _ in range(3)]
     assert found == ["location_limit_nth_hit is not reached"] * 2 + [None]
     waiting(locations=[shop], location_limit_nth_hit=2, location_limit_nth_hit_period="campaign")
@@ -188,7 +188,7 @@ def test_leaving_before_the_dwell_time_calls_the_message_off(people, shop, waiti
     assert reasons(at_location(people, shop, action="exit")) == ["left before the dwell time"]
     advance(people, "20m")
     assert texts(people, campaign) == []
-    assert reasons(at_location(people, shop)) == [None]  # what was called off does not count
+    assert reasons(at_location(people, shop)) == [None]  # a cancelled stay does not count towards the limits
 
 
 @pytest.mark.rule(

@@ -1,4 +1,4 @@
-"""Several worker processes, SQLite and PostgreSQL: nothing twice, nothing lost, nothing forgotten."""
+"""Several worker processes on SQLite and PostgreSQL: nothing is sent twice or lost."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_device_gets_each_message_once(service):
     service.wait_until_quiet()
     [listed] = [item for item in service.admin("campaigns")["campaigns"] if item["id"] == campaign]
     messages = listed["messages"]
-    # 700 devices, all of which have an inbox, and 500 of them are browsers.
+    # All 700 devices have an inbox, and 500 of them are browsers.
     assert messages["sent"] == 1_200
 
 
