@@ -1,4 +1,4 @@
-"""Concurrent transactions on PostgreSQL get different numbers. (SQLite has one writer at a time.)"""
+"""Concurrent transactions get different numbers on PostgreSQL; SQLite has only one writer at a time."""
 
 from __future__ import annotations
 
