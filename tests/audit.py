@@ -1,8 +1,7 @@
-"""Hold the pinned dependencies against the known vulnerabilities: ``python tests/audit.py [constraints.txt]``.
+"""Check the pinned dependencies for known vulnerabilities: ``python tests/audit.py [constraints.txt]``.
 
-Ends with 0 where none is known, and where no database of vulnerabilities can be asked, which it then says: that is no
-finding, and no clean bill either. Ends with 1 where a pinned version is known to be vulnerable, or where the audit
-failed for any other reason.
+The exit status is 0 if there are none. It is also 0 if no vulnerability database can be reached; the output then says
+that the audit was left out. It is 1 if a pinned version is vulnerable, or if the audit fails for any other reason.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP_AUDIT = (sys.executable, "-m", "pip_audit")
-# "pypi" fails loudly where nobody answers, but takes an index without such data for "nothing is known".
+# "pypi" fails clearly without a connection, but reports "no vulnerabilities" for an index without such data.
 OPTIONS = (
     "--no-deps",
     "--disable-pip",
@@ -34,7 +33,7 @@ OUT_OF_REACH = (
 
 
 def audit(constraints: Path, command: Sequence[str] = PIP_AUDIT) -> tuple[int, str]:
-    """Give the exit status and what to say."""
+    """Return the exit status and the output."""
     line = [*command, *OPTIONS, "--requirement", str(constraints)]
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=600)
@@ -42,7 +41,7 @@ def audit(constraints: Path, command: Sequence[str] = PIP_AUDIT) -> tuple[int, s
         return 0, _left_out("no answer within ten minutes")
     report = _report(done.stdout)
     if report is None:
-        said = (done.stderr.strip().splitlines() or ["pip-audit said nothing"])[-1]
+        said = (done.stderr.strip().splitlines() or ["pip-audit printed nothing"])[-1]
         if any(word in done.stderr for word in OUT_OF_REACH):
             return 0, _left_out(said)
         return 1, f"AUDIT FAILED: {said}"
@@ -52,8 +51,8 @@ def audit(constraints: Path, command: Sequence[str] = PIP_AUDIT) -> tuple[int, s
     if found:
         return 1, "\n".join([f"VULNERABLE: {len(found)} known in {len(audited)} packages", *found])
     if not audited or passed_over:
-        return 1, f"AUDIT FAILED: not looked up: {', '.join(passed_over) or 'any package'}"
-    return 0, f"no vulnerability is known in {len(audited)} packages"
+        return 1, f"AUDIT FAILED: not checked: {', '.join(passed_over) or 'all packages'}"
+    return 0, f"no known vulnerabilities in {len(audited)} packages"
 
 
 def _report(text: str) -> dict[str, Any] | None:
@@ -68,11 +67,11 @@ def _found(packages: list[dict[str, Any]]) -> Iterator[str]:
     for package in packages:
         for each in package["vulns"]:
             mended = ", ".join(each.get("fix_versions") or ()) or "no version yet"
-            yield f"  {package['name']} {package['version']}: {each['id']}, mended in {mended}"
+            yield f"  {package['name']} {package['version']}: {each['id']}, fixed in {mended}"
 
 
 def _left_out(why: str) -> str:
-    return f"LEFT OUT: no database of vulnerabilities can be reached, so nothing is known either way ({why})"
+    return f"LEFT OUT: no vulnerability database can be reached, so the packages were not checked ({why})"
 
 
 def main() -> int:

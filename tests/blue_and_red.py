@@ -1,4 +1,4 @@
-"""A campaign with two variants, a launch of it that the service accepted, and a shop in which people ordered."""
+"""A campaign with two variants, an accepted launch of it, and a shop where people ordered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ variants:
 
 
 def write_campaign(folder: Path) -> Path:
-    """Write the campaign's files into a new folder, and give it."""
+    """Write the campaign's files to a new folder, and return it."""
     folder.mkdir()
     (folder / "campaign.yaml").write_text(CAMPAIGN)
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
@@ -39,7 +39,7 @@ def write_campaign(folder: Path) -> Path:
 
 
 def launch(ledger: Ledger, campaign: Path, *, first: int = 1, held_out: int = 0) -> None:
-    """Send to a hundred devices, blue to the first fifty of them, and hold out those that follow."""
+    """Send to a hundred devices, the first fifty with the variant blue; the devices after these are held out."""
     held = {"holdout": integers(range(first + 100, first + 100 + held_out))} if held_out else {}
     make_launch(
         ledger,
@@ -55,7 +55,7 @@ def launch(ledger: Ledger, campaign: Path, *, first: int = 1, held_out: int = 0)
 
 
 def open_shop(file: Path, buyers: Iterable[int]) -> str:
-    """Make a warehouse in which these devices ordered, and give its URL."""
+    """Create a warehouse with orders from these devices, and return its URL."""
     with closing(sqlite3.connect(file)) as shop, shop:
         shop.execute("CREATE TABLE orders (device_id INTEGER)")
         shop.executemany("INSERT INTO orders VALUES (?)", [(device,) for device in buyers])

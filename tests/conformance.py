@@ -1,9 +1,9 @@
-"""Write docs/proofs/conformance.md and docs/proofs/promises.md: what was promised, beside the tests that prove it.
+"""Write docs/proofs/conformance.md and docs/proofs/promises.md: rules and promises, with the tests that prove them.
 
-The rules of the service's document stand in rules.yaml; ``@pytest.mark.rule("2.11/send_days", side="client")`` on a
-test names what it proves. Sendoff's own promises stand in promises.yaml; ``@pytest.mark.promise("twice/doubt")`` names
-one. Run ``python -P tests/conformance.py`` to write the pages, with ``--check`` to compare them only. It fails where a
-rule has no test on a side that it concerns, a promise has none, or a test names what nobody promised.
+rules.yaml holds the rules of the service's document. ``@pytest.mark.rule("2.11/send_days", side="client")`` on a test
+names the rule that it proves. promises.yaml holds Sendoff's own promises; ``@pytest.mark.promise("twice/doubt")`` names
+one. ``python -P tests/conformance.py`` writes the pages, and ``--check`` only compares them. It fails if a rule or a
+promise has no test, or if a test names an unknown promise.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ PROMISES = TESTS.parent / "docs/proofs/promises.md"
 SIDES = ("service", "client")
 
 Proofs = Mapping[tuple[str, str], Sequence[str]]
-"""The tests (as file::name) that prove a rule, by its id and the side; a promise's side is empty."""
+"""The tests (as file::name) that prove a rule, by its id and side; for a promise, the side is empty."""
 
 _HEAD = """\
 # Conformance
 
-Every rule of the service's document, sections 2 to 9, and the tests that prove it: on the side of
-`messaging_service`, and on the side of the client in `sendoff` and `sendoff_airflow`. The rules stand in
-`tests/rules.yaml`, and each test says which of them it proves. `make conformance` writes this page; a test fails
-where it is out of date, or where a rule has no test.
+All rules of the service's document (sections 2 to 9), with the tests that prove them. There are tests for two sides:
+the service in `messaging_service`, and the client in `sendoff` and `sendoff_airflow`. `tests/rules.yaml` holds the
+rules, and each test names the rules that it proves. `make conformance` writes this page. A test fails if the page is
+out of date, or if a rule has no test.
 """
 
 _HEAD_OF_PROMISES = """\
 # Promises
 
-What Sendoff promises, where that is said in full, and the tests that hold it. `make test` runs the tests under
-*Test*, `make proof` those under *Proof*. Each test names its promise, as in `@pytest.mark.promise("twice/doubt")`, and
-the promises stand in `tests/promises.yaml`. `make conformance` writes this page; a test fails where it is out of date,
-or where a promise has no test. The claims about
-[security](../operations/security-tests.md) and the [rules of the service](conformance.md)
-have tables of their own,
-and [Nothing twice, nothing lost](../operations/reliability.md) counts what happens when everything breaks.
+Sendoff's promises, with a link to the full description of each and the tests that prove it. `make test` runs the tests
+under *Test*, and `make proof` those under *Proof*. `tests/promises.yaml` holds the promises, and each test names its
+promise, as in `@pytest.mark.promise("twice/doubt")`. `make conformance` writes this page. A test fails if the page is
+out of date, or if a promise has no test.
+
+The claims about [security](../operations/security-tests.md) and the
+[rules of the service](conformance.md) have their own tables. The [crash tests](../operations/reliability.md) count
+duplicate and lost messages when everything fails.
 """
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, with a reason for each side that it does not concern."""
+    """A rule, with a reason for each side that it does not apply to."""
 
     id: str
     text: str
@@ -59,7 +60,7 @@ class Rule:
 
 
 def sections(text: str) -> Iterator[tuple[str, list[Rule]]]:
-    """Read rules.yaml: the heading of each section, and its rules."""
+    """Yield the heading of each section in rules.yaml, with its rules."""
     for number, section in yaml.safe_load(text)["sections"].items():
         rules = [_rule(f"{number}/{name}", given) for name, given in section["rules"].items()]
         yield f"{number} {section['title']}", rules
@@ -73,7 +74,7 @@ def _rule(rule_id: str, given: str | dict[str, str]) -> Rule:
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise, and the place in docs/ that says it in full."""
+    """A promise, and the page in docs/ that describes it."""
 
     id: str
     text: str
@@ -81,13 +82,13 @@ class Promise:
 
 
 def promises(text: str) -> Iterator[tuple[str, list[Promise]]]:
-    """Read promises.yaml: the headings, and the promises under each."""
+    """Yield the headings in promises.yaml, with the promises under each."""
     for heading, given in yaml.safe_load(text).items():
         yield heading, [Promise(name, each["promise"], each["page"]) for name, each in given.items()]
 
 
 class Collector:
-    """Finds which collected test proves which rule, and which holds which promise."""
+    """Collects which tests prove which rules and promises."""
 
     def __init__(self) -> None:
         self.proofs: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -106,17 +107,17 @@ class Collector:
 
 
 def collected(folder: Path) -> Collector:
-    """Collect the tests of a folder without running them; RuntimeError where pytest cannot."""
+    """Collect the tests of a folder without running them. Raise RuntimeError if pytest cannot."""
     collector, said = Collector(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         status = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", str(folder)], [collector])
     if status != pytest.ExitCode.OK:
-        raise RuntimeError(f"the tests cannot be collected:\n{said.getvalue()[-2000:]}")
+        raise RuntimeError(f"pytest cannot collect the tests:\n{said.getvalue()[-2000:]}")
     return collector
 
 
 def page(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> str:
-    """Write the page."""
+    """Return the page of rules."""
     lines = [_HEAD]
     for heading, rules in listed:
         lines += [f"## {heading}\n", "| Rule | | Service | Client |", "|---|---|---|---|"]
@@ -128,7 +129,7 @@ def page(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> str:
 def page_of_promises(
     listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs, in_test: Collection[str]
 ) -> str:
-    """Write the page of promises; ``in_test``: the tests that `make test` runs."""
+    """Return the page of promises; ``in_test`` holds the tests that `make test` runs."""
     lines = [_HEAD_OF_PROMISES]
     for heading, found in listed:
         lines += [f"## {heading}\n", "| | Promise | Test | Proof |", "|---|---|---|---|"]
@@ -157,23 +158,23 @@ def _links(tests: Iterable[str]) -> str:
 
 
 def complaints(listed: Iterable[tuple[str, list[Rule]]], proofs: Proofs) -> Iterator[str]:
-    """Name each rule without a test, and each that has both a test and a reason for having none."""
+    """Yield a complaint for each rule without a test, and for each that has both a test and a reason to have none."""
     for rule in (rule for _, rules in listed for rule in rules):
         for side in SIDES:
             proven, excused = (rule.id, side) in proofs, side in rule.reasons
             if not proven and not excused:
                 yield f"{rule.id}: no test proves it on the {side}'s side: {rule.text}"
             elif proven and excused:
-                yield f"{rule.id}: a test proves it on the {side}'s side; take its reason out of rules.yaml"
+                yield f"{rule.id}: a test proves it on the {side}'s side; remove its reason from rules.yaml"
 
 
 def unkept(listed: Iterable[tuple[str, list[Promise]]], proofs: Proofs) -> Iterator[str]:
-    """Name each promise without a test, and each promise that a test names and nobody made."""
+    """Yield a complaint for each promise without a test, and for each unknown promise that a test names."""
     known = {each.id: each for _, found in listed for each in found}
     named = {name for name, side in proofs if not side}
-    yield from (f"{name}: no test holds it: {known[name].text}" for name in known if name not in named)
+    yield from (f"{name}: no test proves it: {known[name].text}" for name in known if name not in named)
     yield from (
-        f"{name}: a test names it, and promises.yaml does not" for name in sorted(named - known.keys())
+        f"{name}: a test names it, but it is not in promises.yaml" for name in sorted(named - known.keys())
     )
 
 
@@ -188,7 +189,7 @@ def main(arguments: Sequence[str]) -> int:
         if "--check" not in arguments:
             file.write_text(written)
         elif not file.exists() or file.read_text() != written:
-            found.append(f"{file.name} is out of date: make conformance")
+            found.append(f"{file.name} is out of date: run make conformance")
     for complaint in found:
         print(complaint)  # noqa: T201
     return bool(found)

@@ -1,4 +1,4 @@
-"""What tests of every folder share: real servers where reachable, free ports, and what was left out."""
+"""Fixtures for tests of all folders: database servers, free ports, and a summary of the tests left out."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from sqlalchemy.exc import OperationalError
 
 from .ports import reserved_port
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs like this
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 POSTGRES_VARIABLE = "SENDOFF_TEST_POSTGRES_URL"
 LOCAL_POSTGRES = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
-WANTS = "wants "
+WANTS = "needs "
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> str:
-    """The URL of a PostgreSQL server; the test is skipped where none was named and no local one answers."""
+    """The URL of a PostgreSQL server. Skip the test if none was configured and no local one answers."""
     named = os.environ.get(POSTGRES_VARIABLE)
     url = make_url(named or LOCAL_POSTGRES).set(drivername="postgresql+psycopg")
     try:
@@ -42,10 +42,12 @@ def postgres_server() -> str:
             db.execute(text("SELECT 1"))
     except OperationalError:
         where = url.render_as_string(hide_password=True)
-        if named:  # who names a server wants these tests to run
-            pytest.fail(f"no PostgreSQL answers at {where}, which {POSTGRES_VARIABLE} names", pytrace=False)
+        if named:  # a configured server means that these tests must run
+            pytest.fail(
+                f"PostgreSQL does not answer at {where}, which {POSTGRES_VARIABLE} names", pytrace=False
+            )
         pytest.skip(
-            f"{WANTS}PostgreSQL: none answers at {where}; start one, or name one in {POSTGRES_VARIABLE}"
+            f"{WANTS}PostgreSQL: none answers at {where}; start one, or set {POSTGRES_VARIABLE} to its URL"
         )
     return url.render_as_string(hide_password=False)
 
@@ -66,7 +68,7 @@ def new_postgres_database(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture
 def empty_postgres_url(postgres_server: str) -> Iterator[str]:
-    """The URL of a database that is this test's alone, dropped after it."""
+    """The URL of a database for one test only, dropped after it."""
     with _new_database(postgres_server) as url:
         yield url
 
@@ -76,7 +78,9 @@ def _new_database(server: str) -> Iterator[str]:
     name = f"sendoff_test_{uuid4().hex[:12]}"
     with _engine(server) as engine, engine.connect() as db:
         db.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
-        db.execute(text(f"ALTER DATABASE {name} SET synchronous_commit = off"))  # no test cuts the power
+        db.execute(
+            text(f"ALTER DATABASE {name} SET synchronous_commit = off")
+        )  # no test simulates a power failure
         try:
             yield make_url(server).set(database=name).render_as_string(hide_password=False)
         finally:
@@ -88,7 +92,7 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def sendoff() -> Command:
-    """Runs the command ``sendoff`` in this process, without settings of its own, and gives what it wrote."""
+    """Runs the command ``sendoff`` in this process, without any settings, and returns its output."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         from sendoff.cli import main
@@ -109,7 +113,7 @@ def sendoff() -> Command:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A port of the loopback address that is this test's alone: what it starts may listen there, or nobody does."""
+    """A port of the loopback address for this test only; nothing else listens there."""
     with reserved_port() as port:
         yield port
 
@@ -119,13 +123,13 @@ PROOF_FOLDERS = [Path(__file__).with_name(name) for name in ("acceptance", "repo
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave the tests of some folders to `make proof`."""
+    """Mark the tests of some folders for `make proof`."""
     if any(folder in item.path.parents for folder in PROOF_FOLDERS):
         item.add_marker("proof")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a marker that names no rule of rules.yaml: @pytest.mark.rule("2.11/send_days", side="client")."""
+    """Refuse a marker with an unknown rule, or with a wrong side."""
     sections = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())["sections"]
     known = {f"{number}/{name}" for number, section in sections.items() for name in section["rules"]}
     for item in items:
@@ -134,22 +138,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if unknown or not marker.args or marker.kwargs not in ({"side": "service"}, {"side": "client"}):
                 raise pytest.UsageError(
                     f"{item.nodeid}: rule{marker.args} on side {marker.kwargs.get('side')!r}: "
-                    "name rules of tests/rules.yaml, and side='service' or side='client'"
+                    "use rules of tests/rules.yaml, and side='service' or side='client'"
                 )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say at the very end which tests were left out for want of a server."""
+    """Report at the end which tests were left out because a server is missing."""
     reasons = (report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
     wanted = Counter(
         reason.split(WANTS, 1)[1].split(":")[0] for reason in reasons if f"Skipped: {WANTS}" in reason
     )
     for server, count in wanted.items():
-        terminalreporter.write_line(f"LEFT OUT for want of {server}: {count} tests", yellow=True, bold=True)
+        terminalreporter.write_line(
+            f"LEFT OUT because {server} is missing: {count} tests", yellow=True, bold=True
+        )
 
 
 class Collector:
-    """A collector of metrics as OTLP over HTTP sends them: what arrived, decoded."""
+    """A collector of metrics over OTLP/HTTP, which stores the decoded metrics."""
 
     def __init__(self, address: str) -> None:
         self.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": address}
@@ -164,7 +170,7 @@ class Collector:
         return {name for _, name, _ in self._points()}
 
     def total(self, name: str, **attributes: str) -> float:
-        """Add up the newest figure that each process sent: a value, or the sum of a histogram."""
+        """Return the sum of the latest value from each process; for a histogram, its sum."""
         newest: dict[Any, float] = {}
         for resource, found, point in self._points():
             of = {each.key: each.value.string_value for each in point.attributes}
@@ -191,7 +197,7 @@ def _attributes(resource: Any) -> dict[str, str]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A collector on the loopback address; its ``environment`` sends metrics to it."""
+    """A collector on the loopback address; ``environment`` configures a process to send metrics to it."""
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -202,7 +208,7 @@ def collector() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Write nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         collector = Collector(f"http://127.0.0.1:{server.server_port}")

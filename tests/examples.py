@@ -1,7 +1,7 @@
-"""How many examples property tests take: a quarter in `make test`, all in `make proof`, more in a search.
+"""The number of examples in property tests: a quarter in `make test`, all in `make proof`, more in a search.
 
-The environment variable HYPOTHESIS_PROFILE chooses: ``test`` (the default), ``proof`` or ``search``. Neither the speed
-of the machine nor chance decides a test; only ``search`` takes other examples in every run.
+The environment variable HYPOTHESIS_PROFILE chooses it: ``test`` (the default), ``proof`` or ``search``. The results
+depend neither on the speed of the machine nor on chance. Only ``search`` draws different examples in each run.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ settings.register_profile("search", settings.get_profile("proof"), derandomize=F
 
 
 def examples(count: int) -> int:
-    """Return the number of examples of a test that takes ``count`` in `make proof`."""
+    """Return the number of examples for a test that has ``count`` in `make proof`."""
     return max(count // 4, 5) if PROFILE == "test" else count

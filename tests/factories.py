@@ -1,4 +1,4 @@
-"""Campaigns, audiences, launches, requests and post-backs, as tests of every folder need them."""
+"""Campaigns, audiences, launches, requests and post-backs for tests of all folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEASE = timedelta(minutes=5)
 
 
 def make_campaign(**fields: Any) -> Campaign:
-    """Make a campaign: a push message to Android, but for what ``fields`` say."""
+    """Return a campaign with an Android push message; ``fields`` override its fields."""
     message = {"title": "Hello", "text": "It is spring"}
     return Campaign.model_validate(
         {"title": "Spring", "message": message, "channels": {"android_push": {}}, **fields}
@@ -41,7 +41,7 @@ EMAIL = Campaign.model_validate(
 
 
 def make_audience(people: Identifiers, **fields: Any) -> Audience:
-    """Make an audience of these people: each came in one row, and belongs to no group."""
+    """Return an audience of these identifiers, one row each, without groups."""
     column = "device_id" if people.kind == "integer" else "user_id"
     usual: dict[str, Any] = {
         "identified_by": column,
@@ -69,8 +69,8 @@ def make_launch(
 ) -> Launch:
     """Freeze a launch of a campaign, and return it.
 
-    Its people are in segments of ``size``, or all in one, unless ``segments`` says how they are divided. Without people
-    and segments the service chooses whom it sends to. ``fields``: more fields of NewLaunch.
+    Its recipients are in segments of ``size``, or in one, unless ``segments`` is given. Without recipients and
+    segments, the service chooses the recipients. ``fields`` are more fields of NewLaunch.
     """
     if isinstance(people, range | list):
         people = integers(people)
@@ -104,7 +104,7 @@ def make_launch(
 def make_accepted(
     ledger: Ledger, people: Identifiers | range | list[int], *, at: datetime = NOW, **fields: Any
 ) -> str:
-    """Freeze a launch in one request that is accepted, and return the key of its dispatch."""
+    """Freeze a launch with one accepted request, and return its dispatch key."""
     launch = make_launch(ledger, people, created_at=at, sends_at=at, **fields)
     (key,) = send(ledger, launch.launch_key, Accepted(200, 17), at=at)
     return key
@@ -113,7 +113,7 @@ def make_accepted(
 def send(
     ledger: Ledger, key: str, *outcomes: Outcome | None, at: datetime = NOW, worker: str = "w"
 ) -> list[str]:
-    """Claim a request for each outcome, record it, and return the keys; None leaves a request in flight."""
+    """Claim a request for each outcome, record the outcome, and return the keys; None leaves a request in flight."""
     keys = []
     for outcome in outcomes:
         claim = ledger.dispatches.claim(key, worker=worker, now=at, lease=LEASE)
@@ -127,13 +127,13 @@ def send(
 def post_back(
     key: str, kind: str, who: int | str, *, campaign: int | None = 17, at: datetime = NOW
 ) -> PostBack:
-    """Make a post-back of a dispatch, as the receiver hands it to the ledger."""
+    """Return a post-back of a dispatch, in the form that the receiver passes to the ledger."""
     person = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
     body = {"time": int(at.timestamp()), "campaign": {"id": campaign}, **person}
     return PostBack.received(kind, key, at, json.dumps(body).encode())
 
 
 def store(ledger: Ledger, *post_backs: PostBack, at: datetime = NOW) -> None:
-    """Store post-backs as a new receiver does."""
+    """Store post-backs like a new receiver."""
     receiver = ledger.post_backs.register_receiver("r", at)
     ledger.post_backs.store(receiver, list(enumerate(post_backs, start=1)))

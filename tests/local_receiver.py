@@ -1,4 +1,4 @@
-"""A receiver in threads of this process, which starts at once; tests/acceptance has those of `sendoff receiver`."""
+"""A receiver in threads of this process, which starts at once; tests/acceptance tests the real `sendoff receiver`."""
 
 from __future__ import annotations
 

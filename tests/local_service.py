@@ -1,4 +1,4 @@
-"""The real messaging service on a free loopback port: in threads of this process, or as `serve` runs it."""
+"""The real messaging service on a free loopback port, in threads of this process or as a `serve` process."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ QUICK = ("--delay-from", "0", "--delay-to", "0.05", "--first-pause", "0.05")
 
 
 class Threads:
-    """The service in this process: a thread that answers and one that delivers.
+    """The service in this process: one thread answers requests, another delivers messages.
 
-    Starting the two processes of ``serve`` takes some seconds of processor time; these two threads take none.
+    This saves the seconds of processor time that the two processes of ``serve`` need to start.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
@@ -79,7 +79,7 @@ class Threads:
         return thread
 
     def check(self) -> None:
-        """Raise what ended one of the threads."""
+        """Raise the error that ended one of the threads, if any."""
         for problem in self._problems:
             raise problem
 
@@ -97,7 +97,7 @@ class Threads:
 
 
 class Process:
-    """The service as the command ``serve`` runs it."""
+    """The service as a process of the command ``serve``."""
 
     def __init__(self, database: str, *options: str) -> None:
         self.process = subprocess.Popen(
@@ -109,11 +109,11 @@ class Process:
         self.address = json.loads(self.process.stdout.readline())["listening"]
 
     def check(self) -> None:
-        """Fail if it ended."""
+        """Fail if the process ended."""
         assert self.process.poll() is None, f"the service ended with status {self.process.returncode}"
 
     def stop(self) -> int:
-        """Stop it if it still runs, and return the status it ended with."""
+        """Stop the process if it still runs, and return its exit status."""
         self.process.terminate()
         try:
             return self.process.wait(PATIENCE)
@@ -126,10 +126,10 @@ class Process:
 
 @dataclass
 class LocalService:
-    """A running service with one app, one secret client ID and 700 devices, ids 1 to 700, 100 on each platform.
+    """A running service with one app, one secret client ID and 700 devices: ids 1 to 700, 100 on each platform.
 
-    Device n has the platform PLATFORMS[n % 7], the profile n + 10000, the user cust-n (two devices each from 601
-    on), and, where n is even, an email address.
+    Device n has the platform PLATFORMS[n % 7], the profile n + 10000 and the user cust-n. From 601 on, two devices
+    share a user. Devices with an even n have an email address.
     """
 
     base_url: str
@@ -143,7 +143,7 @@ class LocalService:
 
     @property
     def process(self) -> subprocess.Popen[str]:
-        """The process of ``serve``; only of a service that was started with ``process=True``."""
+        """The process of ``serve``, if the service was started with ``process=True``."""
         assert isinstance(self.running, Process)
         return self.running.process
 
@@ -185,7 +185,7 @@ class LocalService:
         return progress
 
     def stop(self) -> int:
-        """Stop it if it still runs, and return the status it ended with."""
+        """Stop the service if it still runs, and return its exit status."""
         if self._status is None:
             self._status = self.running.stop()
         return self._status
@@ -196,9 +196,9 @@ class LocalService:
 def start_service(
     database: str, known: Mapping[str, str], *options: str, process: bool = False
 ) -> LocalService:
-    """Start a service on a database; ``known`` holds what the commands that filled it printed.
+    """Start a service on a database; ``known`` holds the output of the commands that filled it.
 
-    ``process``: as the command ``serve`` does, for tests of processes. Several workers are processes anyway.
+    With ``process``, start the command ``serve``, for tests of processes. Several workers always need processes.
     """
     running = (
         Process(database, *options)
@@ -211,7 +211,7 @@ def start_service(
 
 
 def _settings(database: str, *options: str) -> ServeSettings:
-    """Return what the command ``serve`` makes of these options."""
+    """Return the settings that the command ``serve`` makes of these options."""
     taken: list[ServeSettings] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("messaging_service.server.serve", lambda settings, _: taken.append(settings))
@@ -220,7 +220,7 @@ def _settings(database: str, *options: str) -> ServeSettings:
 
 
 def fill(database: str, folder: Path) -> Mapping[str, str]:
-    """Add an app, a client ID and the devices to a database, and return what the commands printed."""
+    """Add an app, a client ID and the devices to a database, and return the output of the commands."""
     at = ("--database", database)
     app = run_command("apps", "add", "--name", "shop", *at)
     client = run_command("client-ids", "add", "--name", "tests", "--type", "secret", *at)
@@ -243,8 +243,8 @@ def write_devices(path: Path, count: int = 700) -> Path:
 def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
     """Run a command of the service, and return the JSON it printed.
 
-    It runs in this process, which saves the time of starting one; ``serve`` takes over signals and logs, so it has a
-    process of its own.
+    The command runs in this process, which is faster. ``serve`` needs a separate process, because it changes signal
+    handlers and logging.
     """
     if arguments[0] == "serve":
         return run_process(*arguments, expect=expect)
@@ -254,7 +254,7 @@ def run_command(*arguments: str, expect: int = 0) -> dict[str, Any]:
 
 
 def run_process(*arguments: str, expect: int = 0) -> dict[str, Any]:
-    """Run a command of the service in a process of its own, and return the JSON it printed."""
+    """Run a command of the service in a separate process, and return the JSON it printed."""
     done = subprocess.run(
         [COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=PATIENCE
     )

@@ -1,4 +1,4 @@
-"""Ports for servers of tests: nobody else takes one between its choice and its use, nor while its server is down."""
+"""Ports for test servers. No other process takes a port before the server uses it, or while the server is down."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_RANGE = range(20_000, 32_000)  # the system gives none of these to whoever asks for any port
+_RANGE = range(20_000, 32_000)  # the system does not assign these ports automatically
 _marks: list[socket.socket] = []
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """Hold a port of the loopback address: the system gives it to nobody, and a server that is told of it may listen.
+    """Hold a port of the loopback address. The system does not assign it, but a server can listen on it explicitly.
 
-    Until one does, connections are refused.
+    Until a server listens, connections are refused.
     """
     with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the servers
         holder.bind(("127.0.0.1", 0))
         yield holder.getsockname()[1]
 
 
 def reserve_ports(count: int = 1) -> list[int]:
-    """Reserve ports of the loopback address that follow each other, until this process ends.
+    """Reserve consecutive ports of the loopback address until this process ends.
 
-    The mark of a reserved port is a socket of UDP at the same number, which every test process sees, and which keeps no
+    A UDP socket with the same number marks a reserved port. All test processes can see it, and it does not prevent a
     server from listening with TCP.
     """
     for _ in range(1_000):
@@ -34,7 +34,7 @@ def reserve_ports(count: int = 1) -> list[int]:
         ports = list(range(first, first + count))
         if _reserve(ports):
             return ports
-    raise OSError(f"no {count} ports of the loopback address that follow each other are free")
+    raise OSError(f"no {count} consecutive ports of the loopback address are free")
 
 
 def _reserve(ports: list[int]) -> bool:
@@ -53,7 +53,7 @@ def _reserve(ports: list[int]) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Say whether a server could listen on a port: one that was killed lets go of it when it is wholly gone."""
+    """Check whether a server could listen on a port. A killed server releases its port only when it has fully ended."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""The figures of one launch, for tests of what a report makes of them."""
+"""The figures of one launch, for tests of reports."""
 
 from __future__ import annotations
 

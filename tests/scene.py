@@ -1,4 +1,4 @@
-"""Launches in every state in a ledger, made as the library makes them, for tests of what people look at."""
+"""Launches in all states in a ledger, created by the library, for tests of pages and views."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def freeze(
     decisions: bool = True,
     made: datetime | None = None,
 ) -> str:
-    """Freeze a launch of so many people, so many to a segment, and give its key; ``day``: of its period."""
+    """Freeze a launch with ``people`` recipients in segments of ``size``; ``day`` sets its period. Return its key."""
     end = (NOW - timedelta(days=day - 1)).replace(hour=0, minute=0, second=0)
     period = Period(end - timedelta(days=1), end)
     key = launch_key(connection, campaign, period)
@@ -98,12 +98,12 @@ def freeze(
 
 
 def send(ledger: Ledger, key: str, *outcomes: Outcome | None, at: datetime = NOW) -> list[str]:
-    """Claim a request for each outcome, record it, and return the keys; None leaves a request in flight."""
+    """Claim a request for each outcome, record the outcome, and return the keys; None leaves a request in flight."""
     return factories.send(ledger, key, *outcomes, at=at)
 
 
 def answer(ledger: Ledger, key: str, *, since: datetime) -> None:
-    """Have some people of the accepted requests of a launch receive and open, over two hours."""
+    """Store deliveries and openings, over two hours, for some recipients of the accepted requests."""
     events, number = [], 0
     for dispatch, people in ledger.dispatch_queries.segments(key):
         if dispatch.state != "accepted":
@@ -120,7 +120,7 @@ def answer(ledger: Ledger, key: str, *, since: datetime) -> None:
 
 
 def fill(ledger: Ledger) -> dict[str, str]:
-    """Make launches in every state, and give their keys by what they are."""
+    """Create launches in all states, and return their keys by name."""
     keys = {}
     keys["reported"] = reported = freeze(
         ledger,

@@ -1,4 +1,4 @@
-"""Waiting for what is certain to happen, however slow and busy the machine is."""
+"""Waits for events that are certain to happen, however slow the machine is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 import requests
 
 PATIENCE = 180.0
-"""Seconds for what must happen some time, far beyond what it takes; no test passes because they are over."""
+"""The seconds to wait for an event, far longer than it takes; no test passes because they are over."""
 
 
 def until(is_so: Callable[[], object]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, f"not so after {PATIENCE:g} seconds"
@@ -20,7 +20,7 @@ def until(is_so: Callable[[], object]) -> None:
 
 
 def answers(address: str) -> bool:
-    """Say whether something answers well at an address."""
+    """Check whether an address answers successfully."""
     try:
         return requests.get(address, timeout=PATIENCE).ok
     except requests.RequestException:

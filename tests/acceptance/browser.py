@@ -54,10 +54,10 @@ def browser() -> Iterator[Any]:
     named = os.environ.get(CHROMIUM_VARIABLE)
     path = named or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        pytest.skip(f"wants Chromium: none is installed; install it, or name one in {CHROMIUM_VARIABLE}")
+        pytest.skip(f"needs Chromium: none is installed; install it, or name one in {CHROMIUM_VARIABLE}")
     if not shutil.which(path):
         pytest.fail(f"there is no {path}, which {CHROMIUM_VARIABLE} names", pytrace=False)
-    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Chromium: playwright is missing")
     with playwright.sync_playwright() as driver:
         # Without its sandbox where it would not start in one; it sees nothing but servers of this machine.
         started = driver.chromium.launch(

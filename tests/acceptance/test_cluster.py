@@ -228,7 +228,7 @@ class Room:
 @pytest.fixture
 def room(tmp_path: Path) -> Iterator[Room]:
     if lacks := missing():
-        pytest.skip(f"wants machines of its own: this one lacks {', '.join(lacks)}")
+        pytest.skip(f"needs machines of its own: this one lacks {', '.join(lacks)}")
     secrets, dags, config = tmp_path / "secrets", tmp_path / "dags", tmp_path / "config"
     subprocess.run([ROOT / "docker/make-secrets", secrets], check=True)
     folder = dags / "campaigns" / NAME

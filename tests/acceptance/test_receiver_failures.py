@@ -468,10 +468,10 @@ def programs() -> Path | None:
 def cluster() -> Iterator[Cluster]:
     """A running server with an empty, migrated ledger in it."""
     if not (folder := programs()):
-        pytest.skip("wants PostgreSQL's programs: there is no initdb")
+        pytest.skip("needs PostgreSQL's programs: there is no initdb")
     user = "postgres" if os.geteuid() == 0 else None
     if user and user not in (entry.pw_name for entry in pwd.getpwall()):
-        pytest.skip("wants PostgreSQL's programs: there is no user postgres to run them")
+        pytest.skip("needs PostgreSQL's programs: there is no user postgres to run them")
     with tempfile.TemporaryDirectory() as name:
         cluster = Cluster(folder, Path(name), *reserve_ports(), user)
         if user:
@@ -626,7 +626,7 @@ def small_disk(megabytes: int) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=777", "tmpfs", name]
         if os.geteuid() or subprocess.run(mount, stderr=subprocess.DEVNULL, check=False).returncode:
-            pytest.skip("wants a disk of its own: mounting one is not allowed here")
+            pytest.skip("needs a disk of its own: mounting one is not allowed here")
         try:
             yield Path(name)
         finally:

@@ -189,7 +189,7 @@ def test_a_duckdb_connection_that_says_more_is_for_its_hook(monkeypatch: pytest.
 
 def test_a_snowflake_connection_becomes_the_options_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(
-        "adbc_driver_snowflake", reason="wants Snowflake's driver: pip install '.[snowflake]'"
+        "adbc_driver_snowflake", reason="needs Snowflake's driver: pip install '.[snowflake]'"
     )
     extra = {"account": "org-shop", "database": "sales", "warehouse": "small", "role": "reader", "region": ""}
     fields = {"login": "ann", "password": "p%40/ss", "schema": "public", "extra": json.dumps(extra)}

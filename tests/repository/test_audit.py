@@ -1,4 +1,4 @@
-"""How the audit of the dependencies ends, with what pip-audit prints in each case."""
+"""The results of the dependency audit for all kinds of pip-audit output."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ def report(*packages: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("printed", "errors", "ended", "status", "said"),
     [
-        (report(SOUND), "No known vulnerabilities found", 0, 0, "no vulnerability is known in 1 packages"),
+        (report(SOUND), "No known vulnerabilities found", 0, 0, "no known vulnerabilities in 1 packages"),
         (
             report(SOUND, WEAK),
             "Found 1 known vulnerability in 1 package",
             1,
             1,
-            "VULNERABLE: 1 known in 2 packages\n  urllib3 2.8.0: PYSEC-2099-1, mended in 2.8.1",
+            "VULNERABLE: 1 known in 2 packages\n  urllib3 2.8.0: PYSEC-2099-1, fixed in 2.8.1",
         ),
-        ("", OUT_OF_REACH, 1, 0, "LEFT OUT: no database of vulnerabilities can be reached, so nothing is "),
-        # neither sound nor out of reach
+        ("", OUT_OF_REACH, 1, 0, "LEFT OUT: no vulnerability database can be reached, so the packages "),
+        # neither a report nor a failed connection
         (
             report(SOUND, SKIPPED),
             "No known vulnerabilities found",
             0,
             1,
-            "AUDIT FAILED: not looked up: orjson",
+            "AUDIT FAILED: not checked: orjson",
         ),
-        (report(), "No known vulnerabilities found", 0, 1, "AUDIT FAILED: not looked up: any package"),
+        (report(), "No known vulnerabilities found", 0, 1, "AUDIT FAILED: not checked: all packages"),
         ("", "pip-audit: error: unrecognized arguments", 2, 1, "AUDIT FAILED: pip-audit: error"),
         ("", "No module named pip_audit", 1, 1, "AUDIT FAILED: No module named pip_audit"),
-        ("", "", 0, 1, "AUDIT FAILED: pip-audit said nothing"),
+        ("", "", 0, 1, "AUDIT FAILED: pip-audit printed nothing"),
     ],
 )
 def test_an_audit_ends_as_what_is_known_says(
@@ -77,7 +77,7 @@ def test_an_audit_ends_as_what_is_known_says(
 
 
 def test_the_script_ends_with_its_finding(tmp_path: Path) -> None:
-    """Without pip-audit, as here with a file that it cannot read, it fails and does not pass for sound."""
+    """If pip-audit is missing, or cannot read its file as here, the audit fails; it must not pass."""
     missing = tmp_path / "none.txt"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(missing)], capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""The borders of the house: who may import whom, what a DAG file may hold, what the tree may hold."""
+"""The boundaries of the code: imports between packages, the content of DAG files, and of the repository."""
 
 from __future__ import annotations
 
@@ -140,5 +140,5 @@ def _tracked() -> list[Path]:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text().splitlines()
-    except UnicodeDecodeError:  # a picture
+    except UnicodeDecodeError:  # an image
         return []

@@ -1,4 +1,4 @@
-"""The pages of campaigns: the fields are those of the model, and the examples are campaigns."""
+"""The pages on campaigns: their fields match the model, and their examples are valid campaigns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_reference_has_a_row_for_each_field_of_each_definition() -> None:
 
 
 def test_each_row_of_the_reference_stands_once() -> None:
-    kinds = ("send.", "audience.exclude[].", "targeting.")  # of which each kind has fields of its own
+    kinds = ("send.", "audience.exclude[].", "targeting.")  # each kind of these has its own fields
     rows = re.findall(r"^\| `([^`]*)` \|", reference(SCHEMA), re.MULTILINE)
     assert [row for row in set(rows) if rows.count(row) > 1 and not row.startswith(kinds)] == []
 

@@ -1,4 +1,4 @@
-"""The table of the crash proof, as it is written into the documentation."""
+"""The table of the crash tests, as it appears in the documentation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""docker-compose.yml, the image and the example for Kubernetes, as far as reading them goes.
+"""Static checks of docker-compose.yml, the image, and the example for Kubernetes.
 
-tests/acceptance/test_cluster.py runs what is read here.
+tests/acceptance/test_cluster.py runs them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = sorted(name for name, each in SERVICES.items() if each["image"] == "sendoff")
 STAY = sorted(name for name, each in SERVICES.items() if each["restart"] != "no")
-FOREIGN = {  # image -> the programs in it that the file names
+FOREIGN = {  # image -> its programs that the file uses
     "nginx:1.28": {"nginx", "curl"},
     "postgres:17": {"pg_isready"},
     "redis:7": {"redis-server", "redis-cli", "grep", "sed", "sh"},
 }
-SHELL = {"cat", "exec", "hostname", "sh"}  # of every Debian
+SHELL = {"cat", "exec", "hostname", "sh"}  # programs of every Debian system
 
 
 def test_compose_itself_accepts_the_file() -> None:
@@ -40,7 +40,7 @@ def test_compose_itself_accepts_the_file() -> None:
         None,
     )
     if command is None:
-        pytest.skip("wants docker-compose: neither `docker compose` nor `docker-compose` is installed")
+        pytest.skip("needs docker-compose: neither `docker compose` nor `docker-compose` is installed")
     read = subprocess.run(
         [*command, "--file", ROOT / "docker-compose.yml", "--profile", "try", "config"],
         check=False,
@@ -63,13 +63,13 @@ def test_every_program_that_a_service_runs_is_in_its_image(name: str) -> None:
     beside = Path(sys.executable).parent
     for program in named - SHELL:
         if program == "celery" and not (beside / program).exists():
-            pytest.skip("wants the extra celery: pip install '.[celery]'")
+            pytest.skip("needs the extra celery: pip install '.[celery]'")
         path = ROOT / program if "/" in program else beside / program
         assert path.stat().st_mode & stat.S_IXUSR, f"{program} cannot be run"
 
 
 def programs(words: list[str]) -> set[str]:
-    """The programs of a command; of a line for the shell, those at the beginning of its commands."""
+    """Return the programs of a command; for a shell command line, those at the start of each command."""
     if not words:
         return set()
     line = words[2] if words[:2] == ["sh", "-c"] else words[0]
@@ -155,14 +155,14 @@ def test_the_example_for_kubernetes_is_yaml_and_names_what_the_image_has(path: P
     documents = list(yaml.safe_load_all(path.read_text()))
     assert all(isinstance(each, dict) for each in documents)
     settings = {variable for name in OURS for variable in SERVICES[name].get("environment", {})}
-    known = settings | {name.removesuffix("_CMD") for name in settings}  # compose has secrets as files
+    known = settings | {name.removesuffix("_CMD") for name in settings}  # compose passes secrets as files
     variables = {found["name"] for each in documents for found in environments(each)}
     assert variables
     assert variables <= known
 
 
 def environments(node: Any) -> list[dict[str, str]]:
-    """Every variable of a manifest or of the chart's values; a text under extraEnv is YAML, too."""
+    """Yield all variables of a manifest or of the chart's values; a string under extraEnv is YAML too."""
     if isinstance(node, list):
         return [found for each in node for found in environments(each)]
     if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, docs/explanation/decisions/ and what editors and git are told: what they name is there."""
+"""CONTRIBUTING.md, docs/explanation/decisions/, and the settings of editors and git name only existing things."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_editors_are_told_the_line_length_that_ruff_holds() -> None:
 
 
 def _anchors(file: Path) -> set[str]:
-    """Give the anchors of a page's headings, as GitHub and the site make them."""
+    """Return the anchors of a page's headings, as GitHub and the site create them."""
     headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).strip().replace(" ", "-")

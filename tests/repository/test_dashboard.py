@@ -1,6 +1,4 @@
-"""docs/dashboards and docs/reference/observability.md: what they name is measured, and what is measured is
-named there.
-"""
+"""docs/dashboards and docs/reference/observability.md: they name exactly the metrics that exist."""
 
 from __future__ import annotations
 
@@ -32,11 +30,11 @@ SHOWN = {
     for target in panel.get("targets", ())
 }
 ASKED = SHOWN | {rule["alert"]: rule["expr"] for rule in RULES}
-FROM_PROMETHEUS = {"le", "instance", "job"}  # labels that are not ours
+FROM_PROMETHEUS = {"le", "instance", "job"}  # labels that Sendoff does not set
 
 
 def series(instrument: Instrument) -> set[str]:
-    """The names under which Prometheus may hold an instrument: exponential histograms are one series."""
+    """Return the names of an instrument in Prometheus: an exponential histogram is one series."""
     names = prometheus_names(instrument)
     return {*names, *(name.removesuffix("_bucket") for name in names)}
 
@@ -113,7 +111,7 @@ def test_the_panels_have_places_of_their_own() -> None:
         for y in range(at["y"], at["y"] + at["h"])
     ]
     assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24  # the columns of Grafana
+    assert max(x for x, _ in cells) < 24  # Grafana has 24 columns
 
 
 def test_the_dashboard_has_a_row_for_each_part_and_one_choice_of_a_data_source() -> None:

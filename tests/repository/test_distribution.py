@@ -1,4 +1,4 @@
-"""The distribution is ``airflow-provider-sendoff``; no text tells people to install another project's ``sendoff``."""
+"""The distribution is ``airflow-provider-sendoff``. No text recommends installing another project's ``sendoff``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = "|".join(PROJECT["optional-dependencies"])
-# The name where an installer reads it: after its command and options, before extras, or at the start of a pin.
+# The name in a place where an installer reads it: after a command with options, before extras, or before a pin.
 WRONG = (
     re.compile(
         r"\b(?:pip3?|pipx|uv|poetry) (?:install|add|download|wheel)\b(?:[ =][^\s;&|]*)*?"
@@ -79,10 +79,10 @@ def test_no_text_tells_people_to_install_another_projects_package() -> None:
 
 @pytest.mark.parametrize("extra", ["", "postgres", "telemetry"])
 def test_a_receiver_needs_nothing_of_airflow(extra: str) -> None:
-    """Nothing that these bring, however far down, is Airflow or a provider of it."""
+    """The receiver's requirements include neither Airflow nor a provider of Airflow, even indirectly."""
     own = PROJECT["optional-dependencies"].get(extra, [])
     brought = _brought([*PROJECT["dependencies"], *own])
-    assert {"sqlalchemy", "pydantic-core"} <= brought  # the second one is a requirement of a requirement
+    assert {"sqlalchemy", "pydantic-core"} <= brought  # the second is an indirect requirement
     assert [name for name in brought if "airflow" in name] == []
 
 
@@ -97,7 +97,7 @@ def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
 
 
 def _brought(requirements: list[str]) -> set[str]:
-    """Name what a list of requirements installs here."""
+    """Return the packages that a list of requirements installs here."""
     found: set[str] = set()
     todo = [Requirement(each) for each in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()

@@ -1,4 +1,4 @@
-"""The campaigns of the tree: each is one, runs on its warehouse, and is checked by the schema that it names."""
+"""The campaigns in the repository: each is valid, runs on its warehouse, and matches the schema that it names."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_campaign_of_the_tree_follows_all_advice(folder: Path) -> None:
         {"message": {"picture": "ftp://shop.example.com"}},
         {"send": {}},  # no kind
         {"send": {"kind": "once", "time": "6 pm", "time_zone": "UTC"}},
-        {"send": {"kind": "once", "time": "18:00"}},  # in which zone?
+        {"send": {"kind": "once", "time": "18:00"}},  # no time zone
         {"send": {"time": "18:00", "time_zone": "UTC"}},  # no kind
         {"targeting": {"kind": "saved_segments", "ids": []}},
         {"audience": {"exclude": [{"kind": "list"}]}},

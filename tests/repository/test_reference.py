@@ -1,4 +1,4 @@
-"""docs/reference/ and the drawn pictures: each is what the code says, and nothing of the code is missing."""
+"""docs/reference/ and the generated diagrams: each matches the code and is complete."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PACKAGES = {
     "messaging_service": ROOT / "include/messaging_service",
 }
 USABLE = re.compile(r"^class ([A-Z]\w*(?:Operator|Sensor|Trigger|Hook|Notifier|Link))\b", re.MULTILINE)
-FOR_OTHERS = {"LaunchEventOperator"}  # has no execute
+FOR_OTHERS = {"LaunchEventOperator"}  # it has no execute method
 VARIABLE = re.compile(r"\b(?:SENDOFF|MESSAGING_SERVICE)(?:_[A-Z]+)+\b")
 
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[tuple[ModuleType, dict[str, str]]]:
-    """What the generator gives now, by the place of each file."""
+    """The current output of the generator, by path."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
         from tools.reference import pages
@@ -222,7 +222,7 @@ def _page(name: str) -> str:
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:  # a picture
+    except UnicodeDecodeError:  # an image
         return ""
 
 

@@ -45,7 +45,7 @@ def test_every_claim_names_a_test_that_exists() -> None:
         assert re.search(rf"^def {named[2]}\(", (ROOT / named[1]).read_text(), re.MULTILINE), claim
 
 
-# What an audience's query may do
+# Queries of audiences
 
 
 @pytest.fixture(params=["sqlite", "sqlite engine", "postgresql", "postgresql engine"])
@@ -85,7 +85,7 @@ def rows(source: str | sa.Engine, sql: str) -> list[dict[str, Any]]:
         ("ATTACH DATABASE '{trace}' AS other", "begins with ATTACH"),
         ("VACUUM INTO '{trace}'", "begins with VACUUM"),
         ("PRAGMA query_only = OFF", "begins with PRAGMA"),
-        # comments that end elsewhere for one database than for another
+        # comments whose end depends on the database
         ("/* /* */ SELECT 1 */ COPY (SELECT 1) TO PROGRAM 'touch {trace}'", "begins with /"),
         ("-- \rCOPY (SELECT 1) TO PROGRAM 'touch {trace}' /*\nSELECT 1 */", "begins with -"),
         ("-- \rSELECT 1 /*\nATTACH DATABASE '{trace}' AS other -- */", "begins with -"),
@@ -96,7 +96,7 @@ def test_what_is_not_one_query_is_refused_before_it_reaches_the_warehouse(
     shop: str | sa.Engine, tmp_path: Path, sql: str, found: str
 ) -> None:
     trace = tmp_path / "trace"
-    tmp_path.chmod(0o777)  # the database's own user could write here
+    tmp_path.chmod(0o777)  # so that the database's own user could write here
     with pytest.raises(QueryError, match=f"found .*{found}.*; allowed: one query"):
         rows(shop, sql.format(trace=trace))
     assert not trace.exists()
@@ -139,7 +139,7 @@ def test_what_only_postgresql_reads_is_read_too(postgres_url: str) -> None:
     assert rows(postgres_url, r"SELECT $x$a;b$x$ AS a, E'it\'s; c' AS b") == [{"a": "a;b", "b": "it's; c"}]
 
 
-# What a campaign's folder may do
+# Folders of campaigns
 
 
 def campaign_folder(tmp_path: Path, text: str) -> Path:
@@ -230,11 +230,11 @@ def test_the_text_of_a_file_that_is_no_list_of_people_is_in_no_error(tmp_path: P
     assert "planted" not in str(error.value)
 
 
-# What an error may say
+# Error messages
 
 
 class Echo(HTTPAdapter):
-    """Answers each request with one answer that was made before, as a service might that repeats what it got."""
+    """Returns the same prepared answer to all requests, like a service that repeats its input."""
 
     def __init__(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
         super().__init__(max_retries=0)
@@ -268,7 +268,7 @@ HEADERS = st.sampled_from(
 
 
 MARKS = re.compile(r"^[ ~^]+$", re.MULTILINE)
-"""Lines of a traceback that mark a place in the line above."""
+"""The lines of a traceback that mark positions in the line above."""
 
 
 def echoing(status: int, content: bytes, headers: Mapping[str, str]) -> requests.Session:
@@ -278,8 +278,8 @@ def echoing(status: int, content: bytes, headers: Mapping[str, str]) -> requests
 
 
 def assert_tells_nothing(said: str, secret: str) -> None:
-    """No half of a secret is in what is said, in whichever way it was repeated."""
-    said = MARKS.sub("", said)  # a secret may look like those
+    """Assert that the text contains no half of the secret, in any encoding."""
+    said = MARKS.sub("", said)  # a secret may look like these lines
     for write in ECHOED.values():
         written = write(secret)
         for part in (secret, written, secret[: len(secret) // 2], secret[len(secret) // 2 :]):

@@ -1,4 +1,4 @@
-"""The simulation of a launch, held against cases that can be reckoned by hand."""
+"""The simulation of a launch, compared with cases that can be calculated by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "tools/benchmarks"
 
-NOTHING = 1e-9  # seconds, or a part of the people: as good as free
+NOTHING = 1e-9  # seconds, or a share of the people: practically zero
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def command(simulation: Any) -> Any:
 
 
 def free(simulation: Any, **costs: float) -> Any:
-    """Give costs of nothing but what is named; ledger and receivers take a billion a second."""
+    """Return costs that are zero except those given; the ledger and the receivers handle a billion per second."""
     of_all = dict.fromkeys(simulation.Costs.__dataclass_fields__, 0.0)
     rates = {"transaction": NOTHING, "transactions_per_second": 1e9, "receivers_per_second": 1e9}
     return simulation.Costs(**{**of_all, **rates, **costs})
 
 
 def quick(simulation: Any, **world: float) -> Any:
-    """Give a launch of 1,000 people in 100 requests, where nobody waits for anything that is not named."""
+    """Return a launch of 1,000 people in 100 requests, without any waiting unless ``world`` sets it."""
     at_once = {
         "latency": 0.0,
         "delivery_half_life": 0.0,
@@ -55,7 +55,7 @@ def one_of_each(simulation: Any, **more: int) -> Any:
     return simulation.Deployment(**{"name": "one of each", "processors": 1_000, **few, **more})
 
 
-# What takes 1,000 people 100 seconds where all else is free: a tenth of a second for each, or one for each request.
+# Costs that take 100 seconds for 1,000 people if all else is free: 0.1 s per person, or 1 s per request.
 ONE_LIMIT = [
     ("reading", {"read": 0.1}, {}),
     ("rules", {"rules": 0.1}, {}),
@@ -66,7 +66,7 @@ ONE_LIMIT = [
         "ledger transactions",
         {"transaction": 4.0, "transactions_per_second": 1.0},
         {},
-    ),  # four at once, of which
+    ),  # four run at once
     ("writing", {"write": 0.1}, {}),
     ("requests at once", {}, {"latency": 1.0}),
     ("service takes", {}, {"requests_per_second": 1.0}),
@@ -84,7 +84,7 @@ ONE_LIMIT = [
 
 
 def enough(simulation: Any, limit: str) -> Any:
-    """Give a deployment whose threads are no limit, unless they are to be."""
+    """Return a deployment whose threads do not limit the launch, unless ``limit`` is "requests at once"."""
     return one_of_each(simulation, requests_at_once=1 if limit == "requests at once" else 8)
 
 
@@ -94,9 +94,7 @@ def test_a_line_with_one_limit_takes_as_long_as_the_limit_at_its_rate(
 ) -> None:
     launch = quick(simulation, **world)
     result = simulation.simulate(free(simulation, **costs), launch, enough(simulation, limit))
-    is_folding = (
-        "fold_dispatch" in costs
-    )  # 1,000 requests; of 10,000 post-backs in one run, each has 10 on average
+    is_folding = "fold_dispatch" in costs  # 1,000 requests, each with 10 of the 10,000 post-backs on average
     expected = 1_000 * (1 - math.exp(-10)) if is_folding else 100
     assert result.limits[0].name == limit
     assert result.limits[0].least == pytest.approx(expected, abs=0.01)
@@ -113,7 +111,9 @@ def test_a_limit_that_is_doubled_moves(simulation: Any) -> None:
     step = simulation.widened(costs, launch, deployment, result)
     assert (step.limit, step.factor, step.deployment.receivers) == ("receivers", 2, 2)
     assert step.result.limits[0].name == "storing"
-    assert step.result.elapsed == pytest.approx(60, abs=0.2)  # and 50 for the receivers, who are two now
+    assert step.result.elapsed == pytest.approx(
+        60, abs=0.2
+    )  # and 50 for the receivers, of which there are now two
 
 
 def test_a_limit_is_doubled_as_often_as_it_takes(simulation: Any) -> None:
@@ -144,7 +144,7 @@ def test_littles_law_holds_for_requests_that_queue(simulation: Any) -> None:
         used = result.of(name)
         rate = used.items / (used.end - used.begin)
         assert used.mean_inside == pytest.approx(rate * used.mean_stay)
-    # 20 threads of which each needs 0.33 s without waiting would make 60 requests a second; the ledger makes 50.
+    # 20 threads need 0.33 s per request without waiting, so they could make 60 a second; the ledger handles 50.
     assert result.of("ledger transactions").mean_wait > 0
     assert result.of("ledger transactions").utilisation == pytest.approx(1, abs=0.15)
 
@@ -155,7 +155,7 @@ def test_as_many_requests_are_under_way_as_there_are_threads(simulation: Any) ->
         quick(simulation, latency=1.0),
         one_of_each(simulation, workers=2, requests_at_once=5),
     )
-    assert result.marks.requested == pytest.approx(10)  # 100 requests of a second, ten at a time
+    assert result.marks.requested == pytest.approx(10)  # 100 requests of one second each, ten at a time
     assert result.of("requests at once").mean_inside == pytest.approx(10)
 
 
@@ -172,9 +172,7 @@ def test_processes_that_share_a_processor_wait_for_one_another(simulation: Any) 
 def test_half_of_the_post_backs_come_within_a_half_life(simulation: Any) -> None:
     coming = simulation.Coming(share=0.5, half_life=60.0)
     assert coming.come(1_000, 60) == pytest.approx(250)
-    assert sum(coming.come(0, 1) for _ in range(60)) == pytest.approx(
-        125
-    )  # in how many looks does not matter
+    assert sum(coming.come(0, 1) for _ in range(60)) == pytest.approx(125)  # whatever the number of steps
     assert coming.ahead == pytest.approx(125)
 
 
@@ -205,7 +203,7 @@ def test_folding_for_want_of_anything_else_is_no_limit(simulation: Any) -> None:
     result = simulation.simulate(costs, quick(simulation, fold_every=1.0), one_of_each(simulation))
     folding = result.of("folding")
     assert folding.work > folding.least
-    assert folding.least == pytest.approx(100 * 0.1 * (1 - math.exp(-10)))  # 100 dispatches, once
+    assert folding.least == pytest.approx(100 * 0.1 * (1 - math.exp(-10)))  # 100 dispatches, each once
     assert result.limits[0].name == "receivers"
 
 
@@ -330,7 +328,7 @@ def test_bytes_are_written_for_people(command: Any) -> None:
 def test_costs_of_two_things_are_told_apart(simulation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import steps
 
-    # 100 post-backs of 2 dispatches, and 10 of 20: each post-back took 3 and each dispatch 5.
+    # 100 post-backs of 2 dispatches, and 10 of 20: each post-back took 3, and each dispatch 5.
     assert steps.apart((100, 2, 310), (10, 20, 130)) == (pytest.approx(3), pytest.approx(5))
-    # Where the noise is larger than the cost, it is nothing, never less.
+    # If the noise is larger than the cost, the cost is zero, never negative.
     assert steps.apart((100, 2, 1), (10, 20, 130))[0] == 0.0

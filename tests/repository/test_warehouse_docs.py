@@ -1,4 +1,4 @@
-"""The examples of the pages on warehouses are what they say."""
+"""The examples of the pages on warehouses do what the pages say."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def described(service):
 @pytest.mark.proof
 def test_schemathesis_finds_nothing_that_is_described_wrongly(service_process, tmp_path):
     if not SCHEMATHESIS.exists():
-        pytest.skip("wants schemathesis: pip install -c constraints.txt schemathesis")
+        pytest.skip("needs schemathesis: pip install -c constraints.txt schemathesis")
     description = described(service_process)
     for path in (CREATE, EXECUTE, LIST, "/api/external/create/segment"):
         body = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]

@@ -1,1 +1,1 @@
-"""docker-compose.yml without Docker: each container in namespaces of its own on this machine."""
+"""docker-compose.yml without Docker: each container runs in its own namespaces on this machine."""

@@ -1,4 +1,4 @@
-"""All services of docker-compose.yml, started in the order that the file asks for."""
+"""All services of docker-compose.yml, started in the order that the file requires."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .composition import ROOT, Service, services, subnets
 from .machine import Container, Containers
 
-INSIDE = "inside"  # the network that everything but the proxy is in
+INSIDE = "inside"  # the network of everything except the proxy
 _CONDITIONS: Mapping[str, Callable[[Container], bool]] = {
     "service_completed_successfully": Container.ended_well,
     "service_healthy": Container.is_healthy,
@@ -19,10 +19,10 @@ _CONDITIONS: Mapping[str, Callable[[Container], bool]] = {
 
 
 class Cluster:
-    """The containers of the file, in namespaces of this machine.
+    """The containers of the file, in namespaces on this machine.
 
-    ``secrets`` is the folder that docker/make-secrets made, ``dags`` stands in for ./dags, ``more`` is added to the
-    environment of Airflow's containers, and ``binds`` to what they see.
+    ``secrets`` is the folder that docker/make-secrets created, and ``dags`` replaces ./dags. ``more`` is added to the
+    environment of Airflow's containers, and ``binds`` to their mounts.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Cluster:
         return self.volume(named)
 
     def volume(self, name: str) -> Path:
-        """Give the folder that is a named volume."""
+        """Return the folder for a named volume."""
         folder = self._volumes / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def address(self, container: str) -> str:
-        """Give the address by which this machine reaches a container."""
+        """Return the address at which this machine reaches a container."""
         return self.machine.address(container, INSIDE)
 
     def up(self) -> None:
-        """Start everything, each when what it waits for is there."""
+        """Start all containers, each after the containers that it depends on."""
         self.machine.plug_in(self._services, reached=INSIDE)
         met: set[tuple[str, str]] = set()
         waiting = dict(self._services)
@@ -91,7 +91,7 @@ class Cluster:
         return all(each.child is not None and _CONDITIONS[condition](each) for each in containers)
 
     def until_healthy(self, patience: float, without: Collection[str] = ()) -> None:
-        """Wait until the health check of every container has succeeded, so many seconds at most."""
+        """Wait until the health checks of all containers have succeeded, or fail after the timeout."""
         checks = {name: each for name, each in self.containers.items() if each.service.restarts}
         deadline = time.monotonic() + patience
         with ThreadPoolExecutor(2) as threads:
@@ -101,7 +101,7 @@ class Cluster:
                 without = [name for name, is_well in zip(checks, well, strict=True) if is_well]
 
     def kill(self, container: str) -> None:
-        """Kill a container: all of its processes at once."""
+        """Kill all processes of a container at once."""
         self.machine.kill(self.containers[container])
 
     def start(self, container: str) -> None:
@@ -109,7 +109,7 @@ class Cluster:
         self.machine.start_container(self.containers[container])
 
     def log(self, container: str) -> str:
-        """Give what a container wrote."""
+        """Return the output of a container."""
         return (self._volumes.parent / "logs" / f"{container}.log").read_text(errors="replace")
 
     def __enter__(self) -> Cluster:

@@ -1,4 +1,4 @@
-"""docker-compose.yml and docker/Dockerfile, as far as running their commands natively needs them."""
+"""The parts of docker-compose.yml and docker/Dockerfile that are needed to run their commands without Docker."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-OURS = "sendoff"  # the image that docker/Dockerfile makes
+OURS = "sendoff"  # the image that docker/Dockerfile builds
 
 
 @dataclass(frozen=True)
 class Service:
-    """One service of the file; ``secrets`` and ``volumes`` are targets with what is seen there."""
+    """A service of the file; ``secrets`` and ``volumes`` map mount targets to their sources."""
 
     name: str
     image: str
     user: str
     command: list[str]
     environment: Mapping[str, str]
-    secrets: Mapping[str, str]  # target -> file, as the secret says it
+    secrets: Mapping[str, str]  # target -> file of the secret
     volumes: Mapping[str, str]  # target -> named volume or ./path
     tmpfs: list[str]
     networks: Mapping[str, str | None]  # name -> address
@@ -45,26 +45,26 @@ class Service:
 
 
 def services(path: Path = ROOT / "docker-compose.yml") -> dict[str, Service]:
-    """Read the services of all profiles."""
+    """Return the services of all profiles."""
     document = yaml.safe_load(path.read_text())
     files = {name: each["file"] for name, each in document["secrets"].items()}
     return {name: _service(name, each, files) for name, each in document["services"].items()}
 
 
 def subnets(path: Path = ROOT / "docker-compose.yml") -> dict[str, str | None]:
-    """Give the networks, each with its subnet where the file chooses one."""
+    """Return the networks, each with its subnet if the file sets one."""
     networks = yaml.safe_load(path.read_text())["networks"]
     return {name: each["ipam"]["config"][0]["subnet"] if each else None for name, each in networks.items()}
 
 
 def image_environment(path: Path = ROOT / "docker/Dockerfile") -> dict[str, str]:
-    """Give what the image sets."""
+    """Return the environment variables that the image sets."""
     lines = re.findall(r"^ENV (.+)$", path.read_text(), re.MULTILINE)
     return dict(word.split("=", 1) for line in lines for word in shlex.split(line))
 
 
 def image_user(path: Path = ROOT / "docker/Dockerfile") -> tuple[str, int]:
-    """Give the name and the number of the user that the image runs as."""
+    """Return the name and the id of the user that the image runs as."""
     text = path.read_text()
     [name] = re.findall(r"^USER (\w+)$", text, re.MULTILINE)
     [number] = re.findall(rf"useradd .*--uid (\d+) {name}", text)

@@ -1,7 +1,7 @@
-"""The first process of a container: mounts what it sees, gives up its rights, runs the command, buries orphans.
+"""The first process of a container: it mounts the files, drops privileges, runs the command, and reaps orphans.
 
-Run with new mount, process and host name namespaces, and the path of a JSON file with its specification. Standard
-library only.
+Run it with new mount, process and host name namespaces, and with the path of a JSON file that holds the
+specification. It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-COVERED = ("/opt", "/run", "/tmp")  # what of the machine's is not seen inside
+COVERED = ("/opt", "/run", "/tmp")  # folders of the machine that the container does not see
 SOURCES = Path("/run/.sources")
 
 
@@ -25,14 +25,14 @@ def main(specification: str) -> int:
     mount_all(spec)
     child = subprocess.Popen([*spec["as_user"], *spec["command"]], env=spec["environment"], cwd=spec["cwd"])
     signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
-    while True:  # also of what is not a child of ours, since this is process 1
+    while True:  # wait for orphans too, because this is process 1
         number, status = os.wait()
         if number == child.pid:
             return os.waitstatus_to_exitcode(status)
 
 
 def mount_all(spec: dict[str, Any]) -> None:
-    """Mount each source at its target, over empty folders in the place of the machine's own."""
+    """Mount each source at its target, over empty folders that hide the machine's own."""
     mount("-t", "tmpfs", "tmpfs", "/run")
     SOURCES.mkdir()
     kept = {place: place for place in spec["keep"] if place.startswith(COVERED)}
@@ -52,7 +52,7 @@ def mount_all(spec: dict[str, Any]) -> None:
 def bind(source: Path, target: Path) -> None:
     if not target.exists():
         if not str(target).startswith(COVERED):
-            raise FileNotFoundError(f"{target} would be made on the machine itself")
+            raise FileNotFoundError(f"{target} would be created on the machine itself")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.mkdir() if source.is_dir() else target.touch()
     mount("--rbind", str(source), str(target))

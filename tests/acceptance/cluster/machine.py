@@ -1,8 +1,8 @@
-"""Containers on this machine, without Docker: namespaces, a bridge for each network, the commands of the file.
+"""Containers on this machine without Docker: namespaces, a bridge for each network, and the commands of the file.
 
-Everything hangs on one process, the *switch*: the network namespaces exist in its mount namespace alone, and the
-bridges in its network namespace. When it ends, whoever ended it, nothing of the networks is left. And each container
-hangs on its first process: when that is killed, the kernel kills all of the container at once, as a machine's end does.
+Everything depends on one process, the *switch*. The network namespaces exist only in its mount namespace, and the
+bridges only in its network namespace. When it ends, for any reason, nothing of the networks remains. Each container
+depends on its first process. When that is killed, the kernel kills the whole container at once, like a power failure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from sendoff.demo.processes import Process, Supervisor
 from .composition import OURS, ROOT, Service, image_environment, image_user
 
 PROGRAMS = ("ip", "mount", "nginx", "nsenter", "redis-server", "setpriv", "unshare")
-_IMAGES_OWN = ("/docker-entrypoint-initdb.d", "/var/lib")  # places that only the image of PostgreSQL has
+_IMAGES_OWN = (
+    "/docker-entrypoint-initdb.d",
+    "/var/lib",
+)  # folders that exist only in the image of PostgreSQL
 _SEARCHED = [str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
 _NAMESPACES = ["unshare", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
 _PROBE = (
@@ -37,7 +40,7 @@ _PROBE = (
 
 
 def missing() -> list[str]:
-    """Name what this machine lacks for containers without Docker."""
+    """Return what this machine lacks to run containers without Docker."""
     lacks = [
         f"the program {name}" for name in PROGRAMS if shutil.which(name, path=":".join(_SEARCHED)) is None
     ]
@@ -50,21 +53,21 @@ def missing() -> list[str]:
     elif subprocess.run(
         [*_NAMESPACES, "--net", "sh", "-c", _PROBE], check=False, capture_output=True
     ).returncode:
-        lacks.append("the right to make namespaces")
+        lacks.append("the right to create namespaces")
     return lacks
 
 
 class Containers(Supervisor):
-    """Starts containers as other processes, and ends them all when it is left."""
+    """Starts containers as child processes, and stops them all on exit."""
 
     def __init__(self, folder: Path, networks: Mapping[str, str | None]) -> None:
-        super().__init__(folder / "logs", grace=0.5)  # nothing of theirs is worth a slow end
+        super().__init__(folder / "logs", grace=0.5)  # nothing in them needs time to stop
         self._folder = folder
         self._networks = {name: subnet or _free_subnet() for name, subnet in networks.items()}
         self._plugged: dict[str, dict[str, str]] = {}  # container -> network -> address
 
     def plug_in(self, services: Mapping[str, Service], reached: str) -> None:
-        """Make the networks and a namespace for each container; this machine reaches those of one network."""
+        """Create the networks, and a namespace for each container. This machine can reach the network ``reached``."""
         holder = "mount -t tmpfs tmpfs /run && mkdir /run/netns && exec sleep infinity"
         command = ["unshare", "--net", "--mount", "sh", "-c", holder]
         self._switch = self.start("switch", command, {"PATH": ":".join(_SEARCHED)})
@@ -99,11 +102,11 @@ class Containers(Supervisor):
         )
 
     def address(self, container: str, network: str) -> str:
-        """Give the address of a container in a network."""
+        """Return the address of a container in a network."""
         return self._plugged[container][network]
 
     def hosts(self, container: str) -> str:
-        """Write what a container calls those that it can reach."""
+        """Return the hosts file of a container, with all containers that it can reach."""
         mine = self._plugged[container]
         lines = ["127.0.0.1 localhost", *(f"{mine[network]} {container}" for network in sorted(mine)[:1])]
         for other, theirs in self._plugged.items():
@@ -113,14 +116,14 @@ class Containers(Supervisor):
         return "\n".join(lines) + "\n"
 
     def start_container(self, container: Container) -> None:
-        """Start a container, again where it was killed; its output goes to ``logs/<name>.log``."""
+        """Start a container, or restart a killed one. Its output goes to ``logs/<name>.log``."""
         specification = self._folder / f"{container.name}.json"
         specification.write_text(
             json.dumps(container.specification(self._folder, self.hosts(container.name)))
         )
         log = self._folder / "logs" / f"{container.name}.log"
         log.touch()
-        log.chmod(0o666)  # nginx opens it again, as its own user
+        log.chmod(0o666)  # nginx reopens it as its own user
         command = ["ip", "netns", "exec", container.name, *_NAMESPACES, sys.executable, "-I", str(_INSIDE)]
         container.child = self.start(
             container.name,
@@ -130,7 +133,7 @@ class Containers(Supervisor):
         )
 
     def kill(self, container: Container) -> None:
-        """Kill all of a container at once."""
+        """Kill all processes of a container at once."""
         assert container.child is not None
         container.first.kill()
         container.child.wait(120)
@@ -140,7 +143,7 @@ class Containers(Supervisor):
         return ["nsenter", f"--target={self._switch.pid}", "--net", "--mount", "--"]
 
     def _is_switched_on(self) -> bool:
-        """Say whether the switch has namespaces of its own by now, and all that it needs in them."""
+        """Check whether the switch has its own namespaces and is ready."""
         spaces = [Path("/proc", str(pid), "ns/mnt").readlink() for pid in (os.getpid(), self._switch.pid)]
         ready = [*self._entered(), "test", "-d", "/run/netns"]
         return spaces[0] != spaces[1] and subprocess.run(ready, check=False).returncode == 0
@@ -152,7 +155,7 @@ class Containers(Supervisor):
 
 @dataclass
 class Container:
-    """One container of a service: ``sources`` are what stands in for the file's paths, ``more`` its environment."""
+    """A container of a service; ``sources`` maps the file's paths to real ones, ``more`` extends its environment."""
 
     service: Service
     name: str
@@ -163,13 +166,13 @@ class Container:
 
     @property
     def first(self) -> psutil.Process:
-        """Its first process, with whose end all of it ends."""
+        """Its first process; when that ends, the whole container ends."""
         first = self._find_first()
         assert first is not None, f"{self.name} does not run"
         return first
 
     def _find_first(self) -> psutil.Process | None:
-        """Give its first process, or None before it was made and after its end."""
+        """Return its first process, or None if it does not run."""
         if self.child is None or self.child.poll() is not None:
             return None
         with suppress(psutil.NoSuchProcess):
@@ -177,29 +180,29 @@ class Container:
         return None
 
     def stop(self) -> None:
-        """Stop all of its processes where they are, and those that they start meanwhile."""
+        """Stop all of its processes with SIGSTOP, including processes that they start meanwhile."""
         while running := [each for each in self._processes() if not _is_stopped(each)]:
             _send(running, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let all of its processes go on."""
+        """Continue all of its processes."""
         _send(self._processes(), signal.SIGCONT)
 
     def _processes(self) -> list[psutil.Process]:
         return [self.first, *self.first.children(recursive=True)]
 
     def ended_well(self) -> bool:
-        """Whether its command has ended, with success."""
+        """Check whether its command has ended successfully."""
         return self.child is not None and self.child.poll() == 0
 
     def is_healthy(self) -> bool:
-        """Run its health check, as the file has it; one without a check is well while it runs."""
+        """Run its health check, as defined in the file. Without one, it is healthy while it runs."""
         if not self.service.health:
             return True
         return self._find_first() is not None and self.run(self.service.health).returncode == 0
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command inside, as the container's user and with its environment."""
+        """Run a command inside the container, as its user and with its environment."""
         inside = [f"--target={self.first.pid}", "--mount", "--net", "--pid", "--uts", "--ipc"]
         there = ["sh", "-c", 'cd "$0" && exec "$@"', self.cwd]
         return subprocess.run(
@@ -213,17 +216,17 @@ class Container:
 
     @property
     def is_ours(self) -> bool:
-        """Whether its image is the one of this project."""
+        """Check whether it uses this project's image."""
         return self.service.image == OURS
 
     @property
     def cwd(self) -> str:
-        """The folder that its commands start in."""
+        """The folder in which its commands start."""
         return "/opt/sendoff" if self.is_ours else "/"
 
     @property
     def environment(self) -> dict[str, str]:
-        """All of its environment."""
+        """Its complete environment."""
         programs = (
             [str(_postgres_programs()), *_SEARCHED]
             if self.service.image.startswith("postgres")
@@ -240,9 +243,10 @@ class Container:
 
     @property
     def as_user(self) -> list[str]:
-        """The words before a command that take all rights away.
+        """Return the command prefix that drops all capabilities.
 
-        One is left: to read this project and Python wherever a person has put them. What may be written is the user's.
+        One capability remains: to read this project and Python, wherever they are installed. The user's permissions
+        decide which files it may write.
         """
         user, group = self.user
         rights = "-all,+dac_read_search" if self.is_ours else "-all"
@@ -253,7 +257,7 @@ class Container:
 
     @property
     def user(self) -> tuple[int, int]:
-        """The numbers of its user and group."""
+        """The ids of its user and group."""
         if self.is_ours and not self.service.user:
             return image_user()[1], image_user()[1]
         user, _, group = self.service.user.partition(":")
@@ -263,7 +267,7 @@ class Container:
         return known.pw_uid, known.pw_gid
 
     def specification(self, folder: Path, hosts: str) -> dict[str, object]:
-        """Say what its first process does."""
+        """Return the specification for its first process."""
         name, number = image_user()
         passwords = Path("/etc/passwd").read_text() + f"{name}:x:{number}:{number}::/home/{name}:/bin/sh\n"
         binds = {
@@ -297,12 +301,12 @@ _POSTGRES = Path(__file__).with_name("postgres-image")
 
 def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
     for each in processes:
-        with suppress(psutil.NoSuchProcess):  # some end by themselves
+        with suppress(psutil.NoSuchProcess):  # it may have ended already
             each.send_signal(number)
 
 
 def _is_stopped(process: psutil.Process) -> bool:
-    """Say whether a process does nothing, now or any more."""
+    """Check whether a process is stopped or has ended."""
     with suppress(psutil.NoSuchProcess):
         return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
     return True
@@ -324,7 +328,7 @@ def _postgres_programs() -> Path | None:
 
 
 def _free_subnet() -> str:
-    """Give a subnet, of those that are kept for tests, in which this machine has no address."""
+    """Return a subnet from the range reserved for tests in which this machine has no address."""
     told = subprocess.run(["ip", "-json", "address"], check=True, capture_output=True, text=True).stdout
     used = [ipaddress.ip_address(each["local"]) for link in json.loads(told) for each in link["addr_info"]]
     subnets = ipaddress.ip_network("198.18.0.0/16").subnets(new_prefix=24)

@@ -1,4 +1,4 @@
-"""Where pages are tried: a folder that looks like a clone in which the demo ran, and a shell in it."""
+"""A folder like a clone in which the demo ran, and a shell in it, to try the pages."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from ...ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
-LONGEST = 600  # seconds, of one command
-PORTS = ("8025", "8080", "8090")  # those that the pages name
+LONGEST = 600  # seconds per command
+PORTS = ("8025", "8080", "8090")  # the ports that the pages name
 
 
 class Terminal:
-    """One bash in a folder of its own: what a block exports or starts is there for the next block.
+    """A bash in a separate folder, so that later blocks see what earlier blocks export or start.
 
-    ``ports`` says which port stands for each of those that the pages name.
+    ``ports`` maps the ports that the pages name to free ones.
     """
 
     def __init__(self, folder: Path, ports: Mapping[str, int], settings: Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ class Terminal:
         )
 
     def run(self, command: str) -> tuple[str, bool]:
-        """Run commands, and give what they wrote and whether all of them succeeded."""
+        """Run commands, and return their output and whether all of them succeeded."""
         command = self.as_here(command)
         (self.folder / ".shims/block").write_text(command + "\n", encoding="utf-8")
         end = f"end-of-{time.monotonic_ns()}"
@@ -69,13 +69,13 @@ class Terminal:
         return output.replace(str(self.folder), "/srv/sendoff"), status == "0"
 
     def as_here(self, text: str) -> str:
-        """Put the ports of this test, which this machine alone reaches, in the place of those of the page."""
+        """Replace the ports of a page by the ports of this test, which only this machine can reach."""
         for name, port in self._ports.items():
             text = re.sub(rf"\b{name}\b", port, text)
         return text.replace("0.0.0.0", "127.0.0.1")
 
     def where(self) -> Path:
-        """Give the folder that the shell is in."""
+        """Return the current folder of the shell."""
         return Path(f"/proc/{self._shell.pid}/cwd").resolve()
 
     def _read_to(self, end: str) -> tuple[str, str]:
@@ -96,7 +96,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the shell and everything that it started, which is in its process group."""
+        """End the shell and all processes in its process group."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                 os.killpg(self._shell.pid, number)
@@ -121,7 +121,7 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-# A server that a page starts in a terminal of its own goes on in the background, once it listens.
+# If a page starts a server in a separate terminal, run it in the background and wait until it listens.
 SHIM = """#!/bin/bash
 case "$*" in
   "metrics --every"*) timeout 5 {program} "$@" || [ $? = 124 ];;
@@ -146,7 +146,7 @@ esac
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that looks like a clone in which the demo ran: the examples, a warehouse, the commands."""
+    """A folder like a clone in which the demo ran: the examples, a warehouse, the commands."""
     folder = tmp_path_factory.mktemp("clone") / "sendoff"
     for part in ("dags", "examples", "docs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -164,13 +164,13 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("sendoff", "messaging-service"):
             (place / name).write_text(SHIM.format(program=BIN / name))
             (place / name).chmod(0o755)
-    (folder / ".venv/bin/activate").touch()  # its commands are on the path already
+    (folder / ".venv/bin/activate").touch()  # the commands are already on the path
     return folder
 
 
 @pytest.fixture
 def settings() -> dict[str, str]:
-    """What a reader has set who reads a page that is no tutorial."""
+    """The settings of a reader of any page other than the tutorial."""
     return {
         "MESSAGING_SERVICE_DATABASE": "sqlite:///service.db",
         "SENDOFF_LEDGER_URL": "sqlite:///ledger.db",
@@ -181,7 +181,7 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture
 def terminal(clone: Path, tmp_path: Path) -> Iterator[Callable[[dict[str, str]], Terminal]]:
-    """Gives a shell in a clone of its own, with these settings, and opens it when it is first asked for."""
+    """Opens a shell in a separate clone with the given settings, on first use."""
     opened: list[Terminal] = []
     with ExitStack() as stack:
 

@@ -1,12 +1,13 @@
-"""Every block of code of every page is tried, in its order, in a folder that looks like a clone.
+"""All code blocks of all pages are run, in order, in a folder like a clone.
 
-A page is read by Sybil. What a block is tried by depends on its language: ``EVALUATORS``. Two marks are for those who
-write pages, as HTML comments right before a block:
+Sybil reads the pages. The language of a block decides how it is checked: see ``EVALUATORS``. Authors of pages can put
+one of two marks, as an HTML comment, right before a block:
 
-``<!-- not run: REASON -->``   it wants what a test has not; of its commands only the names and options are checked
-``<!-- until it says so -->``  what it shows is true after a while, so its commands are repeated for 3 minutes at most
+``<!-- not run: REASON -->``   the block needs something that tests lack; only the names and options of its commands
+                               are checked
+``<!-- until it says so -->``  the output becomes true after a while; the commands are repeated for 3 minutes at most
 
-A block with a title, as in ```` ```yaml title="greetings/campaign.yaml" ````, is written into that file.
+A block with a title, as in ```` ```yaml title="greetings/campaign.yaml" ````, is written to that file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from tools.reference.pages import PAGES as WRITTEN
 from ...waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
-# Pages that go on where the first of them ends: they are one session.
+# Pages that continue where the previous one ends: they share one session.
 TUTORIAL = [
     ROOT / "docs" / name
     for name in (
@@ -56,31 +57,31 @@ TUTORIAL = [
         "how-to/send-again.md",
     )
 ]
-# A page that sets all that it needs, and whose reader has set nothing before.
+# A page for readers without any settings, which sets everything it needs.
 FROM_NOTHING = ROOT / "docs/how-to/connect-the-service.md"
 PAGES = sorted([ROOT / "README.md", ROOT / "examples/README.md", *ROOT.glob("docs/**/*.md")])
-# Those are written from the code by a program, whose test holds them against it.
+# A program writes these pages from the code, and its test checks them.
 PAGES = [path for path in PAGES if str(path.relative_to(ROOT)) not in WRITTEN]
 CAMPAIGN = {"title": "A title", "message": {"text": "Hello"}, "channels": {"android_push": None}}
 PERIOD = {"period_start": datetime(2026, 3, 1, tzinfo=UTC), "period_end": datetime(2026, 3, 2, tzinfo=UTC)}
-MOST_NOT_RUN = 13  # blocks, of all pages
+MOST_NOT_RUN = 13  # blocks on all pages
 PROGRAMS = {
     "sendoff": typer.main.get_command(app),
     "messaging-service": typer.main.get_command(service_program),
 }
 
-# Programs that no test has or may use: what a block wants that begins with one of them.
+# Programs that tests do not have or must not use, with the reason why a block that starts with one is not run.
 ELSEWHERE = {
-    "docker": "Docker; tests/repository/test_compose.py reads it, tests/acceptance/test_cluster.py runs its parts",
+    "docker": "Docker; tests/repository/test_compose.py checks it, tests/acceptance/test_cluster.py runs its parts",
     "docker/": "Docker; tests/acceptance/test_cluster.py",
-    "git": "a place to clone from; .ci/run begins with a clean clone",
+    "git": "a repository to clone; .ci/run starts with a clean clone",
     "helm": "a cluster",
     "kubectl": "a cluster",
-    "make": "the tree itself: `make test` is what runs this, tests/demo/test_demo.py runs the demo",
+    "make": "the repository itself: `make test` runs this test, and tests/demo/test_demo.py runs the demo",
     "pip": "a package index; tests/acceptance/test_connect_it.py installs the package as README.md says",
-    "psql": "a database of the reader's; tests/repository/test_security.py runs what `sendoff grants` prints",
+    "psql": "a database of the reader; tests/repository/test_security.py runs the output of `sendoff grants`",
 }
-THEIRS = re.compile(r"@(?:db|host)\b")  # a database server of the reader's
+THEIRS = re.compile(r"@(?:db|host)\b")  # a database server of the reader
 
 
 Opening = Callable[[dict[str, str]], Any]
@@ -144,13 +145,13 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
         for example, reason in not_run(Document.parse(str(path), blocks, marks))
     }
     for place, reason in left_out.items():
-        print(f"{place}: not run, for it wants {reason}")  # noqa: T201 - pytest -rP shows it
+        print(f"{place}: not run, because it needs {reason}")  # noqa: T201 - pytest -rP shows it
     assert all(len(reason) > 8 for reason in left_out.values())
     assert len(left_out) <= MOST_NOT_RUN
 
 
 def not_run(document: Document) -> Iterator[tuple[Example, str]]:
-    """Give the blocks that are not run, and why."""
+    """Yield the blocks that are not run, with the reason."""
     mark = None
     for example in document.examples():
         if example.region.evaluator is _note_mark:
@@ -193,7 +194,7 @@ def test_every_command_that_a_page_names_is_one(path: Path) -> None:
 
 
 def unknown(command: Any, words: list[str]) -> str | None:
-    """Name the first word that is no command, or no option of its command; None where all of them are."""
+    """Return the first word that is not a command, or not an option of its command. None if there is no such word."""
     while (within := getattr(command, "commands", {})) and words and not words[0].startswith("-"):
         if words[0] not in within:
             return f"{command.name} {words[0]}"
@@ -205,7 +206,7 @@ def unknown(command: Any, words: list[str]) -> str | None:
 
 @dataclass
 class Page:
-    """A page that is being tried: its shell, and what its marks say of the next block."""
+    """A page during its test: its shell, and the mark of the next block."""
 
     open_terminal: Callable[[], Any]
     mark: tuple[str, str] | None = None
@@ -215,7 +216,7 @@ class Page:
         return self.open_terminal()
 
     def taken(self, directive: str) -> str | None:
-        """Give what a mark of this kind says of the block that is next, or None."""
+        """Return the text of the next block's mark and remove it, if it is of this kind; otherwise None."""
         if self.mark and self.mark[0] == directive:
             said, self.mark = self.mark[1], None
             return said
@@ -232,7 +233,7 @@ def _note_mark(example: Example) -> None:
 
 
 def _try_block(example: Example) -> str | None:
-    """Try a block by its language, and give what is wrong with it."""
+    """Check a block according to its language. Return the problem, or None."""
     page, (language, title, source) = _page(example), example.parsed
     reason = page.taken("not run")
     is_shell = EVALUATORS.get(language) in (_try_commands, _try_session)
@@ -241,10 +242,10 @@ def _try_block(example: Example) -> str | None:
     if reason is not None:
         return None if len(reason) > 10 else "a mark without a reason"
     if language not in EVALUATORS:
-        return f"no test knows what to do with a block of {language}"
+        return f"the tests cannot check a block of {language}"
     if title:
         if f"`{title}`" not in example.document.text[: example.start].rsplit("```", 1)[-1]:
-            return f"not every reader sees titles: the words before the block are to name `{title}`"
+            return f"not every reader sees titles: the text before the block must name `{title}`"
         file: Path = page.terminal.where() / title
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(page.terminal.as_here(source), encoding="utf-8")
@@ -254,9 +255,9 @@ def _try_block(example: Example) -> str | None:
 
 
 def _wants(source: str) -> str | None:
-    """Say what a block of commands wants that a test has not, or None."""
+    """Return what a block of commands needs that tests lack, or None."""
     if THEIRS.search(source):
-        return "a database server of the reader's; tests/unit runs the commands on SQLite and PostgreSQL"
+        return "a database server of the reader; tests/unit runs the commands on SQLite and PostgreSQL"
     first = re.findall(r"(?:^(?:\$ )?|\| )(\w[\w-]*(?:/(?=\w))?)", source, re.MULTILINE)
     return next((ELSEWHERE[word] for word in first if word in ELSEWHERE), None)
 
@@ -267,7 +268,7 @@ def _try_commands(example: Example, source: str) -> str | None:
 
 
 def session(source: str) -> list[tuple[str, str]]:
-    """Split a session into its commands, each with what it shows: ``$`` begins a command, ``>`` goes on with it."""
+    """Split a session into commands with their output: ``$`` starts a command, and ``>`` continues it."""
     steps: list[tuple[str, str]] = []
     for line in source.splitlines(keepends=True):
         if line.startswith("$ "):
@@ -294,7 +295,7 @@ def _try_session(example: Example, source: str) -> str | None:
 
 
 def _differs(terminal: Any, command: str, shown: str) -> str | None:
-    """Run a command, and say how what it wrote differs from what is shown, where ``...`` is anything."""
+    """Run a command. Return how its output differs from the expected output, in which ``...`` matches anything."""
     output, is_done = terminal.run(command.rstrip("\n"))
     got = "".join(f"{line.rstrip()}\n" for line in output.splitlines())
     checker, rules = doctest.OutputChecker(), doctest.ELLIPSIS | doctest.REPORT_NDIFF
@@ -306,11 +307,11 @@ def _differs(terminal: Any, command: str, shown: str) -> str | None:
 
 
 def _try_python(example: Example, source: str) -> str | None:
-    """Run Python, unless it has a title: the page says by which command that is run."""
+    """Run a block of Python, unless it has a title: then the page shows the command that runs it."""
     page, (_, title, _) = _page(example), example.parsed
     if title:
         return None
-    file: Path = page.terminal.folder / "dags/block.py"  # a DAG looks for campaigns beside itself
+    file: Path = page.terminal.folder / "dags/block.py"  # a DAG looks for campaigns in its own folder
     file.write_text(source, encoding="utf-8")
     return _try_commands(example, f"python -W ignore {file}")
 
@@ -326,7 +327,7 @@ def _try_toml(_: Example, source: str) -> str | None:
 
 
 def _try_yaml(example: Example, source: str) -> str | None:
-    """Load what is a campaign, or a part of one, as a campaign; anything else is read."""
+    """Load a campaign, or a part of one, as a campaign. Parse any other YAML."""
     fields = campaign_schema()["properties"]
     folder = _page(example).terminal.folder / f"campaign-{example.line}"
     folder.mkdir()
@@ -356,7 +357,7 @@ def _is_mapping(source: str) -> bool:
 
 
 def _try_sql(_: Example, source: str) -> str | None:
-    """Run an audience query on the examples' warehouse for a day; of any other query, see that it is SQL."""
+    """Run an audience query on the examples' warehouse for one day. Check that any other query is SQL."""
     named = set(re.findall(r"(?<![:\w]):(\w+)", source))
     if not named <= {*PERIOD, "part", "parts"}:
         duckdb.extract_statements(re.sub(r"(?<![:\w]):(\w+)", r"$\1", source))
@@ -391,7 +392,7 @@ INFO = re.compile(r'(?P<language>\w*)(?: title="(?P<title>[^"\n]+)")?[ \t]*\n')
 
 
 def blocks(document: Document) -> Iterator[Region]:
-    """Find the blocks of code."""
+    """Find the code blocks."""
     for region in RawFencedCodeBlockLexer(INFO)(document):
         lexemes = region.lexemes
         region.parsed = (lexemes["language"], lexemes["title"], lexemes["source"])
@@ -400,7 +401,7 @@ def blocks(document: Document) -> Iterator[Region]:
 
 
 def marks(document: Document) -> Iterator[Region]:
-    """Find the marks of the next block."""
+    """Find the marks of blocks."""
     for directive in ("not run", "until it says so"):
         for region in DirectiveInHTMLCommentLexer(directive)(document):
             region.parsed = (directive, str(region.lexemes["arguments"]).strip())

@@ -1,4 +1,4 @@
-"""README.md claims what is so: its figures are the demo's, and its table of verdicts is the report's."""
+"""The claims of README.md: its figures match the demo, and its table of verdicts matches the report."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ WEEK = Period(datetime(2026, 11, 9, 9, tzinfo=UTC), MONDAY)
 
 
 def number(pattern: str) -> int:
-    """Give the number that the shown report has at a place of this pattern."""
+    """Return the number that this pattern finds in the report."""
     [found] = re.findall(pattern, SHOWN)
     return int(found.replace(",", ""))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
-    """The demo's warehouse on the day on which the demo ran that README.md shows."""
+    """The demo's warehouse for the day of the demo in README.md."""
     shown = date.fromisoformat(re.findall(r"as of (\S+)", SHOWN)[0])
     path = tmp_path_factory.mktemp("demo") / "warehouse.db"
     options = Options()

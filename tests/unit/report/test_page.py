@@ -301,8 +301,8 @@ def browser() -> Iterator[Any]:
         os.environ.get("SENDOFF_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     )
     if path is None:
-        pytest.skip("wants Chromium: none is installed; install it, or name one in SENDOFF_TEST_CHROMIUM")
-    playwright = pytest.importorskip("playwright.sync_api", reason="wants Chromium: playwright is missing")
+        pytest.skip("needs Chromium: none is installed; install it, or name one in SENDOFF_TEST_CHROMIUM")
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Chromium: playwright is missing")
     with playwright.sync_playwright() as driver:
         quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking"]
         started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=quiet)

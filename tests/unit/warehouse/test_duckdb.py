@@ -14,7 +14,7 @@ from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import AudienceError, QueryError
 from sendoff.warehouse import read
 
-duckdb = pytest.importorskip("duckdb", reason="wants DuckDB: pip install '.[duckdb]'")
+duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[duckdb]'")
 
 HUGE = 2**64 + 1
 

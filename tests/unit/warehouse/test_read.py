@@ -82,7 +82,7 @@ def _duckdb(file: Path) -> str:
     try:
         import duckdb
     except ImportError:
-        pytest.skip("wants DuckDB: pip install '.[duckdb]'")
+        pytest.skip("needs DuckDB: pip install '.[duckdb]'")
     with duckdb.connect(str(file)) as db:
         db.execute(
             "CREATE TABLE devices AS SELECT n AS device_id, [NULL, 'android', 'ios'][1 + (n + 1) % 3] AS platform, "

@@ -157,7 +157,7 @@ def test_decimals_that_fit_no_whole_number_are_refused(type_: pa.DataType) -> No
 @pytest.fixture
 def driver() -> object:
     return pytest.importorskip(
-        "adbc_driver_snowflake", reason="wants Snowflake's driver: pip install '.[snowflake]'"
+        "adbc_driver_snowflake", reason="needs Snowflake's driver: pip install '.[snowflake]'"
     )
 
 
