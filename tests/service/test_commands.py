@@ -106,7 +106,7 @@ def test_devices_are_imported_and_replaced(service_command, database, tmp_path):
     [
         ("device_id,platform\n1,ios\n", "header"),
         (HEADER + "1,toaster,1,u,en,UTC\n", "line 2: platform"),
-        (HEADER + "1,ios,1,u,en,UTC\n\n1,ios,1,u,en,UTC\n", "line 4: its device_id"),
+        (HEADER + "1,ios,1,u,en,UTC\n\n1,ios,1,u,en,UTC\n", "line 4: an earlier line"),
         (HEADER + "0,ios,1,u,en,UTC\n", "line 2: device_id"),
         (HEADER + "1,ios,1,u,en,Moon\n", "line 2: time_zone"),
         (HEADER + "1,ios\n", "line 2: 2 values"),
