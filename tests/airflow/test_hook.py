@@ -563,7 +563,7 @@ def test_http_needs_the_permission_of_the_connection(
         refused.tokens,
         lambda: refused.service_connection(PostBackSigner("https://e.example", ["x" * 32])),
     ):
-        with pytest.raises(SettingsError, match="write https://, or set allow_http"):
+        with pytest.raises(SettingsError, match="use https://, or set allow_http"):
             use()
     with pytest.raises(AirflowFailException, match="the base URL begins with http://"):
         connect(host=address).run("api/external/list/campaign", data=b"{}")

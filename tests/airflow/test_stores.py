@@ -112,7 +112,7 @@ def test_addresses_come_from_the_settings_where_there_is_no_connection(
         ({"host": "https://events.example.com"}, "the secret (password field) is empty"),
         ({"host": "https://events.example.com", "password": " , "}, "the secret (password field) is empty"),
         ({"host": "https://events.example.com", "password": "too-short"}, "32 characters or more"),
-        ({"host": "events.example.com", "password": SECRET}, "starts with https://"),
+        ({"host": "events.example.com", "password": SECRET}, "must start with https://"),
         ({"host": "https://u:p@events.example.com", "password": SECRET}, "no user, password"),
     ],
 )

@@ -590,11 +590,11 @@ def test_a_persons_history_names_them_nowhere(
     capfd.readouterr()
     answer = vera.post("person", {"identifier": device})
     assert answer.status_code == 200
-    assert "Sent to (segment 1, variant short, wave 1, dispatch accepted, verdict delivered)" in answer.text
+    assert "Sent (segment 1, variant short, wave 1, request accepted, verdict delivered)" in answer.text
     assert "the launch was stopped" in answer.text
     assert answer.text.index("daily_digest") < answer.text.index("spring_sale")
     held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
-    assert "held out, to measure against" in held_out.text
+    assert "held-out group" in held_out.text
     for identifier in ("nobody", "9" * 400, "-1", "0"):
         assert vera.post("person", {"identifier": identifier}).status_code == 200
     assert vera.post("person", {"identifier": ""}).status_code == 422

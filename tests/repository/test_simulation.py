@@ -264,7 +264,7 @@ def test_the_command_says_where_each_figure_is_from(
     )
     command.main([*words.split(), "--costs", str(earlier), "--receiver", str(receiver)])
     *table, last = capsys.readouterr().out.strip().splitlines()
-    (folding,) = [line for line in table if line.startswith("│ folding ") and "s/post-back" in line]
+    (folding,) = [line for line in table if line.startswith("│ aggregating ") and "s/post-back" in line]
     assert "given" in folding
     (verdicts,) = [line for line in table if "verdicts of a launch" in line]
     assert "given: earlier.txt" in verdicts

@@ -190,6 +190,4 @@ def _uploaded(row: sa.Row[Any]) -> SuppressionList:
 
 
 def _not_there(name: str) -> NotFoundError:
-    return NotFoundError(
-        f"the ledger holds no list {name!r}; upload it with: sendoff lists upload {name} FILE"
-    )
+    return NotFoundError(f"the ledger holds no list {name!r}; upload it: sendoff lists upload {name} FILE")

@@ -39,7 +39,7 @@ def test_a_list_that_is_deleted_is_not_there(ledger: Ledger) -> None:
     assert ledger.suppression_lists.all() == []
     with pytest.raises(
         NotFoundError,
-        match="no list 'complaints'; upload it with: sendoff lists upload complaints",
+        match="no list 'complaints'; upload it: sendoff lists upload complaints",
     ):
         ledger.suppression_lists.get("complaints")
     with pytest.raises(NotFoundError, match="no list 'complaints'"):
