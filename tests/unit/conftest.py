@@ -1,4 +1,4 @@
-"""A migrated ledger on each database that the tests can reach; examples that are the same in every run."""
+"""A migrated ledger on each available database, and examples that are the same in every run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..examples import PROFILE
 
 settings.load_profile(PROFILE)
 
-# The packages whose SQL the database decides on; elsewhere PostgreSQL shows again what SQLite has shown.
+# The packages whose tests depend on the database; elsewhere, PostgreSQL only repeats the result of SQLite.
 DATABASE_DECIDES = ("dispatch", "ledger", "postbacks", "warehouse")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Leave tests on PostgreSQL where the database decides nothing to `make proof`."""
+    """Mark tests on PostgreSQL that do not depend on the database for `make proof` only."""
     parameters = (
         item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     )
@@ -33,11 +33,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the tables of the ledger, to be copied: that is faster than migrating."""
+    """A SQLite file with the tables of the ledger; copying it is faster than migrating."""
     file = tmp_path_factory.mktemp("migrated") / "ledger.db"
     ledger = Ledger(f"sqlite:///{file}")
     ledger.migrate()
-    ledger.close()  # the last connection puts everything into the one file
+    ledger.close()  # closing the last connection writes everything into the file
     return file
 
 

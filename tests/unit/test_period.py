@@ -65,7 +65,7 @@ def test_keys_are_32_hexadecimal_characters() -> None:
 
 @pytest.mark.promise("twice/launch")
 def test_keys_of_old_launches_never_change() -> None:
-    """Another key would be another launch: everything would be sent again."""
+    """A different key would be a different launch, and send everything again."""
     assert launch_key("sendoff_default", "spring", DAY) == KNOWN
     assert launch_key("sendoff_default", "spring", DAY, 2) == KNOWN_RESEND
     assert dispatch_key(KNOWN, "f" * 32) == KNOWN_DISPATCH

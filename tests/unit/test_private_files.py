@@ -1,4 +1,4 @@
-"""No other user of the machine reads the files that hold people: ledger, warehouse, local service, demo."""
+"""Other users of the machine cannot read files that identify people: ledger, warehouse, local service, demo."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_the_local_service_shows_its_database_without_a_password() -> None:
 def test_the_demos_folder_is_for_its_user_alone(tmp_path: Path) -> None:
     with Workspace(tmp_path / "demo") as workspace:
         assert workspace.folder.stat().st_mode & 0o777 == 0o700
-        workspace.folder.chmod(0o755)  # as a demo of before made it
+        workspace.folder.chmod(0o755)  # as an older demo made it
     with Workspace(tmp_path / "demo") as workspace:
         assert workspace.folder.stat().st_mode & 0o777 == 0o700
 

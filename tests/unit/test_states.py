@@ -1,4 +1,4 @@
-"""States: which of them end something, and that the ledger refuses any other."""
+"""Final states, and the ledger's check for unknown ones."""
 
 from __future__ import annotations
 

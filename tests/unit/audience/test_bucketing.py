@@ -1,4 +1,4 @@
-"""Shares by chance: fixed by identifier and salt, exact, disjoint and complete."""
+"""Random shares: fixed by identifier and salt, exact, disjoint and complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANY_TEXTS = strings(f"person-{number}" for number in range(20_000))
 
 
 def as_documented(identifier: int | str, salt: str) -> int:
-    """Return a hash by the words of the module's docstring, in plain Python."""
+    """Return a hash in plain Python, as the module's docstring describes it."""
     s = hashlib.blake2b(salt.encode(), digest_size=8).digest()
     if isinstance(identifier, str):
         return int.from_bytes(hashlib.blake2b(identifier.encode(), key=s, digest_size=8).digest(), "big")
@@ -39,7 +39,7 @@ def as_documented(identifier: int | str, salt: str) -> int:
 
 
 def test_positions_never_change() -> None:
-    """What was held out in one launch stays held out in the next, whatever version made them."""
+    """Recipients stay in the holdout over all launches and versions of Sendoff."""
     assert [f"{each:016x}" for each in hashes(integers([1, 2, 10**12, 2**63 - 1]), "spring")] == KNOWN_NUMBERS
     assert [f"{each:016x}" for each in hashes(strings(["ann", "zoë"]), "spring")] == KNOWN_TEXTS
 
@@ -49,7 +49,7 @@ KNOWN_TEXTS = ["539eccf4638e18b9", "7ec0208bfaea32ab"]
 
 
 def test_numbers_are_mixed_as_splitmix64_does() -> None:
-    """What the published generator gives first for the seed 1234567."""
+    """Compare with the first output of the published generator for the seed 1234567."""
     salt = int.from_bytes(hashlib.blake2b(b"summer", digest_size=8).digest(), "big")
     assert list(hashes(integers([1234567 ^ salt]), "summer")) == [6457827717110365317]
 
@@ -123,7 +123,7 @@ def test_the_smallest_of_people_who_are_all_in_one_share_are_as_exact(
 
 @pytest.mark.parametrize("size", [1, 700, 1_500])
 def test_the_smallest_are_exact_where_positions_are_not_spread_as_chance_would(size: int) -> None:
-    """The share that so many people should be of all hashes says nothing of these."""
+    """The hashes of this crowd are in a narrow range, so an estimate from its size is far off."""
     crowd = split(MANY, "spring", [40, 1.7, 58.3])[1]
     expected = np.sort(crowd.values()[np.argsort(hashes(crowd, "spring"))[:size]])
     assert np.array_equal(sample_exactly(crowd, "spring", size).values(), expected)
@@ -133,7 +133,7 @@ def test_the_smallest_are_exact_where_positions_are_not_spread_as_chance_would(s
     "people",
     [
         integers(np.arange(1, 3_000_001)),
-        integers(np.arange(1, 3_000_001) * 3),  # most numbers of a stretch are no members
+        integers(np.arange(1, 3_000_001) * 3),  # most numbers in a range are not members
         integers(np.arange(1, 1_500_001) * 50),
         integers(np.concatenate([np.arange(2**32 - 99_999, 2**32 + 99_999), np.arange(1, 2**62, 2**46)])),
     ],
@@ -162,7 +162,7 @@ def test_a_share_is_about_its_percent(people: Identifiers, percent: float) -> No
 
 @pytest.mark.parametrize("people", [MANY, MANY_TEXTS], ids=["numbers", "texts"])
 def test_shares_of_two_salts_have_nothing_to_do_with_each_other(people: Identifiers) -> None:
-    """Also where the salts differ by one character only."""
+    """Test salts that differ by one character too."""
     for first, second in [("spring", "sprinh"), ("a", "b"), ("", "size limit"), ("holdout", "variants")]:
         both = len(sample(people, first, 30) & sample(people, second, 30))
         expected = len(people) * 0.09
@@ -171,7 +171,7 @@ def test_shares_of_two_salts_have_nothing_to_do_with_each_other(people: Identifi
 
 @pytest.mark.parametrize("step", [2, 3, 1024, 2**20, 2**32])
 def test_numbers_at_any_distance_are_shared_out_as_evenly(step: int) -> None:
-    """Identifiers are given out one after another, by tens, or by shards; none of it shows in a share."""
+    """Identifiers may be assigned one by one, in steps, or by shards; shares must not depend on it."""
     people = integers(np.arange(1, 20_001) * step)
     counts = np.bincount((hashes(people, "spring") >> np.uint64(57)).astype(np.intp), minlength=128)
     chi_square = ((counts - 156.25) ** 2 / 156.25).sum()

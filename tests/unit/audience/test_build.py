@@ -1,4 +1,4 @@
-"""Rows become an audience: what is kept, what is dropped and why, and what cannot be an audience at all."""
+"""Building an audience from rows: kept and dropped rows, and results that are not an audience."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_a_device_that_came_with_two_platforms_is_in_both_groups() -> None:
         ("device_id", pa.array([2, -1], pa.int8()), [2]),
         ("device_id", pa.array([2, 2**64 - 1], pa.uint64()), [2]),
         ("device_id", pa.array([2, 1]).dictionary_encode(), [1, 2]),
-        ("DEVICE_ID", pa.array([2]), [2]),  # as Snowflake and Oracle write it
+        ("DEVICE_ID", pa.array([2]), [2]),  # the spelling of Snowflake and Oracle
         ("external_id", pa.array(["b", "a", " "]), ["a", "b"]),
-        ("external_id", pa.array([10, 9]), ["10", "9"]),  # whole numbers are texts without doubt
+        ("external_id", pa.array([10, 9]), ["10", "9"]),  # whole numbers have one spelling as text
         ("external_id", pa.array(["b", "a"]).dictionary_encode(), ["a", "b"]),
         ("user_id", pa.array(["b", "a"], pa.string_view()), ["a", "b"]),
-        ("device_token", pa.array([5]), [5]),  # as the service's document has it
-        ("device_token", pa.array(["f00d"]), ["f00d"]),  # as tokens look elsewhere
+        ("device_token", pa.array([5]), [5]),  # as in the service's document
+        ("device_token", pa.array(["f00d"]), ["f00d"]),  # as tokens are elsewhere
         ("device_uuid", pa.array(["0-1"], pa.large_string()), ["0-1"]),
     ],
 )
@@ -258,7 +258,7 @@ def test_a_fingerprint_tells_the_column_that_names_the_people() -> None:
 
 
 def test_a_fingerprint_is_that_of_whoever_is_left_whenever_it_is_asked_for() -> None:
-    # Ledgers hold them: a change here would take an audience for another one.
+    # Ledgers contain these fingerprints: with a change here, the same audience would count as another one.
     made = audience(device_id=[1, 2, 2**40, 7])
     assert made.less({"cap": integers([7])}).fingerprint == "132c894064a40a270b88cd7aa2321069"
     assert made.fingerprint == "70c37201081564f4baf562b05cdccb4a"
@@ -291,7 +291,7 @@ def test_an_audience_shows_no_identifier() -> None:
     assert "4711" not in repr(audience(device_id=[4711, 4712], platform=["ios", "ios"]))
 
 
-# Each person's own values
+# Template values
 
 
 def test_columns_of_a_template_are_gathered_and_no_longer_ignored() -> None:
@@ -359,7 +359,7 @@ def test_the_same_values_in_any_order_and_any_batches_are_the_same_template_valu
         if person is not None and person > 0:
             sets.setdefault(person, set()).add((name, points))
     assert found.ambiguous == sum(len(each) > 1 for each in sets.values())
-    # The smallest by text, column by column; what has no value stands last.
+    # The smallest by text, column by column; missing values come last.
     smallest = {
         person: min(rows, key=lambda row: [(value is None, str(value)) for value in row])
         for person, rows in sets.items()

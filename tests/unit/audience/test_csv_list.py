@@ -1,4 +1,4 @@
-"""People in a CSV file: read as the kind that is asked for, and errors that quote nothing of it."""
+"""Reading identifiers from CSV files, and errors that quote nothing of a file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "staff.csv"
 
 
-# What a file may look like, and who is in it.
+# Valid files, and their identifiers.
 READ = [
     ("device_id\n7\n9\n7\n", "device_id", integers([7, 9])),
     ('name,DEVICE_ID,since\nann,7,2020\n"b,\nc",9,2021\n', "device_id", integers([7, 9])),
     ("\ufeffdevice_id\r\n7\r\n", "device_id", integers([7])),  # as a spreadsheet writes it
-    ("device_id,x\n,1\n-3,1\n0,1\n7,1\n", "device_id", integers([7])),  # empty, and no identifiers
+    (
+        "device_id,x\n,1\n-3,1\n0,1\n7,1\n",
+        "device_id",
+        integers([7]),
+    ),  # empty cells, and numbers that are not identifiers
     ("device_id\n", "device_id", empty("integer")),
     ("device_id\n9223372036854775807\n", "device_id", integers([2**63 - 1])),
     ('user_id,x\n007,1\nzoë,1\n"",1\n"a,b",1\n', "user_id", strings(["007", "zoë", "a,b"])),
-    ("user_id\nNA\nnull\n", "user_id", strings(["NA", "null"])),  # which are names like others
+    ("user_id\nNA\nnull\n", "user_id", strings(["NA", "null"])),  # ordinary names
 ]
 
 
@@ -43,7 +47,7 @@ def test_a_large_file_is_read_in_parts(file: Path) -> None:
     assert read_people(file, "device_id", "integer") == integers(everybody)
 
 
-# What is wrong with a file, and what is said of it; each holds an identifier that must not be said.
+# Wrong files, and their errors; each contains an identifier that must not be in the error.
 BROKEN = [
     (b"device_id\n4711\nann4711\n", "cannot be read as CSV with whole numbers in the column device_id"),
     (b"device_id\n4711\n99999999999999999999\n", "whole numbers in the column device_id"),

@@ -1,4 +1,4 @@
-"""Sets of identifiers, of both kinds, against Python's own sets."""
+"""Sets of identifiers of both kinds, compared with Python's own sets."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def test_slices_reach_over_the_blocks_in_which_they_are_cut() -> None:
     "values",
     [
         np.arange(1, 2**62, 2**45),  # scattered: no two share a container
-        np.concatenate([np.arange(1, 700_000), np.arange(2**50, 2**50 + 700_000)]),  # two heaps far apart
+        np.concatenate(
+            [np.arange(1, 700_000), np.arange(2**50, 2**50 + 700_000)]
+        ),  # two dense ranges far apart
         np.concatenate([np.arange(1, 300_000, 65_536), np.arange(2**62, 2**62 + 90_000)]),
     ],
 )
@@ -129,7 +131,7 @@ def test_a_fingerprint_depends_on_the_members_alone(given: Members, random: Any)
 
 
 def test_a_fingerprint_is_the_same_in_every_release() -> None:
-    # Dispatch keys are derived from fingerprints: a change here would send to everybody again.
+    # Dispatch keys are derived from fingerprints: a change here would send every launch again.
     assert integers([1, 2, 2**40]).fingerprint() == "397e19dcf7818ac60745364b39f7a182"
     assert strings(["a", "b", "ß"]).fingerprint() == "59ed873217cdf31d9689fdf682ee8b1b"
 
@@ -281,8 +283,8 @@ def test_texts_that_share_their_beginning_are_in_the_order_of_their_bytes(values
 
 @pytest.mark.promise("sound/small")
 def test_a_hundred_million_numbers_take_less_than_300_mebibytes() -> None:
-    # In a process of its own, whose peak is then that of the set, its fingerprint and its slices.
-    # Read from /proc, for getrusage also counts the process that this one was forked from.
+    # In a separate process, so that the peak is that of the set, its fingerprint and its slices.
+    # Read from /proc, because getrusage also counts the process that this one was forked from.
     program = """
 import numpy as np, pyarrow as pa
 from sendoff.audience.identifiers import RowCounter
@@ -299,7 +301,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
     assert int(ended.stdout) < 300 * 1024
 
 
-# Numbers that lie close together, far apart, and both in one set
+# Dense numbers, scattered numbers, and both in one set
 
 near_and_far = st.lists(
     st.tuples(st.sampled_from([1, 65_000, 2**40]), st.integers(0, 500), st.sampled_from([1, 3, 2_000]))
@@ -386,9 +388,9 @@ print(held("VmHWM") - before)
 # Choosing by a rule
 
 heaps = st.tuples(
-    st.sampled_from([1, 65_530, 2**16 * 7, 2**32 - 70_000, 2**40 - 5, 2**63 - 300_000]),  # where it begins
-    st.sampled_from([1, 3, 100, 4_096, 4_097, 65_536, 140_000]),  # how many
-    st.sampled_from([1, 2, 5]),  # how far apart
+    st.sampled_from([1, 65_530, 2**16 * 7, 2**32 - 70_000, 2**40 - 5, 2**63 - 300_000]),  # start
+    st.sampled_from([1, 3, 100, 4_096, 4_097, 65_536, 140_000]),  # length
+    st.sampled_from([1, 2, 5]),  # step
 )
 
 
@@ -397,7 +399,7 @@ heaps = st.tuples(
 def test_a_rule_chooses_as_it_does_member_by_member(
     heaps: list[tuple[int, int, int]], odd: int, limits: list[int]
 ) -> None:
-    """Whether the members lie close together or apart, and where containers and their upper halves end."""
+    """Test dense and scattered members, and ranges across the ends of containers and of their upper halves."""
     members = [np.arange(start, min(start + size * step, 2**63 - 1), step) for start, size, step in heaps]
     everybody = integers(np.concatenate([np.empty(0, np.int64), *members]))
 

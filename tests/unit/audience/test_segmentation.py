@@ -1,4 +1,4 @@
-"""Cutting an audience: by wave, variant, language and time zone, so that everybody is in one segment."""
+"""Cutting an audience by wave, variant, language and time zone, with each recipient in one segment."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def zones_of(segments: Iterable[Segment]) -> dict[str | None, list[Any]]:
     return {variation.time_zone: people for variation, _, people in cut(segments)}
 
 
-# Everybody is in one segment, and in the right one
+# Each recipient is in one segment, the right one
 
 people = st.lists(st.integers(1, 200), unique=True, min_size=1, max_size=60)
 languages = st.sets(st.sampled_from(["en", "en-GB", "FR", "fr_CA", "de", "es"]), max_size=3)
@@ -83,7 +83,7 @@ spreads = st.sampled_from([None, {"shares": [1, 10]}, {"shares": [50]}])
 def expected(
     identifier: Any, known: tuple[set[str], set[str]], cell: Campaign, kind: type
 ) -> tuple[Variation, float]:
-    """Say in plain words which variation somebody gets, and where they stand among the waves, in percent."""
+    """Compute in plain Python which variation a recipient gets, and their position among the waves in percent."""
     spoken = {value.replace("_", "-").partition("-")[0].lower() for value in known[0]}
     language = next(
         each for each in ("en", "de", "fr", "en") if each in spoken or not spoken & {"en", "de", "fr"}
@@ -235,7 +235,7 @@ def test_each_zone_of_the_query_is_cut_apart_and_who_has_none_gets_the_default(
     }
     found = zones_of(segments_of(campaign(**fields), audience(integers(range(1, 10)), groups)))
     assert found == {
-        "America/New_York": [3, 4],  # 3 has two zones, and gets the one that comes first
+        "America/New_York": [3, 4],  # 3 has two zones, and gets the first in the alphabet
         "Asia/Tokyo": [1, 2],
         "Europe/Dublin": [5, 6, 7, 8, 9],
     }

@@ -1,4 +1,4 @@
-"""Each person's own values: from a column of a query to the variable of a template, without a loss on the way."""
+"""Template values: from a column of a query to the variable of a template, without loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DUBLIN_IN_SUMMER = timezone(timedelta(hours=1))
 
 
 def of_one(values: pa.Array) -> Any:
-    """Give what one person's value is in JSON."""
+    """Return one recipient's value as in JSON."""
     made = build_audience([pa.record_batch({"device_id": pa.array([1]), "own": values})], columns=["own"])
     assert made.template_values is not None
     return orjson.dumps(read_template_values(made.template_values.of(made.identifiers))).decode()
@@ -138,7 +138,7 @@ def test_numbers_of_several_types_are_one_column() -> None:
     }
 
 
-# Of some people
+# Values of some recipients
 
 
 def test_any_people_have_their_values_in_the_order_of_their_identifiers() -> None:

@@ -1,4 +1,4 @@
-"""Campaigns for the tests of this folder: written to a folder and read, or made in Python."""
+"""Campaigns for the tests of this folder, read from files or built in Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(tmp_path: Path, text: str, sql: str | None = "SELECT device_id FROM dev
 
 
 def problems(tmp_path: Path, text: str, sql: str | None = "SELECT device_id FROM devices") -> list[str]:
-    """Load a file that is wrong, and give its problems without the folder's name."""
+    """Load a wrong file, and return its problems without the folder's name."""
     with pytest.raises(CampaignError) as error:
         load(tmp_path, text, sql)
     return str(error.value).replace(f"{tmp_path / 'back_in_stock'}/", "").splitlines()

@@ -1,4 +1,4 @@
-"""A campaign's exclusions, as its folder says them: what they are counted as, and the files that they name."""
+"""Exclusions in a campaign's folder: their reasons, and the files that they refer to."""
 
 from __future__ import annotations
 

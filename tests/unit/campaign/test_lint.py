@@ -1,4 +1,4 @@
-"""Advice on a campaign: what is allowed, and seldom meant."""
+"""Advice on a campaign: settings that are allowed but seldom intended."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def test_subjects_are_measured_in_each_language() -> None:
         ("x" * 306, 2),
         ("x" * 307, 3),
         ("é" * 160, 1),  # in the GSM alphabet
-        ("€" * 80, 1),  # twice as long, behind an escape
+        ("€" * 80, 1),  # counts twice, because of its escape
         ("€" * 81, 2),
-        ("ê" + "x" * 69, 1),  # one letter outside of it makes all of them wide
+        ("ê" + "x" * 69, 1),  # one letter outside of the alphabet makes all letters wide
         ("ê" + "x" * 70, 2),
         ("😀" * 35, 1),  # two units each
         ("😀" * 36, 2),
@@ -146,8 +146,8 @@ def test_a_query_without_platform_is_told_where_channels_differ() -> None:
         "report cannot show which recipients are missing"
     )
     assert advice(mixed, columns=["device_id", "platform"]) == []
-    assert advice(mixed) == []  # nobody knows the columns
-    assert advice(push("ios_push"), columns=["device_id"]) == []  # platform would tell nothing new
+    assert advice(mixed) == []  # the columns are unknown
+    assert advice(push("ios_push"), columns=["device_id"]) == []  # the column platform would add nothing
     assert advice(push("web_push"), columns=["device_id"]) == []
     safari = {"web_push": {"browsers": ["chrome", "safari"], "title": "Title", "text": "Text"}}
     [line] = advice(campaign(channels=safari), columns=["device_id"])

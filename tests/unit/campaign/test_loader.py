@@ -1,4 +1,4 @@
-"""Campaign files: what is read of them, and what is said of their mistakes."""
+"""Reading campaign folders, and the messages about their mistakes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FILES = sorted((ROOT / "dags/campaigns").glob("*/campaign.yaml"))
 
 @pytest.fixture
 def locked() -> Iterator[Path]:
-    """A folder that nobody but root may enter, and who is not root for as long as it is there."""
-    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own only root may enter
+    """A folder that only root may enter, while the test runs as another user."""
+    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # only root may enter pytest's own folders
     folder = home / "back_in_stock"
     write(folder, PUSH).chmod(0)
     home.chmod(0o755)
@@ -461,7 +461,7 @@ def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
     [
         ("SELECT device_id\nFROM devices\nWHERE seen > {{ ds }}", 3),
         ("SELECT device_id FROM devices\n{% if params.all %} WHERE true {% endif %}", 2),
-        # as people write it: in quotes, where the database would compare with these very letters
+        # in quotes, as people often write it; the database would compare with the text itself
         ("SELECT device_id FROM devices WHERE seen\n > '{{ data_interval_end }}'", 2),
         ("SELECT device_id FROM devices WHERE seen > '{{ds}}'::date", 1),
     ],

@@ -1,4 +1,4 @@
-"""What follows from a campaign: words for each channel, languages, variants, and times."""
+"""Values derived from a campaign: messages of channels, languages, variants, and times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .campaigns import (
     until,
 )
 
-# What a channel says
+# Messages of channels
 
 
 def test_a_channel_says_what_is_shared_unless_it_has_words_of_its_own() -> None:
@@ -164,11 +164,11 @@ def once(**fields: Any) -> Campaign:
     ("zone", "period_end", "day"),
     [
         ("Europe/Dublin", "2026-11-20T06:00+00:00", date(2026, 11, 20)),
-        # the day is that of the zone, not that of the period's own offset
+        # the day counts in the campaign's zone, not in the offset of the period
         ("Pacific/Auckland", "2026-11-20T02:00+00:00", date(2026, 11, 20)),
         ("America/Los_Angeles", "2026-11-20T02:00+00:00", date(2026, 11, 19)),
         ("Europe/Dublin", "2026-06-20T00:30+05:00", date(2026, 6, 19)),
-        # each person's own zone: the day in UTC
+        # each recipient's own zone: the day in UTC
         ("user", "2026-11-20T23:30-05:00", date(2026, 11, 21)),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_moment_without_a_date_has_no_timestamp() -> None:
         Until(time="23:00", time_zone="UTC").timestamp()
 
 
-# What is over
+# Ends that have passed
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_moment_without_a_date_has_no_timestamp() -> None:
     [
         ({"send": {**DAILY, "end": "2026-12-24"}}, "send.end", "2026-12-25T00:00+00:00"),
         ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "Asia/Tokyo"}}, "send.end", "2026-12-24T15:00+00:00"),
-        # each person's own zone: the last in which that day ends
+        # each recipient's own zone: the last zone to end that day
         ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "user"}}, "send.end", "2026-12-25T12:00+00:00"),
         ({"push_expiry": until("2026-12-24")}, "push_expiry.until", "2026-12-24T10:00+00:00"),
         (

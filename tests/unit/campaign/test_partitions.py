@@ -1,4 +1,4 @@
-"""A campaign whose query is read in parts: what its folder must say, and that the launch reads them all."""
+"""Campaigns whose query is read in parts: the rules for their folder, and a launch that reads all parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def refusal(path: Path, more: str, sql: str) -> str:
             "SELECT device_id FROM devices",
             "found audience.partitions: 4 without :part and :parts in the query;",
         ),
-        # each part would have its rows, and those of further parts would never come
+        # each part would get its rows, but no part would get the remaining rows
         (
             "SELECT device_id FROM devices WHERE bucket = :part",
             "found audience.partitions: 4 without :parts in the query;",
@@ -58,7 +58,7 @@ def refusal(path: Path, more: str, sql: str) -> str:
             "SELECT device_id FROM devices LIMIT 100 / :parts",
             "found audience.partitions: 4 without :part in the query;",
         ),
-        # only said, in a comment and a text
+        # named only in a comment and in a text
         (
             "SELECT device_id FROM devices -- :part\nWHERE ':parts' <> ''",
             "found audience.partitions: 4 without :part and :parts in the query;",

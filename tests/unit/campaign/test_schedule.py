@@ -1,4 +1,4 @@
-"""Times of day where clocks change: what is sent once, in each zone, and the windows in which requests are made."""
+"""Times of day on days of clock changes: sending once, in each zone, and send windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sendoff.campaign.schedule import Once
 SPRING, AUTUMN = date(2027, 3, 28), date(2027, 10, 31)  # Europe/Dublin: 01:00 to 02:00, and 02:00 to 01:00
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
-# Zones whose clocks change in every way that there is: by an hour, by half an hour, by a whole day, never.
+# Zones with all kinds of clock changes: by an hour, by half an hour, by a whole day, and none.
 ZONES = [
     "Europe/Dublin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kiritimati",
     "Pacific/Pago_Pago", "Asia/Kathmandu", "Africa/Casablanca", "UTC",
@@ -43,7 +43,7 @@ def by_query(time: str, day: date | None = None) -> Once:
 @pytest.mark.parametrize(
     ("zone", "day", "time", "at", "written"),
     [
-        # an hour that is skipped, and the minutes beside it
+        # an hour that is skipped, and the minutes before and after it
         ("Europe/Dublin", SPRING, "00:59", "2027-03-28T00:59", "00:59"),
         ("Europe/Dublin", SPRING, "01:00", "2027-03-28T01:00", "02:00"),
         ("Europe/Dublin", SPRING, "01:30", "2027-03-28T01:30", "02:30"),
@@ -56,12 +56,12 @@ def by_query(time: str, day: date | None = None) -> Once:
         # half an hour
         ("Australia/Lord_Howe", date(2027, 10, 3), "02:15", "2027-10-02T15:45", "02:45"),
         ("Australia/Lord_Howe", date(2027, 4, 4), "01:45", "2027-04-03T14:45", "01:45"),
-        # the same time of day is another moment before and after a change
+        # the same time of day is a different moment before and after a change
         ("Europe/Dublin", SPRING - DAY, "18:30", "2027-03-27T18:30", "18:30"),
         ("Europe/Dublin", SPRING, "18:30", "2027-03-28T17:30", "18:30"),
         # a day that was skipped
         ("Pacific/Apia", date(2011, 12, 30), "12:00", "2011-12-30T22:00", "12:00"),
-        # the ends of the world
+        # the first and the last zone
         ("Pacific/Kiritimati", date(2027, 1, 1), "00:00", "2026-12-31T10:00", "00:00"),
         ("Pacific/Pago_Pago", date(2027, 1, 1), "23:59", "2027-01-02T10:59", "23:59"),
     ],
@@ -88,24 +88,24 @@ def test_what_is_resolved_is_a_time_that_the_clocks_show_and_stays_so(
     there = at.astimezone(ZoneInfo(zone))
     assert (there.date(), f"{there:%H:%M}") == (resolved.date, resolved.time)
     assert resolved.resolved(end) == resolved
-    # The first such time in the period's wake: a day long, and longer only by what the clocks are changed.
+    # The first such time after the period: within a day, or longer only by the size of a clock change.
     assert end <= at
     assert at - end < DAY + (DAY if zone == "Pacific/Apia" else HOUR)
 
 
-# Each person's own zone
+# Each recipient's own zone
 
 
 @pytest.mark.parametrize(
     ("zone", "end", "at"),
     [
-        # night in Dublin: the day that ends is over in the east, and has not begun in the west
+        # night in Dublin: the day has ended in the east, and has not begun in the west
         ("Europe/Dublin", "2027-03-27T06:00", "2027-03-27T18:30"),
         ("Pacific/Kiritimati", "2027-03-27T06:00", "2027-03-28T04:30"),
         ("Pacific/Kiritimati", "2027-03-27T04:30", "2027-03-27T04:30"),
         ("Pacific/Pago_Pago", "2027-03-27T06:00", "2027-03-28T05:30"),
         ("Pacific/Pago_Pago", "2027-03-27T05:30", "2027-03-27T05:30"),
-        # across the change
+        # across a clock change
         ("Europe/Dublin", "2027-03-27T19:00", "2027-03-28T17:30"),
         ("Europe/Dublin", "2027-10-30T18:00", "2027-10-31T18:30"),
         ("Australia/Lord_Howe", "2027-10-02T08:30", "2027-10-03T07:30"),
@@ -175,7 +175,7 @@ def test_a_window_opens_at_its_local_time_also_where_the_clocks_change(
         (datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2026, 10, 25, 9, tzinfo=UTC)),
         (datetime(2026, 3, 2, 8, 59, 59, tzinfo=UTC), datetime(2026, 3, 2, 9, tzinfo=UTC)),
         (datetime(2026, 3, 2, 9, tzinfo=UTC), None),
-        (datetime(2026, 3, 2, 17, 30, 59, tzinfo=UTC), None),  # the last minute is one of it
+        (datetime(2026, 3, 2, 17, 30, 59, tzinfo=UTC), None),  # the last minute is included
         (datetime(2026, 3, 2, 17, 31, tzinfo=UTC), datetime(2026, 3, 3, 9, tzinfo=UTC)),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_window_opens_at_its_time_of_day_whatever_the_clocks_do(
         ("2026-10-25T01:10", "2026-10-25T01:30"),  # 02:10 for the second time
         ("2026-10-25T01:40", None),
         ("2026-10-25T19:01", "2026-10-26T01:30"),
-        ("2026-03-29T00:59", "2026-03-29T01:30"),  # where 02:30 is skipped
+        ("2026-03-29T00:59", "2026-03-29T01:30"),  # 02:30 is skipped
     ],
 )
 def test_a_window_whose_first_minute_comes_twice_opens_twice(now: str, opens: str | None) -> None:

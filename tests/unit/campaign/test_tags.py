@@ -1,4 +1,4 @@
-"""Tags in a campaign's texts: a name in double braces, and nothing else that looks like code."""
+"""Tags in a campaign's texts: names in double braces, without any other template code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a campaign across its fields: what does not fit together is refused, at its line."""
+"""Rules on how the fields of a campaign fit together."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ from .campaigns import (
             {"template": {"id": 1, "channels": ["email"]}, "encryption": "0"},
             "encryption: found both encryption and template",
         ),
-        # people
+        # targeting
         ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
         (
             {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
@@ -232,7 +232,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
             },
             "variants.b.channels.inbox.keep.until: found no date with send.kind: recurring",
         ),
-        # people whom the service chooses
+        # recipients chosen by the service
         *(
             ({**BROADCAST, **fields}, f"{path}: found {path.rpartition('.')[2]} with targeting.kind: broadcast; ")
             for path, fields in {
@@ -258,7 +258,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
             },
             "channels.sms.translations: found translations sent separately with targeting.kind: saved_segments",
         ),
-        # what starts the DAG
+        # the start of the DAG
         (
             {**PUSHED, "schedule": "@daily", "after": ["stock"]},
             "after: found both schedule and after; allowed: one of them: the DAG is started by time or by assets",

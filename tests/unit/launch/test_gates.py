@@ -1,4 +1,4 @@
-"""Gates: what each of them sees of a launch, what it allows, and the error of those that are closed."""
+"""Gates: the actual and allowed values of each gate, and the errors of closed ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def gate(
     now: datetime = NOW,
     **fields: Any,
 ) -> GateResult:
-    """Give what the one gate says of a launch to so many; None: the service chooses them."""
+    """Return the result of one gate for a launch with ``size`` recipients; None: the service chooses them."""
     whom = people or (audience(size) if size is not None else None)
     results = check_gates(
         GateInputs(
@@ -103,7 +103,7 @@ def gate(
         ("least", {"least": 1200}, 1200, True, "1,200 people", "at least 1,200"),
         ("most", {"most": 1200}, 1201, False, "1,201 people", "at most 1,200"),
         ("most", {"most": 1200}, 1200, True, "1,200 people", "at most 1,200"),
-        ("least", {}, None, True, "recipients chosen by the service", "at least 1"),  # nobody knows how many
+        ("least", {}, None, True, "recipients chosen by the service", "at least 1"),  # their number is unknown
     ],
 )  # fmt: skip
 def test_the_number_of_people_has_a_least_and_a_most(
@@ -169,7 +169,7 @@ SCHEDULED = {"schedule": "0 9 * * *"}
     [
         ({}, SCHEDULED, PERIOD.end),
         ({}, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, None),  # see the gate send
-        ({}, {}, None),  # without a schedule, somebody chose to run it
+        ({}, {}, None),  # without a schedule, a person started it
         ({"lateness": None}, SCHEDULED, None),
         (HOURS, SCHEDULED, PERIOD.end),
         (HOURS, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, PERIOD.end),
@@ -277,7 +277,7 @@ def once(time: str, zone: str = "Europe/Dublin", **more: Any) -> dict[str, Any]:
         (once("18:30"), "Europe/Paris", True, "sending at 19:30"),
         (once("19:30"), "Europe/Paris", False, "sending at 20:30"),
         (once("19:30"), QUERY, True, "sending at 19:30"),
-        # each person's own time is compared as it stands, wherever the window is
+        # each recipient's own time is compared as it is, in any zone of the window
         (once("20:00", "user"), "Asia/Tokyo", True, "sending at 20:00"),
         (once("20:01", "user"), "Asia/Tokyo", False, "sending at 20:01"),
         (
@@ -315,14 +315,14 @@ def triggered(zone: str, earliest: str = "00:00", latest: str = "23:59", **more:
 @pytest.mark.parametrize(
     ("send", "gates", "is_open", "actual"),
     [
-        # both ends are within the window, and the night between them is not
+        # both ends are within the window, but not the night between them
         (triggered("UTC"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
         (triggered("UTC", "00:00", "12:00"), window("Asia/Tokyo", "08:00", "21:00"), True, "sending at 09:00, 21:00"),
         (triggered("UTC", "12:00", "23:30"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
         (triggered("UTC"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 08:59, 09:00"),
         (triggered("Asia/Tokyo"), window("Asia/Tokyo", "00:00", "23:59"), True, "sending at 00:00, 23:59"),
         (triggered("Asia/Tokyo"), window("Asia/Tokyo", "08:00", "21:00"), False, "sending at 00:00, 23:59"),
-        # in summer past midnight
+        # past midnight in summer
         (triggered("UTC", "08:00", "22:30"), window("Europe/Rome", "08:00", "23:59"), False, "sending at 00:00, 00:30"),
     ],
 )  # fmt: skip
@@ -478,12 +478,12 @@ def platforms_gate(
         (PUSHED, {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], False),
         (PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4], False),
         (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3, 4], True),
-        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3], False),  # who is reached is held out
+        (PUSHED, {"email": [1, 2, 3], "ios": [4]}, [1, 2, 3], False),  # the reachable recipient is held out
         (PUSHED, {"email": [1, 2, 3, 4], "ios": [4]}, [1, 2, 3, 4], True),  # one person with two devices
-        (PUSHED, {"email": [1, 2, 3]}, [1, 2, 3, 4], True),  # 4 has no platform, and may have any
-        (PUSHED, {"kiosk": [1, 2, 3, 4]}, [1, 2, 3, 4], True),  # what the document does not name
-        ((*PUSHED, "inbox"), {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], None),  # an inbox may reach anybody
-        (PUSHED, {}, [1, 2, 3, 4], None),  # the query does not tell
+        (PUSHED, {"email": [1, 2, 3]}, [1, 2, 3, 4], True),  # 4 has no platform, and may be on any
+        (PUSHED, {"kiosk": [1, 2, 3, 4]}, [1, 2, 3, 4], True),  # not in the service's document
+        ((*PUSHED, "inbox"), {"email": [1, 2, 3, 4]}, [1, 2, 3, 4], None),  # an inbox may reach anyone
+        (PUSHED, {}, [1, 2, 3, 4], None),  # the query has no platforms
     ],
 )
 @pytest.mark.promise("hands/gates")
@@ -530,7 +530,7 @@ def test_what_the_gates_said_is_in_the_ledger_and_names_nobody(ledger: Ledger, w
             {"name": "most", "is_open": True, "actual": "5 people", "allowed": "at most 5"},
         ]
     }
-    prepared(ledger, warehouse, {"most": 5})  # as a retried task does
+    prepared(ledger, warehouse, {"most": 5})  # like a retried task
     assert len(ledger.audit_log.of_launch(launch.launch_key)) == 1
 
 
@@ -619,5 +619,5 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
     ledger.dispatches.record(claim, Accepted(200, 1), NOW)
     decide(sent, "stopped")
     assert (found := last()) is not None
-    assert found.launch_key == sent.launch_key  # somebody was sent to
+    assert found.launch_key == sent.launch_key  # it has recipients
     assert first != found

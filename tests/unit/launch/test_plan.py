@@ -1,4 +1,4 @@
-"""Making a launch: read once, frozen once, cut into segments by language where languages are sent apart."""
+"""Planning a launch: read and frozen once, and cut into segments by language if needed."""
 
 from __future__ import annotations
 

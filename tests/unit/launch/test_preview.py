@@ -1,4 +1,4 @@
-"""A preview: what a launch would be, in counts and samples, while nothing is sent, stored or given away."""
+"""Previews: a launch in counts and samples, with nothing sent, stored or disclosed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAY = timedelta(days=1)
 BEFORE = Period(PERIOD.start - DAY, PERIOD.start)
 NOW = PERIOD.end + timedelta(hours=9)
 KEY = "0" * 32
-FIRST_ID = 7_000_001  # of eight devices; looks like nothing else in a preview
+FIRST_ID = 7_000_001  # of eight devices; a number that appears nowhere else in a preview
 SQL = f"SELECT device_id, platform FROM devices WHERE device_id IS NULL OR device_id < {FIRST_ID + 5}"
 WORDS = {"title": "Hello", "text": "It is spring, {{first_name}}"}
 SPRING: dict[str, Any] = {
@@ -537,10 +537,10 @@ PLATFORMS = {"android": ids(0, 1, 2), "ios": ids(2, 3), "chrome": ids(4), "kiosk
     ("channels", "said"),
     [
         ({"android_push": None, "ios_push": None}, "2 people, 28.6 %: chrome (1), email (1)"),
-        # who is on ios as well is reached
+        # a recipient who is also on ios is reached
         ({"ios_push": None}, "4 people, 57.1 %: android (2), chrome (1), email (1)"),
         ({"web_push": {"browsers": ["chrome"]}}, "5 people, 71.4 %: android (3), email (1), ios (2)"),
-        ({"ios_push": None, "inbox": None}, None),  # an inbox may reach anybody
+        ({"ios_push": None, "inbox": None}, None),  # an inbox may reach anyone
     ],
 )
 def test_only_who_certainly_is_not_reached_is_told(channels: dict[str, Any], said: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The rules of an audience: each leaves out whom it should, in its order, and what cannot be compared is told."""
+"""The rules of an audience: the recipients that each leaves out, in order, and notes on launches not compared."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def campaign(audience: dict[str, Any] | None = None, **fields: Any) -> Campaign:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    """Ten devices, of which 2 and 3 were returned; and users."""
+    """A warehouse with ten devices, two of them returned (2 and 3), and users."""
     file = tmp_path / "warehouse.db"
     with sqlite3.connect(file) as db:
         db.executescript("""
@@ -118,7 +118,10 @@ def other(
     number: int = 0,
     waits: bool = False,
 ) -> Launch:
-    """Freeze a launch of another campaign, sent if that is over; without people the service chooses them."""
+    """Freeze a launch of another campaign, and accept its requests if ``sends_at`` is past.
+
+    Without ``people``, the service chooses the recipients.
+    """
     is_named = people is not None
     people = people if people is not None else empty("integer")
     identified_by = "device_id" if people.kind == "integer" else "user_id"
@@ -141,7 +144,7 @@ def other(
 
 
 def accept(ledger: Ledger, launch: Launch, at: datetime) -> bool:
-    """Have the service accept the next dispatch of a launch; say whether there was one."""
+    """Record the next dispatch of a launch as accepted, and return whether there was one."""
     claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=at, lease=DAY)
     if claim is not None:
         ledger.dispatches.record(claim, Accepted(200, 1), at)
@@ -166,7 +169,7 @@ def exclude(**exclusion: Any) -> dict[str, Any]:
 def test_the_people_of_another_query_are_left_out_with_the_same_parameters(plan: Callable[..., Plan]) -> None:
     returned = "SELECT Device_ID, platform FROM returned WHERE day >= :period_start"
     made = plan(exclude(kind="query", file="returned.sql"), files={"returned.sql": returned})
-    assert left_out(made) == {"query returned.sql": [2, 3]}  # a null and a stranger are passed over
+    assert left_out(made) == {"query returned.sql": [2, 3]}  # a null and an unknown device are ignored
     assert sent(made) == [1, 4, 5, 6, 7, 8, 9, 10]
     assert made.audience is not None
     assert (made.audience.rows, made.audience.dropped["query returned.sql"]) == (10, 2)
@@ -188,7 +191,7 @@ def test_a_query_of_exclusion_runs_on_its_own_warehouse(
     assert left_out(made) == {"open case": [5]}
 
 
-# What is wrong with an exclusion's query or file, and what is said of it.
+# Mistakes in an exclusion's query or file, and their errors.
 WRONG = [
     ("x.sql", "SELECT user_id FROM users", "x.sql: found the identifier column user_id; allowed: device_id"),
     ("x.sql", "SELECT day FROM returned", "x.sql: the query has no identifier column"),
@@ -297,7 +300,7 @@ def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
 ) -> None:
     other(ledger, "winter", integers([1]), NOW - 7 * DAY)  # a moment too long ago
     other(ledger, "winter", integers([2]), NOW - 7 * DAY + timedelta(seconds=1), number=1)
-    other(ledger, "winter", integers([3]), NOW + 2 * DAY, number=2)  # which it has for later
+    other(ledger, "winter", integers([3]), NOW + 2 * DAY, number=2)  # planned for later
     other(ledger, "autumn", integers([4]))
     other(ledger, "winter", integers([5]), connection="other")
     made = plan(exclude(kind="campaign", name="winter", days=7), ledger=ledger)
@@ -387,7 +390,7 @@ def test_who_has_as_many_messages_as_the_cap_allows_gets_no_more(
 def test_messages_that_are_due_later_count_in_every_stretch_of_days(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
-    """With two messages in seven days: one before and one after are too many only where seven days hold both."""
+    """With a cap of two in seven days, one message before and one after are too many only within seven days."""
     other(ledger, "before", integers([1, 2, 3]), NOW - 4 * DAY)
     other(ledger, "soon", integers([1, 4]), NOW + 2 * DAY)
     other(ledger, "later", integers([2, 4]), NOW + 5 * DAY)
@@ -518,12 +521,12 @@ def test_a_launch_of_which_nobody_is_left_is_an_error_that_counts_the_reasons(
         plan(rules, ledger=ledger)
 
 
-# What the rules leave
+# The remaining audience
 
 
 @pytest.mark.parametrize("kind", [int, str])
 def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind: type) -> None:
-    """Its groups, its fingerprint and its counts are those of an audience that nobody else was ever part of."""
+    """Its groups, fingerprint and counts equal those of an audience built from the remaining recipients only."""
 
     def of(members: Iterable[int]) -> Identifiers:
         return integers(list(members)) if kind is int else strings(map(str, members))
@@ -617,7 +620,7 @@ def test_a_resend_needs_a_reason_which_the_ledger_keeps(
             resend(reason)
     assert ledger.launches.search() == []
     launch = resend("the link was broken")
-    assert resend(None) == launch  # which is there already
+    assert resend(None) == launch  # it exists already
     kept = [each for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind == "resend"]
     assert [(each.who, each.why, each.detail) for each in kept] == [
         ("ann", "the link was broken", {"resend": 1})

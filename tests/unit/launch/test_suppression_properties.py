@@ -1,4 +1,4 @@
-"""For any audience and any rules: everybody whom the query named is in exactly one place."""
+"""For any audience and rules, each identifier of the query is in exactly one place."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ CONTENT = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"androi
 ONCE = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
 
 Launched = tuple[str, set[int], int, str, int]
-"""A launch of another campaign: its name, people, days from this one, state, and rank.
+"""A launch of another campaign: its name, recipients, days from this one, state, and rank.
 
-One that waits is to be sent at once, and is not sent before this one.
+A waiting launch sends at once, but not before this one.
 """
 
 people = st.sets(st.integers(1, 40), max_size=30)
@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared_ledger(place: Path) -> Iterator[Ledger]:
-    """One ledger for all examples, each of which has a connection of its own."""
+    """One ledger for all examples; each example has its own connection."""
     ledger = Ledger(f"sqlite:///{place / 'ledger.db'}")
     ledger.migrate()
     yield ledger
@@ -153,7 +153,7 @@ def _expected(
     first: set[int],
     second: set[int],
 ) -> dict[str, set[int]]:
-    """Say in plain Python whom the rules leave out, by reason."""
+    """Compute in plain Python which recipients the rules leave out, by reason."""
     launched = [
         (name, members, max(days, 0) if state == "waits" else days, state, rank)
         for name, members, days, state, rank in launched
@@ -195,7 +195,7 @@ def _competed(rules: dict[str, Any], launched: list[Launched]) -> Iterator[tuple
                 yield "priority", members
     if "cap" in rules:
         messages, length = rules["cap"]["messages"], rules["cap"]["days"]
-        for end in range(length):  # of each stretch of days that this launch falls in
+        for end in range(length):  # of each stretch of days that includes this launch
             within = [members for _, members, days, _, _ in launched if end - length < days <= end]
             got = Counter(each for members in within for each in members)
             yield "cap", {each for each, count in got.items() if count >= messages}

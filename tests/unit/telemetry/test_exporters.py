@@ -1,4 +1,4 @@
-"""Sending metrics away: each in a process of its own, since a process has one meter provider for its life."""
+"""Exporting metrics, each test in its own process, because a process can have only one meter provider."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         {"OTEL_SERVICE_NAME": "sendoff", "OTEL_METRIC_EXPORT_INTERVAL": "1000"},
         {"OTEL_METRICS_EXPORTER": "none"},
         {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"},
-        {"OTEL_METRICS_EXPORTER": "prometheus"},  # nobody could ask a process that is over at once
+        {"OTEL_METRICS_EXPORTER": "prometheus"},  # Prometheus cannot scrape a process that ends at once
     ],
 )
 def test_where_nothing_is_asked_for_nothing_is_imported(variables: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Logs as JSON: one object a line, whatever is logged, and no values of variables."""
+"""Logs as JSON: one object per line, whatever is logged, without the values of variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Sendoff measures of itself: what is counted, of a ledger and as it happens, and that no text gets into it."""
+"""Sendoff's own metrics: counts from a ledger and from events, without any text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Points = dict[str, dict[tuple[tuple[str, object], ...], object]]
 
 
 class Collected:
-    """What the instruments hold by now: the values of each, by its attributes."""
+    """Return the current values of each instrument, by attributes."""
 
     def __init__(self, reader: InMemoryMetricReader) -> None:
         self._reader = reader
@@ -51,7 +51,7 @@ class Collected:
 
 @pytest.fixture(scope="module")
 def reader() -> InMemoryMetricReader:
-    """The one meter provider of this process: OpenTelemetry sets none a second time."""
+    """The only meter provider of this process; OpenTelemetry does not allow a second one."""
     delta = dict.fromkeys((Counter, Histogram, _Gauge), AggregationTemporality.DELTA)
     reader = InMemoryMetricReader(preferred_temporality=delta)
     api.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
@@ -60,7 +60,7 @@ def reader() -> InMemoryMetricReader:
 
 @pytest.fixture
 def collected(reader: InMemoryMetricReader) -> Collected:
-    """What is measured from now on."""
+    """The metrics recorded from now on."""
     reader.collect()
     reader.get_metrics_data()
     return Collected(reader)
@@ -196,7 +196,7 @@ def test_a_request_without_an_answer_has_no_status(collected: Collected) -> None
     [
         ("sendoff.request.duration", (0.025, 60)),  # a time-out is 60 seconds
         ("sendoff.commit.duration", (0.001, 10)),
-        ("sendoff.commit.size", (1, 1_000)),  # the most that share a commit
+        ("sendoff.commit.size", (1, 1_000)),  # the maximum per commit
     ],
 )
 def test_a_histogram_has_buckets_of_its_own(

@@ -1,4 +1,4 @@
-"""DuckDB as a warehouse: its types, its errors, and that nothing is written."""
+"""DuckDB as a warehouse: its types, its errors, and its protection against writing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_wide_column_and_a_narrow_one_give_the_same_audience(shop: Path) -> No
 @pytest.mark.parametrize(
     ("value", "type_", "message"),
     [
-        # more than 64 bits name nobody; nothing of them is cut off
+        # numbers of more than 64 bits are not identifiers, and must not be cut off
         (f"{HUGE}", "HUGEINT", r"must contain whole numbers, .* CAST\(device_id AS BIGINT\)"),
         (f"-{HUGE}", "HUGEINT", "must contain whole numbers"),
         ("1.5", "DECIMAL(9, 1)", "must contain whole numbers"),
@@ -233,8 +233,8 @@ def test_times_without_a_zone_are_in_utc(shop: Path, monkeypatch: pytest.MonkeyP
 
 def test_memory_does_not_grow_with_the_rows(shop: Path, tmp_path: Path) -> None:
     url = fill(shop, "CREATE TABLE t AS SELECT 1 AS n")
-    # The peak is read from /proc, for getrusage also counts the process that this one was forked from. The program has
-    # a file, for without one DuckDB takes Python for interactive, and shows the progress of what takes two seconds.
+    # The peak is read from /proc, because getrusage also counts the process that this one was forked from. The program
+    # is in a file, because DuckDB otherwise takes Python for interactive, and shows progress after two seconds.
     reading = f"""
 import pathlib, sys
 from sendoff.warehouse import read

@@ -1,4 +1,4 @@
-"""A query ends with the process that asked it."""
+"""A query ends with the process that runs it."""
 
 from __future__ import annotations
 

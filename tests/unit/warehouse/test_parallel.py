@@ -1,4 +1,4 @@
-"""A query that is read in several parts: each row once, all of one moment, and no thread left behind."""
+"""Queries that are read in parts: each row once, all from one snapshot, and no thread left behind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_each_part_is_read_by_a_connection_of_its_own(devices: str) -> None:
 
 
 def test_all_parts_see_one_moment(devices: str) -> None:
-    """Each row moves to the next part while both parts wait for the one who moves them."""
+    """Move each row to the next part while both parts wait for a lock."""
     engine = sa.create_engine(devices, poolclass=NullPool)
     with engine.connect() as mover:
         mover.execute(sa.text("LOCK TABLE devices IN ACCESS EXCLUSIVE MODE"))
@@ -149,7 +149,7 @@ def test_an_error_of_the_reader_ends_all_parts(devices: str) -> None:
 
 
 class locked:  # noqa: N801  # reads as what it does
-    """Hold the lock until the block is left; freed after two minutes, so that a test fails and does not hang."""
+    """Hold the lock until the block ends, or for two minutes, so that a test fails instead of hanging."""
 
     def __init__(self, url: str) -> None:
         self._engine = sa.create_engine(url, poolclass=NullPool)
@@ -212,7 +212,7 @@ def test_readers_wait_until_their_batches_are_taken() -> None:
         batches = together([reader(1), reader(2)], [lambda: None] * 2, stack)
         for taken in range(1, 101):
             next(batches)
-            assert len(made) <= taken + 4 + 2  # two wait for each reader, and each has one in its hand
+            assert len(made) <= taken + 4 + 2  # two per reader are waiting, and each reader has one more
 
 
 def test_every_batch_of_every_reader_arrives() -> None:

@@ -1,4 +1,4 @@
-"""What a database says, and what of it may be shown."""
+"""Parameters of queries, and the parts of a database's messages that may be shown."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        # names of the query and of the address stay
+        # names in the query or the URL stay
         ('ERROR:  column "device_id" is ambiguous', 'column "device_id" is ambiguous'),
         ('FATAL:  role "reader" does not exist', 'role "reader" does not exist'),
         ('server at "db.example.com", port 5433 failed', 'server at "db.example.com", port 5433 failed'),
-        ("near \"'Ann'\": syntax error", "near …: syntax error"),  # quotes in quotes: better too little
-        # what may be of a row goes
+        ("near \"'Ann'\": syntax error", "near …: syntax error"),  # quotes in quotes: rather show too little
+        # values that may come from a row are removed
         (
             'invalid input syntax for type bigint: "bob@example.com"',
             "invalid input syntax for type bigint: …",
@@ -38,9 +38,9 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
             "Incorrect integer value: … at row 1",
         ),
         ("cannot convert bob@example.com of customer 123456", "cannot convert … of customer …"),
-        # apostrophes are no quotes
+        # apostrophes are not quotes
         ("the server can't say why it won't", "the server can't say why it won't"),
-        # further lines hold details of rows
+        # later lines contain details of rows
         ("ERROR:  duplicate\nDETAIL:  Key (name)=(Bob)", "duplicate"),
         ("password hunter2 is wrong", "password … is wrong"),
         ("x" * 900, "x" * 300),
@@ -82,7 +82,7 @@ def test_a_value_is_written_as_its_warehouse_reads_it(backend: str, value: Param
     ("sql", "mark", "placed", "values"),
     [
         ("SELECT :b, :a, :b", "?", "SELECT ?, ?, ?", (2, 1, 2)),
-        # a driver that is given values takes a percent sign for a mark, unless there are two
+        # a driver with values takes a single percent sign for a placeholder
         ("SELECT 7 % :a", "%s", "SELECT 7 %% %s", (1,)),
         ("SELECT 7 % 2, ':a' -- :b", "%s", "SELECT 7 % 2, ':a' -- :b", ()),
         ("SELECT 7 % :a", "?", "SELECT 7 % ?", (1,)),
@@ -143,9 +143,9 @@ def _refusal(sql: str, backend: str = "postgresql", **parameters: Parameter) -> 
     [
         ("SELECT 1\n  WHERE x > :perod_end::date", "(line 2, column 13: WHERE x > :perod_end::date)"),
         ("\n\nSELECT :perod_end", "(line 3, column 8: SELECT :perod_end)"),
-        # the first that is none in a text or comment
+        # the first one outside of texts and comments
         ("SELECT ':perod_end' -- :perod_end\n, :perod_end", "(line 2, column 3: , :perod_end)"),
-        # data of the author's own stays out
+        # data in the query itself is not shown
         (
             "SELECT 'ann@a.example', 4711 = :perod_end -- of ann",
             "(line 1, column 32: SELECT …, … = :perod_end …)",
@@ -188,7 +188,7 @@ def test_what_is_not_one_query_is_shown_with_its_place(sql: str, describe: str) 
         ("SELECT 1 /*M! INTO DUMPFILE '/x' */", "/*M!"),
         ("SELECT 1 /*M!100100 + sleep(9) */", "/*M!"),
         ("/*! */ SELECT 1", "/*!"),
-        ("SELECT 1 /*! INTO OUTFILE '/x'", "/*!"),  # MySQL itself forgives that it has no end
+        ("SELECT 1 /*! INTO OUTFILE '/x'", "/*!"),  # MySQL accepts it without an end
         (r"SELECT '\'' /*! INTO OUTFILE '/x' */ -- '", "/*!"),
         ("SELECT 1 INTO OUTFILE '/x'", "INTO OUTFILE"),
         ("SELECT 1 into\n\toutfile '/x'", "INTO OUTFILE"),

@@ -1,4 +1,4 @@
-"""Queries against real databases, through each of the ways there are."""
+"""Queries against real databases, through each way of reading them."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ class _RewritingCursor(sqlite3.Cursor):
 
 
 def test_data_of_a_row_is_never_in_an_error(postgres: str | sa.Engine) -> None:
-    # The value comes from a row of the last batch, and is in no word of the query.
+    # The value comes from a row of the last batch, and is not in the query.
     mail = """CASE n WHEN 900 THEN reverse('moc.elpmaxe@nna') WHEN 901 THEN reverse('aes"n"htron') ELSE n::text END"""
     for number, leak in ((900, "ann"), (901, "north"), (901, "sea")):
         sql = f"SELECT CAST({mail} AS bigint) AS device_id FROM generate_series({number}, 1000) n"
@@ -410,7 +410,7 @@ def test_where_nothing_answers_it_may_be_tried_again(
     assert "pa55word" not in "".join(traceback.format_exception(caught.value))
 
 
-# SQLite, whose columns may hold anything
+# SQLite, whose columns may contain any type
 
 
 def fill(database: Path, values: Sequence[Any]) -> str:
@@ -427,10 +427,14 @@ many = list(range(1, 501))
 @pytest.mark.parametrize(
     ("values", "row", "held"),
     [
-        ([1, "ann@example.com", 3], 2, "text"),  # in the first batch, where the driver makes texts of all
+        (
+            [1, "ann@example.com", 3],
+            2,
+            "text",
+        ),  # in the first batch, where the driver converts all values to text
         ([1, "2", 3], 2, "text"),
         ([1, 2.5], 2, "a fraction"),
-        ([*many, "ann@example.com", *many], 501, "text"),  # long after the driver has settled the type
+        ([*many, "ann@example.com", *many], 501, "text"),  # long after the driver has chosen the type
         ([*many, 2.5], 501, "a fraction"),
         ([*many, b"ann"], 501, "bytes"),
         ([None] * 500 + [*many, "ann@example.com"], 1_001, "text"),  # after a first batch without a type

@@ -1,4 +1,4 @@
-"""Snowflake as a warehouse: its driver's options, and its driver against a server that answers as Snowflake does."""
+"""Snowflake as a warehouse: the options of its driver, and the driver against a fake server."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_moments_and_texts_are_written_as_snowflake_reads_them() -> None:
     )
 
 
-# Numbers of 38 digits, which other drivers give for whole numbers
+# Numbers of 38 digits, which other drivers return for whole numbers
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_driver_takes_the_options(driver: object, query: str) -> None:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answer as Snowflake does: a session, and three devices for every query that does not begin with a mistake."""
+    """A fake Snowflake: a session, and three devices for each query unless it begins with a mistake."""
 
     asked: ClassVar[list[str]] = []
     logins: ClassVar[list[dict[str, Any]]] = []
@@ -237,7 +237,7 @@ def _three_devices() -> dict[str, Any]:
 
 @pytest.fixture
 def snowflake(driver: object) -> Iterator[str]:
-    """The URL of what answers as Snowflake does."""
+    """The URL of the fake Snowflake server."""
     Answers.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever).start()

@@ -1,4 +1,4 @@
-"""A warehouse that vanishes is noticed, whichever driver reads it."""
+"""Time-outs that detect a lost warehouse, with every driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
 
 
 def limits_of_connections(port: int) -> dict[tuple[str, int], tuple[int, ...]]:
-    """The limits that the system knows of this process's connections to a port, by where each comes from."""
+    """Return the system's time-outs for this process's connections to a port, by their local address."""
     found = {}
     for each in psutil.Process().net_connections("tcp"):
         if each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port:
