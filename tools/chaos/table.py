@@ -1,4 +1,4 @@
-"""The table of a run, for the terminal, for the documentation, and as JSON."""
+"""The table of a run, for the terminal, the documentation, and as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTS: dict[Expected, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A scenario and its counts; the counts are None if it could not run, and ``left_out`` is the reason."""
+    """A scenario with its counts; None if it could not be played, and ``left_out`` says why."""
 
     scenario: Scenario
     count: Count | None
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether the counts are as they must be; a row that this machine cannot run does not count as a failure."""
+        """Whether the counts are as expected. A row that this machine cannot play counts as expected."""
         if self.count is None:
             return self.left_out != NO_TIME
         if self.scenario.expected == "any":
@@ -45,11 +45,11 @@ class Row:
 
     @property
     def shows_nothing(self) -> bool:
-        """Whether nothing failed, although the row needs a failure."""
+        """Whether nothing went wrong, although something should have."""
         return self.scenario.strikes and self.count is not None and not self.count.killed + self.count.faults
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as strings, starting with its name."""
+        """Return the row as texts, its name first."""
         if self.count is None:
             return (self.scenario.name, *[""] * (len(_COLUMNS) - 1), f"left out: {self.left_out}")
         numbers = (
@@ -65,7 +65,7 @@ class Row:
 
 
 def as_text(rows: Sequence[Row]) -> str:
-    """Return the tables for a terminal."""
+    """Return the tables as text for a terminal."""
     lines = []
     for expected, (title, note) in _PARTS.items():
         part = [row.cells() for row in rows if row.scenario.expected == expected]
@@ -87,7 +87,7 @@ def _problem(row: Row) -> str:
     if row.scenario.expected == "some":
         return f"NOT PROVEN: {row.scenario.name}: nothing was found, so the zeros above prove nothing"
     if row.shows_nothing:
-        return f"NOT PROVEN: {row.scenario.name}: no process was killed and no fault happened"
+        return f"NOT PROVEN: {row.scenario.name}: nothing was killed and no fault happened"
     return (
         f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.lost_dispatches} dispatches and "
         f"{row.count.lost_post_backs} post-backs lost, {row.count.unfinished} unfinished"
@@ -95,7 +95,7 @@ def _problem(row: Row) -> str:
 
 
 def as_json(rows: Sequence[Row], seconds: float) -> str:
-    """Return the rows as JSON, with all counts."""
+    """Return the tables as JSON, with everything that was counted."""
     return json.dumps({"seconds": round(seconds), "rows": [_entry(row) for row in rows]}, indent=2)
 
 
@@ -107,10 +107,10 @@ def _entry(row: Row) -> dict[str, Any]:
 
 
 def write(file: Path, rows: Sequence[Row]) -> None:
-    """Replace the tables between the marks in a document."""
+    """Replace the text between the marks of a document with the tables."""
     text = file.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ChaosError(f"{file} has no place for the table: it needs the lines {BEGIN!r} and {END!r}")
+        raise ChaosError(f"{file} has no place for the tables; add the lines {BEGIN!r} and {END!r}")
     before, rest = text.split(BEGIN)
     file.write_text(f"{before}{BEGIN}\n\n{_as_markdown(rows)}\n{END}{rest.split(END)[1]}")
 
