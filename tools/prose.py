@@ -1,8 +1,8 @@
 """Check the prose of pages, docstrings and comments: ``python -m tools.prose [--count] [PATH ...]``.
 
-proselint reads the texts with its own checks and with ours: no docstring opens with *Give*, *Say*, *Tell* or *Let*,
-no sentence has more than 30 words, and phrases that readers must parse twice have a plain replacement. Each stretch of
-code counts as one word.
+proselint reads the texts with its own checks and with ours. Docstrings must not start with *Give*, *Say*, *Tell* or
+*Let*. Sentences must have at most 30 words. Phrases that readers must parse twice have a plain replacement. Each
+stretch of code counts as one word.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**/*.md", "exampl
 CODE = [f"{folder}/**/*.py" for folder in ("dags", "examples", "include", "plugins", "tests", "tools")]
 MOST_WORDS = 30
 
-# Each phrase with what to write instead.
+# The phrases, each with its replacement.
 PHRASES = {
     r"whom": "who, or the noun",
     r"(of|in|on|for|from|by|to|with) which": "a second sentence, or that",
@@ -41,7 +41,7 @@ PHRASES = {
     r"(knows?|says?|tells?|shows?|of|and|in|to|from|with|by|for|on|what) what (is|was|are|were)": "the noun",
     r"What (is|was|are|were) [^.?\n|]{1,60} (is|are|was|were|goes|comes|stays|stands|runs)": "the noun",
 }
-# Checks of proselint that these texts trip over for a good reason.
+# Checks of proselint that do not apply to these texts, each with the reason.
 OFF = {
     "lexical_illusions": "a heading may repeat the words before it",
     "typography": "quotes, dots and multiplication signs are those of code",
@@ -61,7 +61,7 @@ _PASSIVE = re.compile(
 
 
 def main() -> None:
-    """Print every finding, or the figures of all texts, and exit with 1 if there is a finding."""
+    """Print all findings, or with ``--count`` the figures. Exit with 1 if there is a finding."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "paths", nargs="*", type=Path, help="files to read; all pages and code, if none is named"
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def findings(path: Path) -> list[tuple[int, str]]:
-    """Return each finding in a file: its line, and what is wrong."""
+    """Return the findings in a file, each with its line and text."""
     _register()
     checks = dict.fromkeys((check.path.split(".")[0] for check in CheckRegistry().checks), True)
     checks |= dict.fromkeys([*OFF, "restricted"], False)
@@ -96,13 +96,13 @@ def findings(path: Path) -> list[tuple[int, str]]:
 
 
 def prose(path: Path) -> str:
-    """Return the text of a file that people read, each word at its own line."""
+    """Return the text of a file that people read, with each word on its original line."""
     text = path.read_text(encoding="utf-8")
     return _mask_code(_comments_and_docstrings(text) if path.suffix == ".py" else _mask_blocks(text))
 
 
 def sentences(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each sentence of a text, and where it begins."""
+    """Yield the sentences of a text, each with its position."""
     start = 0
     for end in (*_SENTENCE_END.finditer(text), None):
         sentence = text[start : end.start() if end else len(text)]
@@ -112,7 +112,7 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 
 def figures(texts: list[str]) -> dict[str, float]:
-    """Return how many words and sentences texts have, and the shares of long, passive and translated ones."""
+    """Return the numbers of words and sentences, and the shares of long sentences, passives and phrases."""
     every = [sentence for text in texts for _, sentence in sentences(text)]
     words = sum(len(_WORD.findall(sentence)) for sentence in every)
     phrases = Counter(
@@ -170,7 +170,7 @@ def _register() -> None:
 
 
 def _mask_blocks(text: str) -> str:
-    """Empty the code blocks, comments and tags of Markdown, and leave the words of links."""
+    """Remove code blocks, comments and tags from Markdown, and keep the text of links."""
     blank = lambda match: re.sub(r"[^\n]", " ", match[0])  # noqa: E731
     text = (
         re.sub(r"^---\n.*?\n---$", blank, text, count=1, flags=re.DOTALL | re.MULTILINE)
@@ -184,7 +184,7 @@ def _mask_blocks(text: str) -> str:
 
 
 def _mask_code(text: str) -> str:
-    """Make one word of each stretch of code, role and address."""
+    """Replace each stretch of code, role and URL by one word."""
     text = re.sub(r":\w+:(?=`)", lambda match: " " * len(match[0]), text)
     text = re.sub(r"(`+)[^`]+\1", lambda match: re.sub(r"[^\n]", "x", match[0]), text)
     return re.sub(r"https?://[^\s)>\]]+", lambda match: "x" * len(match[0]), text)

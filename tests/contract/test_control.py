@@ -38,7 +38,7 @@ def freeze(ledger: Ledger, *, people: int = 60, **fields: Any) -> None:
 
 
 class Announcing:
-    """A client that pauses after a number of requests, announces this, and continues when it is told to."""
+    """A client that pauses after a number of requests, announces this, and continues on a signal."""
 
     def __init__(self, client: Client, after: int) -> None:
         self._client = client

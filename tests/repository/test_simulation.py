@@ -111,9 +111,7 @@ def test_a_limit_that_is_doubled_moves(simulation: Any) -> None:
     step = simulation.widened(costs, launch, deployment, result)
     assert (step.limit, step.factor, step.deployment.receivers) == ("receivers", 2, 2)
     assert step.result.limits[0].name == "storing"
-    assert step.result.elapsed == pytest.approx(
-        60, abs=0.2
-    )  # and 50 for the receivers, of which there are now two
+    assert step.result.elapsed == pytest.approx(60, abs=0.2)  # and 50 for the receivers: there are now two
 
 
 def test_a_limit_is_doubled_as_often_as_it_takes(simulation: Any) -> None:

@@ -347,9 +347,7 @@ def test_a_request_over_a_connection_that_was_idle_is_answered_however_late_it_i
         process.suspend()
         try:
             asked = threads.submit(session.get, f"{service.base_url}/healthz", timeout=PATIENCE)
-            time.sleep(
-                6
-            )  # a second longer than the server keeps an idle connection unless it is told otherwise
+            time.sleep(6)  # a second longer than the server's default for idle connections
         finally:
             process.resume()
         assert asked.result().status_code == 200

@@ -19,7 +19,7 @@ from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_
 from messaging_service.envelope import RejectedError, Reply, rejected
 from messaging_service.faults.faults import InjectedFault, inject_request_fault
 
-# The scope extension in which the server passes the connection's transport.
+# The server passes the connection's transport as this scope extension.
 TRANSPORT = "messaging_service.transport"
 _JSON = "application/json"
 _STATUS = {"401": 401, "403": 403, "429": 429, "500": 500, "502": 502, "503": 503, "html": 200}

@@ -45,7 +45,7 @@ _TARGET_BY: dict[str, Column[Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The target devices of one run: those in ``device_ids`` (None means any) for which ``holds`` returns true.
+    """The target devices of one run: devices in ``device_ids`` (None means all) that also satisfy ``holds``.
 
     ``unknown`` lists identifiers that match no device.
     """

@@ -221,7 +221,7 @@ class Container:
 
     @property
     def cwd(self) -> str:
-        """The folder in which its commands start."""
+        """The working folder of its commands."""
         return "/opt/sendoff" if self.is_ours else "/"
 
     @property
@@ -328,7 +328,7 @@ def _postgres_programs() -> Path | None:
 
 
 def _free_subnet() -> str:
-    """Return a subnet from the range reserved for tests in which this machine has no address."""
+    """Return a subnet from the range reserved for tests, without an address of this machine."""
     told = subprocess.run(["ip", "-json", "address"], check=True, capture_output=True, text=True).stdout
     used = [ipaddress.ip_address(each["local"]) for link in json.loads(told) for each in link["addr_info"]]
     subnets = ipaddress.ip_network("198.18.0.0/16").subnets(new_prefix=24)

@@ -1,4 +1,4 @@
-"""A folder like a clone in which the demo ran, and a shell in it, to try the pages."""
+"""A folder like a clone after a run of the demo, and a shell in it, to try the pages."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ esac
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like a clone in which the demo ran: the examples, a warehouse, the commands."""
+    """A folder like a clone after a run of the demo: the examples, a warehouse, the commands."""
     folder = tmp_path_factory.mktemp("clone") / "sendoff"
     for part in ("dags", "examples", "docs"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
