@@ -175,7 +175,7 @@ class SendPolicy:
         until = self._ledger.rate_limits.next_at(self.launch.connection)
         if until and until > now:
             raise RateLimitedLocallyError(
-                f"no request over the connection {self.launch.connection} is due yet", until
+                f"the rate limit of the connection {self.launch.connection} allows no request yet", until
             )
 
 

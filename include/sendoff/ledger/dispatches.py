@@ -80,7 +80,9 @@ class Dispatches:
         assert name is not None
         slot = reserve(self._database, db, name, rate, now)
         if slot > now + LOOKAHEAD:  # other workers took the near moments; the error rolls the claim back
-            raise RateLimitedLocallyError(f"the connection {name} sends {rate:g} requests per second", slot)
+            raise RateLimitedLocallyError(
+                f"the rate limit of the connection {name} is {rate:g} requests per second", slot
+            )
         return slot
 
     def record(self, claim: Claim, outcome: Outcome, now: datetime) -> None:

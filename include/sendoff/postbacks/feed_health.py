@@ -7,10 +7,10 @@ Opens are expected only if earlier launches show how many are usual.
 
 .. code-block:: text
 
-    at least fifty should have responded, and none did .......... silent
-    at least fifty should have, and less than a tenth did ....... degraded
-    someone responded ........................................... as expected
-    otherwise ................................................... cannot tell, which changes nothing
+    fifty should have responded, and none did ............................ silent
+    fifty should have, and less than a tenth of the usual number did ..... degraded
+    someone responded .................................................... as expected
+    otherwise ............................................................ cannot tell, which changes nothing
 
 A check looks at the newest hours of sending, as many as it takes until fifty recipients should have responded. The
 ledger stores the last certain state. :func:`check_feeds` returns each change of it to only one caller.

@@ -85,7 +85,7 @@ class Client:
         retries = getattr(session.get_adapter(self._transport.base_url), "max_retries", None)
         if retries is not None and retries.total != 0:
             raise SettingsError(
-                "the HTTP session repeats requests by itself; mount an adapter with max_retries=0"
+                "the HTTP session retries requests by itself; mount an adapter with max_retries=0"
             )
 
     def create_campaign(self, body: bytes) -> Outcome:
@@ -170,7 +170,7 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
             is_rate_limited=True,
         )
     if status == requests.codes.unauthorized:
-        return NotProcessed("the service refuses the token, also a new one (401)", is_permanent=True)
+        return NotProcessed("the service refused the token, and a new one too (401)", is_permanent=True)
     if status not in _REFUSALS:
         return InDoubt(f"HTTP {status}")
     if answer.location:

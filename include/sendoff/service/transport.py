@@ -140,7 +140,7 @@ class Transport:
             except Exception as error:  # also if the libraries fail on an answer: the request was sent
                 failure = _failure(error, host := urlsplit(url).netloc, self.timeout)
                 if end.is_over and isinstance(failure, NoAnswer):
-                    return NoAnswer(f"no whole answer from {host} within {self.deadline:g} seconds")
+                    return NoAnswer(f"no complete answer from {host} within {self.deadline:g} seconds")
                 return failure
 
 

@@ -227,7 +227,7 @@ def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, cl
 
 def test_a_second_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401))
-    assert told == NotProcessed("the service refuses the token, also a new one (401)", is_permanent=True)
+    assert told == NotProcessed("the service refused the token, and a new one too (401)", is_permanent=True)
     assert len(script.requests) == 4
 
 
@@ -486,7 +486,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
     told = client.create_campaign(BODY)
     assert isinstance(told, InDoubt)
     assert told.reason in {
-        f"no whole answer from {urlsplit(script.url).netloc} within 1 seconds",
+        f"no complete answer from {urlsplit(script.url).netloc} within 1 seconds",
         "HTTP 200 with an answer that cannot be read",  # if a status was read
     }
 
