@@ -1,25 +1,20 @@
 """Markdown extension for zensical: fits pages that are written for the repository to the site.
 
-A link to a file outside docs/ becomes plain text with the path as its title, because the site has no such file. A
-``<picture>`` becomes one image for each colour scheme, because readers can switch the scheme of the site.
+A link to a file outside docs/ becomes plain text with the path as its title, because the site has no such file. An
+image that has a dark version (``NAME-dark.png`` beside ``NAME.png``) is shown in the colour scheme of the site.
 """
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from xml.etree.ElementTree import Element
 
 from markdown import Markdown
 from markdown.extensions import Extension
-from markdown.postprocessors import Postprocessor
 from markdown.treeprocessors import Treeprocessor
 
 ROOT = Path(__file__).resolve().parents[3]
-PICTURE = re.compile(
-    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
-    r'<img src="(?P<light>[^"]+)"(?P<rest>[^>]*)>\s*</picture>'
-)
+PICTURES = ROOT / "docs/pictures"
 
 
 class _LinksAsPaths(Treeprocessor):
@@ -32,11 +27,18 @@ class _LinksAsPaths(Treeprocessor):
                 link.attrib = {"title": f"In the repository: {within}"}
 
 
-class _ImageForEachScheme(Postprocessor):
-    def run(self, text: str) -> str:
-        return PICTURE.sub(
-            r'<img src="\g<light>#only-light"\g<rest>><img src="\g<dark>#only-dark"\g<rest>>', text
-        )
+class _ImageForEachScheme(Treeprocessor):
+    def run(self, root: Element) -> None:
+        for parent in list(root.iter()):
+            for image in parent.findall("img"):
+                source = image.get("src", "")
+                name, _, kind = source.rpartition(".")
+                if not (PICTURES / f"{PurePosixPath(name).name}-dark.{kind}").exists():
+                    continue
+                dark = Element("img", {**image.attrib, "src": f"{name}-dark.{kind}#only-dark"})
+                image.set("src", f"{source}#only-light")
+                image.tail, dark.tail = "", image.tail
+                parent.insert(list(parent).index(image) + 1, dark)
 
 
 class SiteLinks(Extension):
@@ -44,7 +46,7 @@ class SiteLinks(Extension):
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown's name
         md.treeprocessors.register(_LinksAsPaths(md), "links_as_paths", -100)
-        md.postprocessors.register(_ImageForEachScheme(md), "image_for_each_scheme", -100)
+        md.treeprocessors.register(_ImageForEachScheme(md), "image_for_each_scheme", -110)
 
 
 def makeExtension(**settings: object) -> SiteLinks:  # noqa: N802 - Markdown's name
