@@ -1,6 +1,6 @@
 """Report: one launch as text, HTML, a picture, JSON, or exported rows.
 
-What other packages may use is listed in ``__init__.pyi``, and is imported when it is first used.
+``__init__.pyi`` lists the names that other packages may use. Each is imported when it is first used.
 """
 
 import lazy_loader

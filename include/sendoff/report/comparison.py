@@ -1,7 +1,7 @@
-"""How many of each variant engaged: the variants and the holdout of a launch held against each other.
+"""Compare how many recipients of each variant of a launch engaged.
 
-Of those that were sent to, it counts whom a post-back shows to have opened; of the holdout that cannot be known. What
-the warehouse says people did afterwards is :mod:`sendoff.report.outcomes`.
+Post-backs show who opened the message. The holdout got no message, so its side has no share.
+:mod:`sendoff.report.outcomes` compares what the people did afterwards, as the warehouse records it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sendoff.report.statistics import Comparison, Side, compared_shares
 from sendoff.states import PostBackKind, Verdict
 
 HELD_OUT = "held out"
-"""The name of the side that is sent nothing."""
+"""The name of the side that gets no message."""
 
 _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
-"""The verdicts of those who certainly were sent to."""
+"""The verdicts of people who were certainly sent to."""
 
 
 def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
-    """Compare how many of each variant engaged; None for a launch without variants.
+    """Compare how many of each variant engaged. Return None for a launch without variants.
 
-    The share is of those who certainly were sent to: without them who are in doubt, held out, or were not sent to.
+    The shares are of the people who were certainly sent to. They leave out people in doubt, held out, or not sent to.
     """
     if not figures.by_variant:
         return None
@@ -38,14 +38,20 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
         for name, counts in figures.by_variant.items()
     ]
     holdout = figures.not_sent_because.get(HELD_OUT, 0)
-    nobody = (Side(HELD_OUT, holdout, note="not measurable: they were sent nothing"),) if holdout else ()
+    nobody = (Side(HELD_OUT, holdout, note="not measurable, because they got no message"),) if holdout else ()
     if unknown:
-        unmeasured = (Side(name, people, note=f"not measurable: {unknown}") for name, _, people in sides)
+        unmeasured = (
+            Side(name, people, note=f"not measurable, because {unknown}") for name, _, people in sides
+        )
         found = Comparison("engaged", "share", tuple(unmeasured))
     else:
         found = compared_shares("engaged", sides)
     whom = (
-        () if unknown else ("People: those of each variant who certainly were sent to; shares are of them.",)
+        ()
+        if unknown
+        else (
+            "People: those of each variant who were certainly sent to. The shares are shares of these people.",
+        )
     )
     remarks = (*whom, *found.remarks, *_engagement_remarks(figures, launch, campaign))
     return replace(found, sides=found.sides + nobody, remarks=remarks)
@@ -53,9 +59,9 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
 
 def _why_no_open_is_known(launch: Launch, campaign: Campaign) -> str:
     if PostBackKind.OPEN not in campaign.post_backs.kinds:
-        return "post-backs of opens were not asked for"
+        return "the launch did not request post-backs of opens"
     if launch.identified_by not in MATCHED_BY:
-        return f"post-backs do not carry {launch.identified_by}, so nobody knows who opened"
+        return f"post-backs do not carry {launch.identified_by} and so do not show who opened"
     return ""
 
 
@@ -68,13 +74,13 @@ def _engagement_remarks(figures: LaunchStats, launch: Launch, campaign: Campaign
         ]
         if left_out:
             yield (
-                f"Of {name}, {' and '.join(left_out)} are not counted; the comparison holds "
-                "where chance, and nothing about them, decided who they are."
+                f"Of {name}, {' and '.join(left_out)} are not counted. The comparison is valid only if they are a "
+                "random part of the variant."
             )
     hidden = sum(figures.anomalies.get(kind, 0) for kind in ("unreadable", "forged"))
     if hidden:
-        yield f"{hidden:,} post-backs were unreadable or forged: opens among them are counted for nobody."
+        yield f"{hidden:,} post-backs were unreadable or forged. Opens among them are not counted."
     if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
-        yield "The variants use different channels, on which an open is not the same."
+        yield "The variants use different channels. An open does not mean the same on each."
     if launch.settled_at is None:
-        yield "The launch is not settled: opens still come, and the first to open are not like the others."
+        yield "The launch is not settled. Opens still arrive, and people who open early differ from the others."

@@ -1,7 +1,7 @@
-"""Verdicts taken away: a row for each identifier of a launch, into a file or a table of a warehouse.
+"""Export verdicts: one row for each identifier of a launch, to a file or a table of a warehouse.
 
-The sets of a launch are compressed, and rows are made from them a segment at a time, so that a hundred million people
-take the memory of their sets and of some batches. What is written adds up to the report, or nothing is written.
+Rows are built from the compressed sets of the launch, one segment at a time. Even a hundred million people need no
+more memory than their sets and a few batches. An export whose rows do not add up to the report is discarded.
 """
 
 from __future__ import annotations
@@ -34,12 +34,18 @@ _SHARED = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class VerdictRows:
-    """The verdicts of a launch as its newest report gives them, as rows that are made while they are read.
+    """The verdicts of a launch according to its newest report, as rows that are built while they are read.
 
-    A row: ``launch_key``, the identifier in a column of its own name (whole numbers of 64 bits, or text), ``verdict``,
-    ``variant``, ``language`` and ``time_zone`` (null where requests do not differ in them), ``segment`` and ``wave``
-    (null for whom no request was to name), ``request`` (the state of their request; null without one), ``held_out``,
-    and ``as_of``, the moment of the report.
+    The columns are:
+
+    - ``launch_key``
+    - the identifier, under its own name, as 64-bit integers or text
+    - ``verdict``
+    - ``variant``, ``language`` and ``time_zone``: null if the launch's requests do not differ in them
+    - ``segment`` and ``wave``: null for people who are in no request
+    - ``request``: the state of the person's request, null if there is none
+    - ``held_out``
+    - ``as_of``: the time of the report
     """
 
     figures: LaunchStats
@@ -52,7 +58,7 @@ class VerdictRows:
     def of(cls, ledger: Ledger, launch_key: str) -> VerdictRows:
         """Read the verdicts of a launch as of its newest report.
 
-        Raises NotFoundError for one that was not reconciled, ConflictError while others do it again and again.
+        Raise NotFoundError if it was never reconciled, ConflictError if others keep reconciling it meanwhile.
         """
         launch = ledger.launches.get(launch_key)
         for _ in range(_TRIES):
@@ -60,12 +66,13 @@ class VerdictRows:
             sets = ledger.verdicts.sets(launch_key)
             if ledger.verdicts.figures(launch_key).as_of == figures.as_of:
                 return cls(figures, launch, _schema(launch), sets, ledger)
-        raise ConflictError(f"launch {launch_key} is being reconciled by others; try again")
+        raise ConflictError(f"Launch {launch_key} is being reconciled by another process. Try again.")
 
     def batches(self, only: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, of one verdict alone if one is named: segment by segment, then who is held out.
+        """Yield the rows segment by segment, then the holdout. ``only``: yield the rows of this verdict alone.
 
-        At least one batch, which may be empty. Raises PermanentError at the end where they do not add up to the report.
+        There is at least one batch, which may be empty. Raise PermanentError at the end if the rows do not add up to
+        the report.
         """
         counts: Counter[str] = Counter()
         wanted = (only,) if only else tuple(Verdict)
@@ -73,7 +80,7 @@ class VerdictRows:
         expected = {verdict: count for verdict, count in self.figures.verdicts.items() if verdict in wanted}
         if any(counts[verdict] != count for verdict, count in expected.items()):
             raise PermanentError(
-                f"the verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
+                f"The verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
                 f"{dict(counts)} instead of {expected}. Please report this defect."
             )
 
@@ -91,7 +98,7 @@ class VerdictRows:
         parts = self._ledger.dispatch_queries.segment_sizes(key)
         dispatches = self._ledger.dispatch_queries.segments(key)
         for (dispatch, people), (variation, wave, _) in zip(dispatches, parts, strict=True):
-            if self.launch.is_chosen_by_service:  # whoever was heard of
+            if self.launch.is_chosen_by_service:  # only people in post-backs are known
                 for heard_of in self._sets.values():
                     yield heard_of, _Part(variation, dispatch.segment, wave, dispatch.state)
             else:
@@ -122,7 +129,7 @@ class VerdictRows:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is the same for some people of a launch."""
+    """The values that a group of people in a launch shares."""
 
     variation: Variation = field(default_factory=Variation)
     segment: int | None = None
@@ -132,15 +139,15 @@ class _Part:
 
 
 def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, replace: bool = False) -> int:
-    """Write verdicts into a Parquet or CSV file, as its name says, and give the number of rows.
+    """Write verdicts to a file and return the number of rows. The suffix chooses Parquet or CSV.
 
-    The file names people: its mode is 0600. It is there whole or not at all. Raises SettingsError for another name, for
-    a file that is there where it is not to be replaced, and where it cannot be written.
+    The file identifies people, so its mode is 0600. It appears only when it is complete. Raise SettingsError for any
+    other suffix, if the file exists and ``replace`` is false, or if it cannot be written.
     """
     if path.suffix not in SUFFIXES:
-        raise SettingsError(f"found a file {path.name}; allowed: a name that ends in {' or '.join(SUFFIXES)}")
+        raise SettingsError(f"{path.name}: the file name must end in {' or '.join(SUFFIXES)}.")
     if path.exists() and not replace:
-        raise SettingsError(f"{path} is there already; --force replaces it")
+        raise SettingsError(f"{path} already exists. To replace it, add --force.")
     rows = 0
     with whole_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
         for batch in verdicts.batches(only):
@@ -181,7 +188,7 @@ def _schema(launch: Launch) -> pa.Schema:
 
 
 def _in_batches(rows: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Join small batches to some that are worth a group of rows in a file."""
+    """Join small batches into larger ones, each the size of a row group in a file."""
     waiting: list[pa.RecordBatch] = []
     held, is_first = 0, True
     for batch in rows:
@@ -216,7 +223,7 @@ def _column(people: Identifiers, type_: pa.DataType) -> pa.Array:
 
 
 def _shared(people: Identifiers, members: Identifiers) -> Identifiers:
-    """Give whom two sets share; of texts, only the run of ``members`` is looked at in which ``people`` lie."""
+    """Return the intersection. For text, look only at the range of ``members`` that ``people`` span."""
     if isinstance(people, StringIdentifiers) and isinstance(members, StringIdentifiers) and len(people):
         column = people.column()
         first, last = column[0].as_py(), column[-1].as_py()

@@ -1,13 +1,13 @@
-"""Verdicts written back into a warehouse: the rows of one launch replaced, all or nothing.
+"""Write verdicts to a table of a warehouse. All rows of the launch are replaced, or none.
 
 .. code-block:: text
 
     postgresql, sqlite ... ADBC's bulk ingest, in one transaction
-    duckdb ............... its own reading of Arrow, in one transaction
-    engine ............... INSERTs of some rows at a time, in one transaction where the database has them
+    duckdb ............... DuckDB's own Arrow reader, in one transaction
+    engine ............... INSERTs of some rows at a time, in one transaction if the database has transactions
 
-The table is made where it is not there. Its key is the launch and the identifier, so that two writers at once cannot
-leave anybody in it twice.
+The table is created if it does not exist. Its primary key is the launch and the identifier, so that two writers at the
+same time cannot insert a person twice.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _ROWS_AT_ONCE = 5_000
 _POSTGRESQL: sa.Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
 _SQLITE: sa.Dialect = sqlite.dialect()
 _KEY_LENGTH = 64
-_LONGEST_TEXT = 512  # of an identifier, where a database wants texts of a key to have a limit
+_LONGEST_TEXT = 512  # of an identifier, for databases that need a limit for text in a key
 
 
 def write_table(verdicts: VerdictRows, source: Source, table: str, *, only: str | None = None) -> int:
-    """Replace the rows of a launch in a table, ``name`` or ``schema.name``, and give how many there are now.
+    """Replace the rows of a launch in a table and return the number of new rows.
 
-    ``only`` one verdict, if named: then the others are not in the table. Raises SettingsError for a table that cannot
-    be named so and for a warehouse that cannot be written to, QueryError with what the database said, and
+    ``table`` is ``name`` or ``schema.name``. ``only``: write the rows of this verdict alone. Raise SettingsError for
+    an invalid table name or a warehouse that cannot be written to, QueryError with the database's message, and
     WarehouseUnavailableError.
     """
     url = address_of(source)
@@ -53,7 +53,7 @@ def write_table(verdicts: VerdictRows, source: Source, table: str, *, only: str 
 
 
 class _CountedRows:
-    """Rows that are counted while they are read, with texts as texts."""
+    """Rows that are counted while they are read, with dictionaries decoded to text."""
 
     def __init__(self, verdicts: VerdictRows, only: str | None) -> None:
         self.launch_key = verdicts.launch.launch_key
@@ -92,8 +92,8 @@ def _way(source: Source, url: sa.URL) -> _Way:
         if backend != "snowflake":
             return _by_engine
     raise SettingsError(
-        f"verdicts cannot be written to this warehouse ({backend}); it takes PostgreSQL, SQLite, DuckDB, or a database "
-        "that SQLAlchemy knows"
+        f"Verdicts cannot be written to this warehouse ({backend}). Use PostgreSQL, SQLite, DuckDB, or a database that "
+        "SQLAlchemy supports."
     )
 
 
@@ -101,7 +101,7 @@ def _table(name: str, verdicts: VerdictRows) -> sa.Table:
     parts = name.split(".")
     if len(parts) > 2 or not all(map(_NAME.fullmatch, parts)):
         raise SettingsError(
-            f"found a table {name!r}; allowed: NAME or SCHEMA.NAME of letters, digits and _, at most 63 each"
+            f"{name!r} is not a valid table name. Use NAME or SCHEMA.NAME with letters, digits and _, at most 63 each."
         )
     schema = parts[0] if len(parts) == 2 else None
     return sa.Table(
@@ -203,5 +203,5 @@ def _engine(query: Query, stack: ExitStack) -> sa.Engine:
 def _file(url: sa.URL, kind: str) -> str:
     file = url.database or ":memory:"
     if not Path(file).is_file():
-        raise QueryError(f"there is no {kind} database at {file}")
+        raise QueryError(f"There is no {kind} database at {file}.")
     return file

@@ -1,7 +1,7 @@
-"""Documents as HTML: blocks to stand in any page, and a page that stands alone and asks for nothing from anywhere.
+"""Render documents as HTML: as blocks to embed in another page, or as one page that loads nothing else.
 
-Bars are rectangles whose places are attributes and whose colours are classes of ``report.css``, so that a page needs
-neither a script nor a style of its own. Each chart has its numbers beside it or in a table behind it.
+Bars are rectangles with their positions as attributes and their colours as classes of ``report.css``. A page needs no
+script and no inline styles. Each chart has its numbers beside it or in a table that can be opened.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from sendoff.report.model import Block, Code, Document, Link, Section, Words, in
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
 
-_MODE = 0o644  # what the page says names nobody
+_MODE = 0o644  # the page identifies no one
 
 
 def as_html(document: Document) -> str:
-    """Return a document as a page of HTML, complete in itself."""
+    """Return a document as an HTML page that loads nothing else."""
     return _environment().get_template("page.html").render(document=document, css=Markup(css()))  # noqa: S704 - ours
 
 
 def sections_as_html(sections: Sequence[Section]) -> Markup:
-    """Return sections as HTML to stand in a page that has :func:`css`."""
+    """Return sections as HTML for a page that includes :func:`css`."""
     return _rendered("sections", sections)
 
 
 def blocks_as_html(blocks: Sequence[Block]) -> Markup:
-    """Return blocks as HTML to stand in a page that has :func:`css`."""
+    """Return blocks as HTML for a page that includes :func:`css`."""
     return _rendered("blocks", blocks)
 
 
 @cache
 def css() -> str:
-    """Return the style of blocks: their colours in light and dark, and how they are shown."""
+    """Return the style sheet of the blocks, with colours for light and dark mode."""
     return Path(__file__).with_name("report.css").read_text()
 
 
 def write_html(document: Document, path: Path) -> Path:
-    """Write a document as a page into a file, in place of one that is there. The folder is made if need be."""
-    with suppress(OSError):  # writing the file says what is wrong
+    """Write a document to a file as an HTML page and return the path. Replace the file, and create its folder."""
+    with suppress(OSError):  # writing the file reports the error
         path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, _MODE) as file:
         file.write(as_html(document).encode())

@@ -1,7 +1,7 @@
 """The report of a launch as a document, and as JSON.
 
-A report says what is known, what cannot be known and why, and shows that its sums add up, or that they do not. Its
-sentences are those of :mod:`sendoff.report.wording`.
+A report separates the known from the unknown, gives reasons for the unknown, and checks its sums. Its sentences come
+from :mod:`sendoff.report.wording`.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from sendoff.states import Verdict
 MEANINGS: Mapping[str, str] = {
     Verdict.ENGAGED: "Opened or clicked.",
     Verdict.DELIVERED: "A delivery was reported, and no open.",
-    Verdict.MISSING: "Accepted by the service; no delivery was reported so far, and it would have been.",
-    Verdict.UNKNOWABLE: "Accepted by the service, then silent where silence proves nothing.",
-    Verdict.IN_DOUBT: "Silent, and nobody knows whether the request was processed.",
-    Verdict.NOT_SENT: "The request was refused or not made, or the person is held out.",
+    Verdict.MISSING: "Accepted by the service, but no delivery was reported, although the service reports them here.",
+    Verdict.UNKNOWABLE: "Accepted by the service. No report followed, but here that proves nothing.",
+    Verdict.IN_DOUBT: "No report came, and it is not known whether the service processed the request.",
+    Verdict.NOT_SENT: "The request was refused or never made, or the person is held out.",
 }
-"""What each verdict means, in a sentence."""
+"""The meaning of each verdict, in a sentence."""
 
 _OTHER_MEANINGS: Mapping[str, str] = {
-    "null": "Of a row of the query: it names nobody.",
-    "invalid": "Of a row of the query: what it holds cannot name anybody.",
-    "duplicate": "Of a row, or of a post-back: the same came before.",
-    "priority": "Left out, since a campaign that goes first reaches them on the same day.",
-    "cap": "Left out, since they would get more messages than one person may.",
-    "size_limit": "Left out, since this run was limited to fewer people.",
-    "held out": "Chosen by chance to be sent nothing, so that the others can be held against them.",
-    "unexpected": "A post-back that names somebody whom its request was not for.",
-    "forged": "A post-back that names another campaign than the service made of its request.",
-    "late": "A post-back that came after nothing had come for a while. It counts all the same.",
-    "unreadable": "A post-back that is kept as it came, for nothing in it could be read.",
+    "null": "Rows of the query without an identifier.",
+    "invalid": "Rows of the query with an invalid identifier.",
+    "duplicate": "Rows or post-backs that repeat an earlier one.",
+    "priority": "Left out because a campaign with higher priority reaches them on the same day.",
+    "cap": "Left out because they would get more messages than the cap allows.",
+    "size_limit": "Left out because this run was limited to fewer people.",
+    "held out": "Chosen by chance to get no message, so that the others can be compared with them.",
+    "unexpected": "Post-backs that name a person who is not in the request.",
+    "forged": "Post-backs that name a different campaign than the service created for the request.",
+    "late": "Post-backs that came after a long silence. They still count.",
+    "unreadable": "Post-backs that could not be read. They are kept as they came.",
 }
-"""What the words mean that a report has only where something is counted under them."""
+"""The meaning of words that a report uses only if something is counted under them."""
 
 
 def as_json(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
-    """Return the figures as JSON values, with how many were reached, and whether the sums add up.
+    """Return the figures as JSON values, with how many people were reached and whether the sums add up.
 
-    ``comparisons`` are a member of their own, where there are some.
+    The member ``comparisons`` is there only if there are comparisons.
     """
     at_least, at_most = figures.reached
     compared = {"comparisons": [each.to_json() for each in comparisons]} if comparisons else {}
@@ -70,25 +70,25 @@ def as_json(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> dic
 
 
 def as_picture(figures: LaunchStats, path: Path) -> Path:
-    """Draw the figures into a file, PNG or SVG by its name, and return its path."""
+    """Draw the figures to a PNG or SVG file and return its path. Raise SettingsError if Matplotlib is missing."""
     try:
         from sendoff.report.picture import draw
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise SettingsError(
-            "A picture needs Matplotlib, which is not installed here: pip install 'airflow-provider-sendoff[picture]'."
+            "A picture needs Matplotlib, which is not installed. Run: pip install 'airflow-provider-sendoff[picture]'"
         ) from None
     return draw(figures, path)
 
 
 def describe_launch(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> Document:
-    """Return the report of a launch, with comparisons where there are some."""
+    """Return the report of a launch as a document, with its comparisons."""
     alarms = wording.alarms(figures)
-    people = "everybody who was heard of has one verdict."
+    people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
         people = (
-            "every row of the query was kept or dropped for one reason, and everybody in the audience has exactly "
+            "every row of the query was kept or dropped for one reason, and everyone in the audience has exactly "
             "one verdict."
         )
     return Document(
@@ -103,7 +103,7 @@ def describe_launch(figures: LaunchStats, comparisons: Sequence[Comparison] = ()
         ],
         notes=[
             *([] if alarms else [f"The sums of this report add up: {people}"]),
-            "Made by Sendoff. This file holds counts, and names nobody.",
+            "Made by Sendoff. This file holds only counts. It identifies no one.",
         ],
     )
 
@@ -112,7 +112,7 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
     if figures.is_chosen_by_service:
         yield Section(
             "verdicts",
-            "Who was heard of",
+            "People in the post-backs",
             [
                 _heard_of(figures),
                 *sentences(wording.reached(figures)),
@@ -132,8 +132,8 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
         if rows:
             yield Section(what, f"By {what}", [Groups.of(figures, what, rows), *sentences(remarks)])
     step, points = points_of(figures.timeline)
-    timeline: Block = Timeline(span(step), points) if points else Sentence("No post-back yet.")
-    yield Section("timeline", "When deliveries and opens came", [timeline], is_for_pages=True)
+    timeline: Block = Timeline(span(step), points) if points else Sentence("No post-backs yet.")
+    yield Section("timeline", "Deliveries and opens over time", [timeline], is_for_pages=True)
     yield Section("requests", "Requests and post-backs", [Facts(wording.requests_and_post_backs(figures))])
 
 
@@ -153,17 +153,19 @@ def _verdicts(figures: LaunchStats) -> Sum:
     total = Line("=", sum(figures.verdicts.values()), "audience")
     people = counted(figures.audience, "person", "people")
     return Sum(
-        [*lines, *parts, total], figures.audience, f"{people}, the audience. Each share is of all of them."
+        [*lines, *parts, total],
+        figures.audience,
+        f"Audience: {people}. Each share is a share of the audience.",
     )
 
 
 def _heard_of(figures: LaunchStats) -> Sum:
-    """Return the sum of a launch whose people the service chose, without a share of nobody knows whom."""
-    return Sum([*verdict_lines(figures), Line("=", figures.audience, "heard of")])
+    """Return the sum for a launch whose people the service chose. It has no shares: the total is not known."""
+    return Sum([*verdict_lines(figures), Line("=", figures.audience, "people in the post-backs")])
 
 
 def verdict_lines(figures: LaunchStats) -> list[Line]:
-    """Return a line for each verdict that is counted."""
+    """Return a line of the sum for each verdict."""
     return [
         Line("+" if number else "", figures.verdicts.get(verdict, 0), verdict.label, verdict)
         for number, verdict in enumerate(figures.known_verdicts)
@@ -171,10 +173,10 @@ def verdict_lines(figures: LaunchStats) -> list[Line]:
 
 
 def describe_comparison(compared: Comparison, number: int = 1) -> Section:
-    """Return the sides of a comparison, its differences, and what must be known to read them."""
+    """Return a comparison as a section: its sides, its differences, and remarks on how to read them."""
     rows = [(side.name, *_cells(side, compared)) for side in compared.sides]
     columns = ("", *_columns(compared))
-    sides = Table(columns, rows, frozenset(range(1, 5)), (), "The sides; ? is what cannot be known")
+    sides = Table(columns, rows, frozenset(range(1, 5)), (), "Results by side; ? means not measurable")
     known = [
         Range(
             f"{each.side} against {each.against}",
@@ -205,7 +207,7 @@ def _columns(compared: Comparison) -> tuple[str, ...]:
 
 
 def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:
-    """Return one side as cells. What is not known is a question mark, never 0."""
+    """Return one side as cells. An unknown value is a question mark, never 0."""
     if side.count is None or side.estimate is None:
         return (f"{side.people:,}", "?", "?", "?")
     ends = (
@@ -222,7 +224,7 @@ def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:
 
 
 def _words(figures: LaunchStats) -> Section:
-    """Return what the words mean under which something is counted."""
+    """Return the section that explains the words in this report."""
     used = {
         word
         for counts in (figures.dropped, figures.not_sent_because, figures.anomalies)

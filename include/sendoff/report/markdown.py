@@ -1,4 +1,4 @@
-"""Documents as Markdown. What comes from a file or a warehouse can be neither Markdown nor HTML."""
+"""Render documents as Markdown. Text from a file or a warehouse is escaped, so it cannot become Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARKS = re.compile(r"([\\`*_\[\]|~#!@])")
 
 
 def as_markdown(document: Document, level: int = 2) -> str:
-    """Return a document as Markdown with tables, its title a heading of ``level``."""
+    """Return a document as Markdown. ``level`` is the heading level of its title."""
     title = " ".join(filter(None, map(_words, (document.title, document.subtitle))))
     parts = [f"{'#' * level} {title}", document.caption, *map(_block, document.lead)]
     for section in document.sections:
@@ -85,7 +85,7 @@ def _inline(part: str | Code | Link) -> str:
 
 
 def _code(words: str) -> str:
-    """Return words as a span of code, in which nothing is Markdown or HTML."""
+    """Return words as a code span, so that they are not read as Markdown or HTML."""
     text = clean(words).replace("\n", " ").replace("|", "\\|")
     tick = _ticks(text, 1)
     space = " " if text.startswith("`") or text.endswith("`") or not text.strip() else ""
@@ -93,7 +93,7 @@ def _code(words: str) -> str:
 
 
 def _ticks(text: str, fewest: int) -> str:
-    """Return more ticks than stand together in a text."""
+    """Return a run of backticks that is longer than any in the text."""
     return "`" * max([fewest, *(len(run) + 1 for run in re.findall("`+", text))])
 
 

@@ -1,6 +1,6 @@
-"""The report model: a document of sections with sentences, tables and bars, built once for every renderer.
+"""The report model: a document of sections with sentences, tables and bars.
 
-:mod:`sendoff.report.terminal`, :mod:`sendoff.report.markdown` and :mod:`sendoff.report.html` render it.
+:mod:`sendoff.report.terminal`, :mod:`sendoff.report.markdown` and :mod:`sendoff.report.html` all render this model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sendoff.states import PostBackKind, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text to be read as it stands, such as a name from a file or a warehouse."""
+    """Verbatim text, such as a name from a file or a warehouse."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Text that leads to another page."""
+    """A link to another page."""
 
     text: str
     url: str
@@ -31,26 +31,26 @@ class Link:
 
 Inline = str | Code | Link
 Words = Inline | tuple[Inline, ...]
-"""What a sentence, an item, or a cell of a table says."""
+"""The text of a sentence, an item, or a cell of a table."""
 
 
-# Controls of a terminal, and those that turn the direction of writing and so hide what a text says.
+# Control characters of terminals, and those that change the direction of writing and can hide text.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    """Return a text without what a terminal would obey."""
+    """Replace the control characters of a text, so that it cannot control a terminal."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def inlines(words: Words) -> tuple[Inline, ...]:
-    """Return the parts of some words."""
+    """Return words as a tuple of parts."""
     return words if isinstance(words, tuple) else (words,)
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A paragraph. An alarm stands out."""
+    """A paragraph. An alarm is highlighted."""
 
     words: Words
     is_alarm: bool = False
@@ -65,7 +65,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Code or a message, to be read as it stands."""
+    """Code or a message, shown verbatim."""
 
     text: str
     language: str = "text"
@@ -73,14 +73,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names, each with what holds of it."""
+    """Pairs of a name and its value."""
 
     rows: Sequence[tuple[str, Words]]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells. ``numbers`` names the columns that hold numbers."""
+    """Rows of cells. ``numbers`` holds the indexes of the numeric columns."""
 
     columns: Sequence[Words]
     rows: Sequence[Sequence[Words]]
@@ -91,7 +91,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a sum: its sign, what it counts, and what colours its bar."""
+    """One line of a sum: its sign, its count and label, and the colour of its bar."""
 
     sign: str  # empty, +, - or =; "of" for a part of the line above
     count: int
@@ -100,13 +100,13 @@ class Line:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the lines above add up to it."""
+        """Whether this line is the total of the lines above."""
         return self.sign == "="
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Lines that add up. Each bar begins where the last one ended; ``whole`` is what shares are of."""
+    """Lines that add up. Each bar begins where the last one ended. Shares are shares of ``whole``."""
 
     lines: Sequence[Line]
     whole: int | None = None
@@ -114,7 +114,7 @@ class Sum:
 
     @property
     def missing(self) -> int:
-        """What the sums and the lines above them differ by, together. Anything but 0 is a defect."""
+        """How far the totals differ from the lines above them. Any value but 0 is a defect."""
         total = wrong = 0
         for line in self.lines:
             if line.is_sum:
@@ -125,11 +125,11 @@ class Sum:
         return wrong
 
     def share(self, line: Line) -> str:
-        """Return the share of a line as text; empty if there is nothing that it is a share of."""
+        """Return the share of a line as text, or an empty text if ``whole`` is None."""
         return "" if self.whole is None else share(line.count, self.whole)
 
     def bars(self) -> list[tuple[float, float]]:
-        """Return for each line where its bar begins and how wide it is, in percent."""
+        """Return the start and the width of each line's bar, in percent."""
         spans, total = [], 0
         for line in self.lines:
             if line.sign == "of":
@@ -144,7 +144,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The verdicts of each group of recipients, as numbers and as bars below those of ``everybody``."""
+    """The verdicts of each group of recipients, as numbers and bars. The bar of ``everybody`` comes first."""
 
     what: str
     rows: Mapping[str, Mapping[str, int]]
@@ -155,21 +155,21 @@ class Groups:
     def of(cls, figures: LaunchStats, what: str, rows: Mapping[str, Mapping[str, int]]) -> Groups:
         """Return the verdicts of groups of a launch, such as its platforms."""
         is_chosen = figures.is_chosen_by_service
-        everybody = ("heard of" if is_chosen else "audience", figures.verdicts)
+        everybody = ("everyone" if is_chosen else "audience", figures.verdicts)
         return cls(what, rows, everybody, shows_shares=not is_chosen)
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts that somebody of any group has."""
+        """The verdicts that occur in at least one group."""
         return [verdict for verdict in Verdict if any(row.get(verdict) for row in self.rows.values())]
 
     @property
     def legend(self) -> list[Verdict]:
-        """The verdicts that some bar has."""
+        """The verdicts that occur in at least one bar."""
         return [verdict for verdict in Verdict if self.everybody[1].get(verdict) or verdict in self.verdicts]
 
     def bars(self, most: int) -> list[tuple[str, Mapping[str, int]]]:
-        """Return the bars from top to bottom: everybody, then the groups by size, the smallest of many as one."""
+        """Return the bars from top to bottom: everybody, then the ``most`` largest groups, then the rest as one."""
         groups = sorted(self.rows.items(), key=lambda item: (-sum(item[1].values()), item[0]))
         if rest := groups[most:] if len(groups) > most + 1 else []:
             together = {verdict.value: sum(row.get(verdict, 0) for _, row in rest) for verdict in Verdict}
@@ -178,7 +178,7 @@ class Groups:
 
     @property
     def table(self) -> Table:
-        """The numbers, with their sums."""
+        """The numbers as a table, with their sums."""
         rows = {name: [row.get(verdict, 0) for verdict in self.verdicts] for name, row in self.rows.items()}
         sums = [sum(column) for column in zip(*rows.values(), strict=True)]
         columns = ["", *(verdict.label for verdict in self.verdicts), "total"]
@@ -194,7 +194,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Deliveries and opens, by the time of their reception."""
+    """Deliveries and opens by the time the receiver got them."""
 
     span: str  # of one point
     points: Sequence[tuple[datetime, int, int]]
@@ -207,7 +207,7 @@ class Timeline:
 
     @property
     def table(self) -> Table:
-        """The numbers."""
+        """The numbers as a table."""
         rows = [(f"{at:%Y-%m-%d %H:%M}", f"{came:,}", f"{opened:,}") for at, came, opened in self.points]
         caption = f"Post-backs per {self.span}, in UTC"
         return Table(("from", "deliveries", "opens and clicks"), rows, frozenset((1, 2)), (), caption)
@@ -215,7 +215,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A difference between two sides: its name, its estimate in words, and where it and its interval lie."""
+    """A difference between two sides: its name, its estimate in words, and its estimate and interval as numbers."""
 
     name: str
     words: str
@@ -226,12 +226,12 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Intervals of differences on one scale, beside the line of no difference. A page shows them."""
+    """Intervals of differences on one scale, with a line for no difference. Only pages show them."""
 
     rows: Sequence[Range]
 
     def place(self, value: float) -> float:
-        """Return where a value lies between the ends of the scale, in percent."""
+        """Return the position of a value on the scale, in percent."""
         ends = [0.0, *(end for row in self.rows for end in (row.low, row.high))]
         return 100 * (value - min(ends)) / ((max(ends) - min(ends)) or 1.0)
 
@@ -241,7 +241,7 @@ Block = Sentence | Bullets | Listing | Facts | Table | Sum | Groups | Timeline |
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading. ``name`` is the same in every report; what is for pages only is on no terminal."""
+    """Blocks under a heading. ``name`` is the same in every report. A terminal leaves out sections for pages."""
 
     name: str
     heading: Words
@@ -251,7 +251,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A title, what must be known first, and sections."""
+    """A title, introductory blocks, and sections."""
 
     title: Words
     lead: Sequence[Block]
@@ -262,5 +262,5 @@ class Document:
 
 
 def sentences(words: Iterable[Words]) -> list[Block]:
-    """Return a paragraph for each of some words."""
+    """Return each text as a paragraph."""
     return [Sentence(each) for each in words]

@@ -1,8 +1,8 @@
-"""The outcome query of a campaign: what people did afterwards, as the warehouse knows it, by variant and holdout.
+"""The outcome query of a campaign: compare what the people of each variant and of the holdout did afterwards.
 
-``outcome.sql`` in the campaign's folder gives one column that names people as the audience query does. With nothing
-else, whoever is listed converted. With a column ``value``, each person's number counts, and those who are not listed
-count with 0. Its parameters are ``:period_start``, ``:period_end``, ``:partition`` and ``:sent_at``.
+``outcome.sql`` in the campaign's folder returns the same identifier column as the audience query. Without another
+column, everyone listed counts as converted. With a column ``value``, each person counts with their number, and people
+who are not listed count with 0. The parameters are ``:period_start``, ``:period_end``, ``:partition`` and ``:sent_at``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sendoff.states import Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 SENT_TO = "sent to"
-"""The name of all who are not held out, where there are no variants."""
+"""The name of the side that is not held out, for launches without variants."""
 
 VALUE = "value"
 FILE = "outcome.sql"
@@ -38,21 +38,21 @@ _AGREED = ("approved", "released")
 def measure_outcome(
     ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str, *, what: str = "converted"
 ) -> Comparison:
-    """Ask the warehouse what the people of a launch did, and compare its variants and its holdout by that.
+    """Run the outcome query and compare the variants and the holdout of a launch by its result.
 
-    Each person counts in the side that chance put them in, sent to or not. ``what``: the outcome's name in the
-    comparison. Raises QueryError for a query that fails or gives other columns, AudienceError where its people cannot
-    be those of the launch; and NotFoundError.
+    Each person counts in the side that chance assigned them to, whether they were sent to or not. ``what`` names the
+    outcome in the comparison. Raise QueryError if the query fails or returns other columns, AudienceError if its
+    identifiers are of another type than the launch's, NotFoundError for an unknown launch.
     """
     launch = ledger.launches.get(launch_key)
     sides = sides_of(ledger, launch)
     if launch.is_chosen_by_service or len(sides) < 2:
-        alone = "the service chose its people" if launch.is_chosen_by_service else "it has one side alone"
+        alone = "the service chose its people" if launch.is_chosen_by_service else "it has only one side"
         return Comparison(
             what,
             "share",
             (),
-            remarks=(f"Nothing can be compared in this launch: {alone}, and nobody is held out.",),
+            remarks=(f"There is nothing to compare in this launch: {alone}, and no one is held out.",),
         )
     parameters = {
         "period_start": launch.period.start,
@@ -72,7 +72,7 @@ def measure_outcome(
 
 
 def sent_at(ledger: Ledger, launch: Launch) -> datetime:
-    """Give the moment after which somebody may have got the message: when it was made, agreed to, and to be sent."""
+    """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending."""
     agreed = [
         each.decided_at for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind in _AGREED
     ]
@@ -80,9 +80,9 @@ def sent_at(ledger: Ledger, launch: Launch) -> datetime:
 
 
 def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
-    """Give the people of each variant, or of all that are sent to where there are none; and the holdout.
+    """Return the people of each variant, or of all who are sent to if there are no variants, and the holdout.
 
-    Each is in the side that chance put them in, whatever became of their request.
+    Each person is in the side that chance assigned them to, whatever happened to their request.
     """
     variants = ledger.dispatch_queries.variants(launch.launch_key)
     found: defaultdict[str, list[Identifiers]] = defaultdict(list)
@@ -95,7 +95,7 @@ def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
 
 @dataclass(slots=True)
 class _OutcomeReader:
-    """The rows taken so far: whom they list, and their values by side."""
+    """The rows read so far: the people they list, and their values by side."""
 
     identified_by: str
     kind: Kind
@@ -110,8 +110,8 @@ class _OutcomeReader:
         names = [name.lower() for name in batch.schema.names]
         if sorted(names) not in ([self.identified_by], sorted([self.identified_by, VALUE])):
             raise QueryError(
-                f"{FILE}: found the columns {', '.join(names)}; allowed: {self.identified_by}, as in audience.sql, and "
-                f"{VALUE} or nothing else"
+                f"{FILE} returns the columns {', '.join(names)}. Return {self.identified_by}, as in audience.sql, and "
+                f"optionally {VALUE}."
             )
         column = batch.column(names.index(self.identified_by))
         people = _typed(column, self.kind, self.identified_by)
@@ -129,8 +129,8 @@ class _OutcomeReader:
             people, numbers = people.filter(usable), numbers.filter(usable)
         if self.counter.duplicate:
             raise QueryError(
-                f"{FILE}: found a person in several rows; allowed: one row with a value for each, as GROUP BY "
-                f"{self.identified_by} gives"
+                f"{FILE} returns several rows for one person. Return one row per person, for example with GROUP BY "
+                f"{self.identified_by}."
             )
         some = builder(self.kind)
         some.add(people)
@@ -155,8 +155,8 @@ def _compared(
     inside = sum(side.count or 0 for side in found.sides)
     rows = intake.counter.rows
     seen = (
-        f"{FILE} gave {rows:,} rows: {inside:,} people of this launch"
-        f" and {len(intake.counter.identifiers()) - inside:,} others, who are passed over."
+        f"{FILE} returned {rows:,} rows: {inside:,} people of this launch"
+        f" and {len(intake.counter.identifiers()) - inside:,} others, who are ignored."
     )
     return replace(found, remarks=(seen, *found.remarks, *remarks))
 
@@ -169,19 +169,19 @@ def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) 
         if name != HELD_OUT
     }
     said = [
-        f"{count:,} of {name} were not sent to. They count in it all the same: chance put them there."
+        f"{count:,} of {name} were not sent to. They still count there, because chance assigned them to it."
         for name, count in counts.items()
         if count
     ]
     if HELD_OUT not in sides:
         said.append(
-            "Nobody is held out: this compares the variants, and does not say what the launch as a whole did."
+            "No one is held out, so this compares the variants but does not measure the effect of the launch."
         )
     return tuple(said)
 
 
 def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
-    """Give a column of people as sets of their kind are gathered from."""
+    """Return an identifier column in the type that sets of this kind are built with."""
     type_ = value_type(column)
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
@@ -191,7 +191,7 @@ def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
         return checked_text(column.cast(pa.large_string()), name)
     wanted = "whole numbers" if kind == "integer" else "text"
     raise AudienceError(
-        f"{FILE}: column {name} holds {sql_type_name(type_)}; allowed: {wanted}, as in the launch"
+        f"{FILE}: column {name} holds {sql_type_name(type_)}, but the launch has {wanted}. Return {wanted}."
     )
 
 
@@ -201,11 +201,11 @@ def _numbers(column: pa.Array) -> pa.DoubleArray:
         is_one(type_) for is_one in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     )  # fmt: skip
     if not is_number:
-        raise QueryError(f"{FILE}: column {VALUE} holds {sql_type_name(type_)}; allowed: numbers")
+        raise QueryError(f"{FILE}: column {VALUE} holds {sql_type_name(type_)}. Return numbers.")
     numbers = column.cast(pa.float64(), safe=False)
     if not pc.all(pc.is_finite(numbers), skip_nulls=True, min_count=0).as_py():
         raise QueryError(
-            f"{FILE}: column {VALUE} holds a number that is not finite; allowed: numbers, and null"
+            f"{FILE}: column {VALUE} holds a number that is not finite. Return finite numbers or null."
         )
     return numbers
 

@@ -1,7 +1,7 @@
-"""The picture of a launch: what became of whom, by platform, and when the post-backs came.
+"""Draw a launch as a picture: its verdicts by platform, and the post-backs over time.
 
-Drawn with Matplotlib's objects alone, so that a process can draw in any of its threads. Colours are those of Okabe
-and Ito, which colour-blind people tell apart; hatching repeats what must not be overlooked.
+It uses only Matplotlib's objects, so that any thread can draw. The colours are those of Okabe and Ito, which
+colour-blind people can tell apart. Hatching marks the unknowable.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _WIDTH, _DPI = 12.0, 160
 _INK, _PALE, _RULE = "#1F2328", "#656D76", "#D0D7DE"
 _DELIVERIES, _OPENS = "#0072B2", "#009E73"
 _EDGE, _RIGHT_EDGE = 0.035, 0.965  # of the page
-_LEFT, _RIGHT = 0.125, 0.87  # of the panels, which have names to the left and totals to the right
+_LEFT, _RIGHT = 0.125, 0.87  # of the panels: names to the left, totals to the right
 _LABEL_FITS = 0.055  # of a bar's length
 _MOST_PLATFORMS = 10
-_FEW = 40  # points, below which each is marked
+_FEW = 40  # below this number of points, each is marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _LOOKS: Mapping[str, _Look] = {
 
 
 def draw(figures: LaunchStats, path: Path) -> Path:
-    """Draw a launch into a PNG or SVG file, as the name says, and give its path; its folder is made if need be."""
+    """Draw a launch to a PNG or SVG file, by its suffix, and return its path. Create the folder if it is missing."""
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
     inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": 2.2, "foot": 0.9}
     height = sum(inches.values())
@@ -81,9 +81,9 @@ def draw(figures: LaunchStats, path: Path) -> Path:
 
 def _head(figure: Figure, figures: LaunchStats) -> None:
     what = f"{figures.period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
-    source = f"audience, of {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
+    source = f"audience: {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
     if figures.is_chosen_by_service:
-        source = "heard of; the service chose the people"
+        source = "in the post-backs; the service chose the people"
     title = _shortened(figures.campaign, 44)
     for x, side, large, small in (
         (_EDGE, "left", title, what),
@@ -94,15 +94,15 @@ def _head(figure: Figure, figures: LaunchStats) -> None:
 
 
 def _write(figure: Figure, x: float, below_top: float, words: str, **style: Any) -> None:
-    """Write on the page, ``below_top`` inches from its top; nothing in the words is a formula."""
+    """Write text on the page, ``below_top`` inches from its top. The text is never read as a formula."""
     look: dict[str, Any] = {"size": 10.5, "color": _INK, "va": "top", "parse_math": False} | style
     figure.text(x, 1 - below_top / figure.get_figheight(), words, **look)
 
 
 def _tiles(figure: Figure, figures: LaunchStats) -> None:
-    """Show each verdict's share and count; their swatches are the legend of the bars.
+    """Draw each verdict's share and count. Their swatches are the legend of the bars.
 
-    Where the service chose the people only those heard of are shown, and shares of nobody knows whom are not.
+    If the service chose the people, only counts are shown: the total is not known.
     """
     tall = figure.get_figheight()
     step = (_RIGHT_EDGE - _EDGE) / len(Verdict)
@@ -130,7 +130,7 @@ def _tiles(figure: Figure, figures: LaunchStats) -> None:
 
 def _bars(axes: Axes, rows: Sequence[tuple[str, Mapping[str, int]]], *, shows_shares: bool) -> None:
     for place, (name, counts) in enumerate(rows):
-        y = -place - (0.25 if place else 0)  # the audience stands apart
+        y = -place - (0.25 if place else 0)  # a gap below the audience
         _bar(axes, y, counts, shows_shares=shows_shares)
         weight = "normal" if place else "bold"
         style: dict[str, Any] = {"va": "center", "size": 10.5, "color": _INK, "weight": weight}
@@ -182,7 +182,7 @@ def _timeline(axes: Axes, figures: LaunchStats) -> None:
     axes.spines["bottom"].set_color(_RULE)
     if not points:
         axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "No post-back yet", ha="center", va="center", size=12, color=_PALE)
+        axes.text(0.5, 0.5, "No post-backs yet", ha="center", va="center", size=12, color=_PALE)
         return
     times, deliveries, opens = zip(*points, strict=True)
     moments = date2num(times)  # type: ignore[no-untyped-call]
@@ -231,14 +231,14 @@ def _timeline_heading(axes: Axes, figures: LaunchStats, step: int) -> None:
 def _foot(figure: Figure, figures: LaunchStats) -> None:
     words, colour = _remark(figures), _PALE
     if figures.unaccounted_rows or figures.unaccounted_identifiers:
-        words, colour = "THESE FIGURES DO NOT ADD UP: please report this defect.", "#B00020"
+        words, colour = "THESE FIGURES DO NOT ADD UP. Please report this defect.", "#B00020"
     _write(figure, _EDGE, figure.get_figheight() - 0.22, words, size=9.5, color=colour, va="bottom")
 
 
 def _remark(figures: LaunchStats) -> str:
     low, high = figures.reached
     if high is None:
-        words = "The service chose the people: how many it sent to is not known."
+        words = "The service chose the people, so how many it sent to is not known."
         again = " Sent again and again." if figures.is_recurring else ""
         return f"{words} Reached: at least {low:,}; at most is not known.{again}"
     shares = [share(count, figures.audience) for count in (low, high)]
@@ -247,7 +247,7 @@ def _remark(figures: LaunchStats) -> str:
         words += "Sent again and again: silence proves nothing."
     else:
         words += "Unknowable: accepted, then silent where silence proves nothing."
-    return f"{words} In doubt: processed or not, nobody knows."
+    return f"{words} In doubt: it is not known whether the service processed it."
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -1,6 +1,6 @@
-"""The preview of a launch as a document: for the terminal, and for whoever must agree to a launch.
+"""The preview of a launch as a document: for the terminal, and for the person who approves the launch.
 
-It names nobody. What comes from the file or the warehouse is code, so that no renderer takes it for anything else.
+It identifies no one. Text from the campaign file or the warehouse is code, so that no renderer interprets it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _MOST_VALUES = 8
 _MOST_ZONES = 4
 _CHOSEN = {
     "broadcast": "The service sends it to its whole user base",
-    "saved_segments": "The service chooses the people, by segments that it keeps",
-    "conditions": "The service chooses the people, by the campaign's conditions",
+    "saved_segments": "The service chooses the people by its saved segments",
+    "conditions": "The service chooses the people by the campaign's conditions",
 }
 
 
 def describe_preview(preview: Preview) -> Document:
-    """Return a preview without anybody's identifier."""
+    """Return a preview as a document. It holds no identifiers."""
     return Document(
         title=Code(preview.campaign),
         subtitle=Code(preview.period),
@@ -58,7 +58,7 @@ def _summary(preview: Preview) -> Iterator[Block]:
         why = f"closed gates: {', '.join(closed)}" if closed else f"the launch is {preview.state}"
         yield Sentence(f"WOULD NOT BE SENT ({why}).", is_alarm=True)
     elif preview.people is not None:
-        agreed = ", once somebody agreed" if preview.approval.is_needed else ""
+        agreed = " after approval" if preview.approval.is_needed else ""
         yield Sentence(f"It would be sent to {_people_of(preview.people)}{agreed}.")
 
 
@@ -104,7 +104,7 @@ def _sections(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
 
 def _people(preview: Preview) -> Iterator[Block]:
     if preview.audience is None or preview.people is None:
-        yield Sentence(f"{_CHOSEN[preview.targeting]}: how many they are is not known here.")
+        yield Sentence(f"{_CHOSEN[preview.targeting]}, so their number is not known here.")
         return
     later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
     lines = [Line("", preview.rows, "rows of the query")]
@@ -112,7 +112,7 @@ def _people(preview: Preview) -> Iterator[Block]:
     lines.append(Line("=", preview.audience, "audience"))
     if later or preview.people != preview.audience:
         lines += [Line("-", count, "held out" if reason == "holdout" else reason) for reason, count in later]
-        lines.append(Line("=", preview.people, "people who are sent to"))
+        lines.append(Line("=", preview.people, "recipients"))
     yield Sum(lines)
     if change := preview.change:
         yield Sentence(
@@ -120,11 +120,11 @@ def _people(preview: Preview) -> Iterator[Block]:
             f"{change.kept:,} kept, {change.new:,} new, {change.gone:,} gone."
         )
     else:
-        yield Sentence("Compared with no earlier launch.")
+        yield Sentence("There is no earlier launch to compare with.")
 
 
 def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
-    """Give the sizes of the parts: what the launch makes of its people, then what the query says of the audience."""
+    """Yield sizes: first by the launch's variants, languages, time zones and waves, then by the query's groups."""
     for name, sizes in (("variant", preview.variants), ("language of the message", preview.languages)):
         if sizes:
             yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], preview.people)]
@@ -139,12 +139,10 @@ def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
 
 
 def _zones(zones: Sequence[Zone]) -> Table:
-    """Give the time zones together that are sent to at the same time on the same clocks."""
+    """Return the time zones, with those that are sent to at the same local time and UTC offset in one row."""
     alike: dict[str, list[Zone]] = {}
     for zone in zones:
-        at = (
-            f"{zone.sends_at:%a %Y-%m-%d %H:%M (UTC%z)}" if zone.sends_at else "as soon as its window is open"
-        )
+        at = f"{zone.sends_at:%a %Y-%m-%d %H:%M (UTC%z)}" if zone.sends_at else "as soon as its window opens"
         alike.setdefault(at, []).append(zone)
     rows = []
     for at, together in alike.items():
@@ -179,29 +177,29 @@ def _cost(preview: Preview) -> Iterator[Block]:
     if preview.seconds is None:
         took = "how long they take is not known, because no rate limit was given"
     else:
-        took = f"at {preview.rate:g} a second they take {_duration(preview.seconds)} or more"
+        took = f"at {preview.rate:g} per second they take {_duration(preview.seconds)} or more"
     yield Sentence(f"{requests}; {took}.")
     if preview.waves and preview.wave_wait_seconds is not None:
-        yield Sentence(f"Between two waves, {_duration(preview.wave_wait_seconds)} of waiting.")
+        yield Sentence(f"Wait between two waves: {_duration(preview.wave_wait_seconds)}.")
 
 
 def _approval(preview: Preview) -> str:
     needed = preview.approval
     if not needed.is_needed:
-        return "Nobody must agree."
-    who = f"Somebody with the role {needed.role}" if needed.role else "Somebody whom Airflow lets"
-    return f"{who} must agree within {_duration(needed.within_seconds)}; silence rejects."
+        return "No approval is needed."
+    who = f"Someone with the role {needed.role}" if needed.role else "Someone with the rights in Airflow"
+    return f"{who} must approve within {_duration(needed.within_seconds)}. Otherwise the launch is rejected."
 
 
 def _rendering(rendering: Rendering) -> Iterator[Block]:
     marks = [f"variant {rendering.variant}" if rendering.variant else None, rendering.language]
-    said = ", ".join(mark for mark in marks if mark) or "Everybody"
+    said = ", ".join(mark for mark in marks if mark) or "Everyone"
     if rendering.people is not None:
         said += f" ({_people_of(rendering.people)})"
     elif rendering.language:
-        said += " (the service chooses who reads it)"
+        said += " (the service chooses who gets it)"
     if rendering.template is not None:
-        yield Sentence(f"{said}: the words are those of the service's campaign {rendering.template}.")
+        yield Sentence(f"{said}: the text is in the service's campaign {rendering.template}.")
         return
     yield Sentence(f"{said}:")
     channels: dict[str, list[str]] = {}
@@ -214,8 +212,8 @@ def _filled_in(names: Sequence[str]) -> Iterator[Block]:
     if names:
         tags = ", ".join(f"{{{{{name}}}}}" for name in names)
         yield Sentence(
-            f"The service fills in {tags} from what it knows of each person. According to its public documentation, it "
-            "sends no message to a person for whom it has no value."
+            f"The service fills in {tags} from its own data. According to its public documentation, it does not send "
+            "the message to a person if it has no value for them."
         )
 
 

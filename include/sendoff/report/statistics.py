@@ -1,6 +1,6 @@
-"""Shares and means of several sides, their differences, and how sure one can be of them.
+"""Compare shares or means of several sides, with intervals for each side and each difference.
 
-The intervals are statsmodels' and scipy's, of the extra ``statistics``:
+The intervals come from statsmodels and scipy, in the extra ``statistics``:
 
 .. code-block:: text
 
@@ -8,9 +8,9 @@ The intervals are statsmodels' and scipy's, of the extra ``statistics``:
     two shares, difference ..... Newcombe's hybrid score interval
     a mean ..................... Student's t
     two means, difference ...... Welch's t, for sides of different variance
-    several differences ........ Bonferroni: all of a comparison hold together with 95 %
+    several differences ........ Bonferroni's correction: all of a comparison hold together with 95 %
 
-What cannot be known is None and has a sentence; it is never 0.
+An unknown value is None and comes with a sentence that says why. It is never 0.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any, Literal
 
 LEVEL = 0.95
 FEWEST = 20
-"""People on each side below which a difference is too few to tell; of means, people with a value too."""
+"""The fewest people on each side for a difference. For means, also the fewest people with a value."""
 
 FEW_VALUES = 300
-"""People with a value on each side below which the interval of a mean holds less often than it says."""
+"""With fewer people with a value on a side, the interval of a mean holds less often than its level."""
 
 _MISSING = (
-    "Intervals need the statistics library, which is not installed here: "
-    "pip install 'airflow-provider-sendoff[statistics]'."
+    "Intervals need the statistics library, which is not installed. "
+    "Run: pip install 'airflow-provider-sendoff[statistics]'"
 )
 _LARGE = 999.95  # means from here on are shown without decimals
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a value lies, as far as chance allows to say."""
+    """A confidence interval."""
 
     low: float
     high: float
@@ -46,8 +46,8 @@ class Interval:
 class Side:
     """One side of a comparison.
 
-    ``people``: whom the share or the mean is of. ``count``: those of them who engaged or converted, or have a value.
-    ``estimate``: their share of one, or the mean of everybody's value. None: it cannot be known, and ``note`` says why.
+    ``people``: the people in this side. ``count``: how many of them engaged, converted, or have a value. ``estimate``:
+    their share between 0 and 1, or the mean over everyone. A value is None if it cannot be known; ``note`` says why.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One side less another: the estimate, its interval, and both in a sentence; None: too few to tell."""
+    """One side minus another: the estimate, its interval, and a sentence. None if there are too few people to tell."""
 
     side: str
     against: str
@@ -71,10 +71,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The sides of a launch by one measure, their differences, and what must be known to read them.
+    """The sides of a launch by one measure, their differences, and remarks on how to read them.
 
-    ``measure``: whether estimates are shares of one or means. ``level``: how often the interval of one difference
-    holds; it is above 0.95 where several are to hold together.
+    ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
+    difference. It is above 0.95 if there are several, so that all of them hold together.
     """
 
     what: str
@@ -85,21 +85,21 @@ class Comparison:
     level: float = LEVEL
 
     def to_json(self) -> dict[str, Any]:
-        """Give the comparison as JSON values."""
+        """Return the comparison as JSON values."""
         values = asdict(self)
         return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Numbers as a comparison of means needs them: how many, their mean, the sum of squares about it."""
+    """A summary of numbers: how many, their mean, and the sum of squared deviations from it."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
 
     def and_(self, other: Values) -> Values:
-        """Give both together, without the loss that large sums of squares have."""
+        """Return the summary of both, without the rounding errors of large sums of squares."""
         count = self.count + other.count
         if not count:
             return self
@@ -112,14 +112,14 @@ class Values:
 
     @property
     def error(self) -> float:
-        """The square of the mean's standard error; two values or more."""
+        """The squared standard error of the mean. It needs at least two values."""
         return self.squares / (self.count - 1) / self.count
 
 
 def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, control: str = "") -> Comparison:
-    """Compare shares: of each side its name, how many of its people are counted, and its people.
+    """Compare shares. ``counts`` holds for each side its name, how many of its people count, and all its people.
 
-    Every side is held against ``control``, and against the first of the others where there is one or no control.
+    Each side is compared with ``control`` and with the first of the other sides.
     """
     pairs = _pairs([name for name, _, _ in counts], control)
     level = _level(len(pairs))
@@ -136,7 +136,7 @@ def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, contro
             name, count, people, Interval(*map(float, proportion_confint(count, people, 1 - LEVEL, "wilson")))
         )
         if people
-        else Side(name, 0, note="nobody")
+        else Side(name, 0, note="no people")
         for name, count, people in counts
     }
     of = {name: (count, people) for name, count, people in counts}
@@ -162,16 +162,16 @@ def _share(name: str, count: int, people: int, interval: Interval | None) -> Sid
 
 def _without_intervals(what: str, counts: Sequence[tuple[str, int, int]]) -> Comparison:
     sides = (
-        _share(name, count, people, None) if people else Side(name, 0, note="nobody")
+        _share(name, count, people, None) if people else Side(name, 0, note="no people")
         for name, count, people in counts
     )
     return Comparison(what, "share", tuple(sides), remarks=(_MISSING,))
 
 
 def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, control: str = "") -> Comparison:
-    """Compare means: of each side its name, the values that its people have, and its people; others have 0.
+    """Compare means. ``values`` holds for each side its name, the values of its people, and all its people.
 
-    Every side is held against ``control``, and against the first of the others where there is one or no control.
+    People without a value count with 0. Each side is compared with ``control`` and with the first of the other sides.
     """
     everybody = {name: held.and_(Values(people - held.count)) for name, held, people in values}
     pairs = _pairs([name for name, _, _ in values], control)
@@ -213,8 +213,9 @@ def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side]) ->
     few = [f"{side.count:,} of {name}" for name, side in sides.items() if name in held and _has_few(side)]
     if few:
         yield (
-            f"Few have a value: {', '.join(few)}. Where some values are many times the others, an interval from fewer "
-            f"than {FEW_VALUES} on a side is too narrow, most of all beside a far larger side: take it for a hint."
+            f"Few people have a value: {', '.join(few)}. If some values are many times larger than others, an interval "
+            f"from fewer than {FEW_VALUES} people per side is too narrow, above all next to a much larger side. Treat "
+            "it as a hint."
         )
 
 
@@ -224,12 +225,12 @@ def _has_few(side: Side) -> bool:
 
 def _mean(name: str, count: int, whole: Values, interval: Interval | None) -> Side:
     if not whole.count:
-        return Side(name, 0, note="nobody")
+        return Side(name, 0, note="no people")
     return Side(name, whole.count, count, whole.mean, interval)
 
 
 def _pairs(names: Sequence[str], control: str) -> list[tuple[str, str]]:
-    """Give what is held against what: each against the control, and each further one against the first."""
+    """Return the pairs to compare: each side with the control, and each further side with the first."""
     others = [name for name in names if name != control]
     against_control = [(name, control) for name in others] if control in names else []
     return against_control + [(name, others[0]) for name in others[1:]]
@@ -240,21 +241,21 @@ def _level(differences: int) -> float:
 
 
 def _methods(of_side: str, of_difference: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Say how the intervals are made, and how those of several differences are corrected."""
+    """Return sentences on how the intervals are computed and corrected."""
     level = percent(LEVEL)
     if not pairs:
         return (f"Interval: {of_side}, {level}.",)
     if len(pairs) == 1:
         return (f"Intervals: {of_side} for each side, {of_difference} for the difference, {level} each.",)
     corrected = (
-        f"{len(pairs)} differences are looked at, so each of their intervals is one of "
-        f"{percent(_level(len(pairs)), 2)} (Bonferroni's correction): all of them hold together with {level}."
+        f"There are {len(pairs)} differences, so each of their intervals has a level of "
+        f"{percent(_level(len(pairs)), 2)} (Bonferroni's correction). All of them hold together with {level}."
     )
     return f"Intervals: {of_side} for each side, {level}; {of_difference} for each difference.", corrected
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """Return a share of one in percent."""
+    """Return a share between 0 and 1 in percent."""
     return f"{100 * share:.{digits}f} %"
 
 
@@ -262,7 +263,7 @@ def _too_few(*sides: Side) -> str:
     for side in sides:
         if side.people < FEWEST:
             people = "1 person" if side.people == 1 else f"{side.people:,} people"
-            return f"{side.name} has {people}, and a difference takes {FEWEST} or more on each side"
+            return f"{side.name} has {people}, and a difference needs {FEWEST} or more on each side"
     return ""
 
 
@@ -270,11 +271,11 @@ def _too_few_values(*sides: Side) -> str:
     for side in sides:
         if (side.count or 0) < FEWEST:
             return (
-                f"{side.count:,} of {side.name} have a value, and a difference of means takes {FEWEST} or more on "
+                f"{side.count:,} of {side.name} have a value, and a difference of means needs {FEWEST} or more on "
                 "each side"
             )
     if not any(side.interval for side in sides):
-        return "everybody has the same value, so nothing says how much it varies by chance"
+        return "everyone has the same value, so its random variation is not known"
     return ""
 
 
@@ -288,7 +289,7 @@ def _difference(
 ) -> Difference:
     pair = f"{side} against {against}"
     if interval is None:
-        return Difference(side, against, None, None, f"{pair}: too few to tell: {few}.")
+        return Difference(side, against, None, None, f"{pair}: too few to tell. {few[0].upper()}{few[1:]}.")
     ends = (interval.low, interval.high)
     low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
     if interval.low > 0 or interval.high < 0:
@@ -297,19 +298,21 @@ def _difference(
         )
         said = f"{'more' if estimate > 0 else 'less'}, by {by} (between {least} and {most})"
     else:
-        said = f"no difference is shown: {seen} was seen, and anything between {low} and {high} fits that"
+        said = (
+            f"no clear difference. {seen} was measured, and any value between {low} and {high} is plausible"
+        )
     return Difference(side, against, estimate, interval, f"{pair}: {said}.")
 
 
 def amount(estimate: float, measure: Literal["share", "mean"]) -> str:
-    """Give a share in percent, or a mean, as text."""
+    """Return a share in percent, or a mean, as text."""
     if measure == "share":
         return percent(max(0.0, estimate), 2)
     return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
 
 
 def spoken(difference: float, measure: Literal["share", "mean"]) -> str:
-    """Give a difference as text: of shares in percentage points."""
+    """Return a difference as text. A difference of shares is in percentage points."""
     if measure == "share":
         return f"{100 * difference:+.2f} points"
     return f"{difference:+#,.4g}" if abs(difference) < _LARGE else f"{difference:+,.0f}"

@@ -1,4 +1,4 @@
-"""Documents on a terminal, and as plain text."""
+"""Render documents for a terminal, and as plain text."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from sendoff.states import Verdict
 
 _COLOURS: dict[str, str] = dict(zip(Verdict, ("green", "cyan", "red", "magenta", "yellow", ""), strict=True))
 _BAR = 24
-_LARGE = 1_000_000  # by group, columns move together from this sum on, to fit 80 columns
-_WIDE = 10_000_000  # and numbers are rounded
+_LARGE = 1_000_000  # from this sum on, the gaps in tables by group shrink to fit 80 columns
+_WIDE = 10_000_000  # from this sum on, their numbers are rounded
 
 
 def as_text(document: Document | Section, width: int = 80) -> str:
@@ -46,7 +46,7 @@ def as_text(document: Document | Section, width: int = 80) -> str:
 
 
 def as_terminal(document: Document | Section) -> RenderableType:
-    """Return a document for rich to print. 80 columns are enough, and colours only repeat what words say."""
+    """Return a document for rich to print. It fits into 80 columns, and no information is in colour alone."""
     if isinstance(document, Section):
         return Group(*_section(document))
     parts: list[RenderableType] = [
@@ -133,7 +133,7 @@ def _groups(block: Groups) -> RenderableType:
     if sum(counts) >= _WIDE:
         narrow = [[cells[0], *map(_narrow, cells[1:])] for cells in (*table.rows, table.total)]
         table = replace(table, rows=narrow[:-1], total=narrow[-1])
-        note = [Padding(Text("M: millions, rounded."), (0, 0, 0, 2), expand=False)]
+        note = [Padding(Text("M: rounded millions."), (0, 0, 0, 2), expand=False)]
     else:
         note = []
     return Group(_table(table, gap=2 if sum(counts) < _LARGE else 1), *note)
@@ -146,7 +146,7 @@ def _narrow(cell: Words) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """A share of one, in blocks where the terminal has them."""
+    """A share between 0 and 1 as a bar. It is drawn with # if the terminal has only ASCII."""
 
     share: float
     colour: str

@@ -1,4 +1,4 @@
-"""The timeline of a launch: its minutes, put together where they are many."""
+"""The timeline of a launch, with minutes merged into longer steps if there are many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_POINTS = 180
 
 
 def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:
-    """Return the minutes that a point spans, and the points, with zeros where nothing came."""
+    """Return how many minutes one point spans, and the points. A point without post-backs has zeros."""
     if not timeline:
         return 1, []
     numbers = [int(minute.timestamp()) // 60 for minute, _, _ in timeline]
@@ -26,7 +26,7 @@ def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[
 
 
 def span(step: int) -> str:
-    """Return so many minutes as people say them: ``minute``, ``5 minutes``, ``hour``, ``day``."""
+    """Return a number of minutes in words: ``minute``, ``5 minutes``, ``hour``, ``day``."""
     for minutes, name in ((10_080, "week"), (1_440, "day"), (60, "hour")):
         if step % minutes == 0:
             return name if step == minutes else f"{step // minutes} {name}s"

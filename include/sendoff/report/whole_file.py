@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Write files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sendoff.errors import SettingsError
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
-    """Open a file that takes its name when it is complete. Until then nobody but us may read it.
+    """Open a temporary file for writing and rename it to ``path`` at the end. Until then only its owner can read it.
 
-    Raises SettingsError if it cannot be written.
+    Raise SettingsError if it cannot be written.
     """
     try:
         number, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -31,4 +31,4 @@ def whole_file(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
             Path(name).unlink()
             raise
     except OSError as error:
-        raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}") from None
+        raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}.") from None

@@ -1,6 +1,6 @@
-"""What a report says in sentences: whom it reached, what cannot be known and why, and which sums do not hold.
+"""The sentences of a report: how many people were reached, what cannot be known and why, and which sums are wrong.
 
-They are the same in each form of the report.
+They are the same in every form of the report.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, WHY_UNKNOWABLE, LaunchStats, counted, share
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
-_SENT_AGAIN = "Sent again and again: one person may get many messages, and counts once here."
+_SENT_AGAIN = "This launch sends again and again. A person may get many messages but counts once here."
 _REQUESTS: Mapping[str, str] = {
-    DispatchState.IN_DOUBT: "in doubt: no clear answer came, and no post-back has shown since that it was processed. "
-    "Sending again might reach people twice.",
-    DispatchState.WRITTEN_OFF: "written off by a person: nobody knows whether it was processed, and nobody looks any "
-    "more.",
-    DispatchState.REFUSED: "refused by the service: it reached nobody.",
+    DispatchState.IN_DOUBT: "in doubt: the service gave no clear answer, and no post-back has shown since that it "
+    "processed the request. Sending again might reach people twice.",
+    DispatchState.WRITTEN_OFF: "written off by a person: it is not known whether the service processed the request.",
+    DispatchState.REFUSED: "refused by the service: it reached no one.",
 }
-"""What is said of requests of which nobody knows for how many people they were."""
+"""Sentences on requests whose number of recipients is not known, after the count of requests."""
 
 _NOT_MADE: Mapping[str, str] = {
     LaunchState.HELD: ": the launch is held.",
@@ -29,7 +28,7 @@ _NOT_MADE: Mapping[str, str] = {
 
 
 def reached(figures: LaunchStats) -> list[str]:
-    """Say how many were reached: at least, and at most as far as that is known."""
+    """Return sentences on the least and the most people reached. The most may be unknown."""
     low, high = figures.reached
     if high is None:
         return [f"Reached: at least {low:,}; at most is not known."]
@@ -40,12 +39,14 @@ def reached(figures: LaunchStats) -> list[str]:
     others = figures.audience - figures.not_sent_because.get("held out", 0)
     if 0 < others < figures.audience:
         shares = [share(count, others) for count in (low, high)]
-        said.append(f"Of the {others:,} who are not held out: at least {shares[0]}, at most {shares[1]}.")
+        said.append(
+            f"Of the {others:,} people who are not held out: at least {shares[0]}, at most {shares[1]}."
+        )
     return said
 
 
 def rounding(figures: LaunchStats) -> list[str]:
-    """Say that the shares of the verdicts, each rounded for itself, do not sum to 100 %, where they do not."""
+    """Return a sentence if the rounded shares of the verdicts do not sum to 100 %."""
     if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:
         return []
     tenths = sum(
@@ -53,22 +54,22 @@ def rounding(figures: LaunchStats) -> list[str]:
     )
     if tenths == 1_000:
         return []
-    return [
-        f"Each share is rounded for itself, so that they sum to {tenths / 10:.1f} %. The numbers of people add up."
-    ]
+    return [f"The shares are rounded, so they sum to {tenths / 10:.1f} %. The numbers of people add up."]
 
 
 def who_is_meant(figures: LaunchStats) -> list[str]:
-    """Say what must be known of whom a launch is for: that nobody knows them, or that they may get many messages."""
+    """Return sentences on the recipients, if the service chose them or if they may get many messages."""
     said = [_SENT_AGAIN] if figures.is_recurring else []
     if figures.is_chosen_by_service:
-        heard = f"{figures.audience:,} {'was' if figures.audience == 1 else 'were'} heard of"
-        said.append(f"The service chose the people: how many it sent to is not known. {heard}.")
+        named = counted(figures.audience, "person", "people")
+        said.append(
+            f"The service chose the people, so how many it sent to is not known. Post-backs name {named}."
+        )
     return said
 
 
 def alarms(figures: LaunchStats) -> list[str]:
-    """Say which sums do not hold; nothing if the figures are sound."""
+    """Return a sentence for each sum that does not add up."""
     wrong = (
         (figures.unaccounted_rows, "row", "neither kept nor dropped"),
         (figures.unaccounted_identifiers, "identifier", "without a verdict"),
@@ -81,7 +82,10 @@ def alarms(figures: LaunchStats) -> list[str]:
 
 
 def requests_without_people(figures: LaunchStats) -> list[str]:
-    """Say what became of requests that stand for nobody knows how many people: those whose people the service chose."""
+    """Return sentences on requests that were not accepted, if the service chose the people.
+
+    How many people such a request was for is not known.
+    """
     if not figures.is_chosen_by_service:
         return []
     return [
@@ -95,7 +99,7 @@ def requests_without_people(figures: LaunchStats) -> list[str]:
 
 
 def what_cannot_be_known(figures: LaunchStats) -> list[str]:
-    """Say whose verdict says that it cannot be known, and why."""
+    """Return sentences on the people whose result cannot be known, with the reasons."""
     in_doubt = figures.verdicts.get(Verdict.IN_DOUBT, 0)
     said = [*_unmeasured(figures), *_unknowable(figures)]
     if in_doubt:
@@ -113,15 +117,15 @@ def _unmeasured(figures: LaunchStats) -> list[str]:
         PostBackKind.OPEN: (Verdict.ENGAGED, "opens"),
     }
     return [
-        f"How many {verdict} is not measured: post-backs of {events} were not asked for, or do not carry what names "
-        f"these people. The {figures.verdicts.get(verdict, 0):,} is not a count of them."
+        f"Not measured: {verdict}. The launch did not request post-backs of {events}, or they do not carry these "
+        f"identifiers. The {figures.verdicts.get(verdict, 0):,} is not a count."
         for kind, (verdict, events) in kinds.items()
         if kind in figures.unmeasured
     ]
 
 
 def why_unknowable(figures: LaunchStats) -> Mapping[str, int]:
-    """Count the unknowable by reason. For a report of before, which holds no reasons, only where one is certain."""
+    """Return the number of unknowable people by reason. Older reports hold no reasons: return one only if certain."""
     unknowable = figures.verdicts.get(Verdict.UNKNOWABLE, 0)
     if not unknowable:
         return {}
@@ -138,9 +142,9 @@ def _unknowable(figures: LaunchStats) -> list[str]:
     said = [_of_reason(figures, reason, count) for reason, count in reasons.items()]
     if not said and (unknowable := figures.verdicts.get(Verdict.UNKNOWABLE, 0)):
         said.append(
-            f"{unknowable:,} unknowable: accepted, then silent where silence proves nothing: no platform in the "
-            "audience query or one whose deliveries are not reported reliably, no post-backs of deliveries or one that "
-            "could not be understood, or identifiers that post-backs do not carry."
+            f"{unknowable:,} unknowable: accepted, then silent where silence proves nothing. The audience query names "
+            "no platform, deliveries on the platform are not reported reliably, there are no post-backs of deliveries, "
+            "one could not be understood, or post-backs do not carry these identifiers."
         )
     return said
 
@@ -162,16 +166,14 @@ def _unreliable(figures: LaunchStats) -> list[str]:
 
 
 def platform_remarks(figures: LaunchStats) -> list[str]:
-    """Say why the platforms do not add up to the audience, where they do not."""
-    why = (
-        "an identifier that came with two platforms counts under both, one that came with none under neither"
-    )
+    """Return a sentence if the platforms do not add up to the audience."""
+    why = "an identifier with two platforms counts under both, and one without a platform under none"
     return _difference(figures, "platforms", figures.by_platform, why)
 
 
 def variant_remarks(figures: LaunchStats) -> list[str]:
-    """Say why the variants do not add up to the audience, where they do not."""
-    return _difference(figures, "variants", figures.by_variant, "who is held out gets none of them")
+    """Return a sentence if the variants do not add up to the audience."""
+    return _difference(figures, "variants", figures.by_variant, "people who are held out get no variant")
 
 
 def _difference(
@@ -184,7 +186,7 @@ def _difference(
 
 
 def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
-    """Count the requests by state, the post-backs by kind, and those among them that decide no verdict."""
+    """Return the requests by state, the post-backs by kind, and the anomalies among them, as text."""
     deliveries, opens = (figures.post_backs.get(kind, 0) for kind in PostBackKind)
     came = (counted(deliveries, "delivery", "deliveries"), counted(opens, "open or click", "opens or clicks"))
     return [

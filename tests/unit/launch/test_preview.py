@@ -371,7 +371,7 @@ def test_of_people_whom_the_service_chooses_a_preview_counts_nobody(kind: str, l
     chosen = folder(None, targeting={"kind": kind} | where)
     seen = look(chosen, "sqlite:////nowhere/at/all.db")
     assert (seen.people, seen.audience, seen.requests) == (None, None, 1)
-    assert "how many they are is not known" in " ".join(printed(seen).split())
+    assert "so their number is not known" in " ".join(printed(seen).split())
     assert "0 people" not in printed(seen)
     launch = prepare_launch(ledger, chosen, period=PERIOD, warehouses=lambda _: "sqlite://", now=NOW)
     assert preview_launch(ledger, launch.launch_key).people is None
@@ -381,8 +381,8 @@ def test_the_tags_that_the_service_fills_in_are_named(warehouse: str) -> None:
     seen = look(folder(), warehouse)
     assert seen.filled_in == ("first_name",)
     text = " ".join(printed(seen).split())
-    assert "The service fills in {{first_name}} from what it knows of each person." in text
-    assert "it sends no message to a person for whom it has no value" in text
+    assert "The service fills in {{first_name}} from its own data." in text
+    assert "it does not send the message to a person if it has no value for them" in text
     plain = look(folder(message={"title": "Hello", "text": "It is spring"}), warehouse)
     assert "fills in" not in printed(plain)
 
@@ -400,9 +400,9 @@ def test_a_column_that_was_meant_for_a_tag_gets_a_hint(warehouse: str) -> None:
 def test_who_must_agree_is_told(warehouse: str) -> None:
     asked = look(folder(approval={"needed": "above", "above": 4, "role": "crm_leads"}), warehouse)
     assert asked.approval.is_needed
-    assert "crm_leads must agree within 4 h" in printed(asked)
-    assert "to 5 people, once somebody agreed" in printed(asked)
-    assert "Nobody must agree" in printed(look(folder(), warehouse))
+    assert "crm_leads must approve within 4 h" in printed(asked)
+    assert "to 5 people after approval" in printed(asked)
+    assert "No approval is needed" in printed(look(folder(), warehouse))
 
 
 def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:

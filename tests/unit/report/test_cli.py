@@ -47,7 +47,7 @@ def test_a_report_compares_the_variants_of_a_launch(ledger_url: str, sendoff: Co
     shown = sendoff("report", KEY, "--ledger", ledger_url)
     assert shown.returncode == 0, shown.stderr
     assert "Compared: engaged" in shown.stdout
-    assert "held out: not measurable: they were sent nothing." in shown.stdout
+    assert "held out: not measurable, because they got no message." in shown.stdout
     told = json.loads(sendoff("report", KEY, "--ledger", ledger_url, "--json").stdout)
     (compared,) = told["comparisons"]
     assert [(side["name"], side["count"]) for side in compared["sides"]] == [

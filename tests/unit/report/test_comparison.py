@@ -194,7 +194,7 @@ def test_means_of_few_orders_beside_many_hold_too_seldom_and_this_is_said() -> N
     assert held_by_means(FEW_VALUES, 3_000, 30_000) >= 0.93
     few, many = Values(30, 20.0, 900.0), Values(FEW_VALUES, 20.0, 9_000.0)
     said = compared_means("x", [("a", many, 10_000), ("b", few, 1_000)]).remarks[0]
-    assert said.startswith("Few have a value: 30 of b.")
+    assert said.startswith("Few people have a value: 30 of b.")
     assert "Few" not in compared_means("x", [("a", many, 10_000), ("b", many, 3_000)]).remarks[0]
 
 
@@ -226,7 +226,7 @@ def test_several_differences_say_how_they_are_corrected() -> None:
         ("b", "a"),
     ]
     assert compared.level == pytest.approx(1 - 0.05 / 3)
-    assert "one of 98.33 % (Bonferroni's correction)" in compared.remarks[1]
+    assert "a level of 98.33 % (Bonferroni's correction)" in compared.remarks[1]
     assert not any(
         "Bonferroni" in each for each in compared_shares("x", [("a", 10, 100), ("b", 12, 100)]).remarks
     )
@@ -250,13 +250,13 @@ def test_few_people_are_too_few_to_tell(people: int) -> None:
     compared = compared_shares("engaged", [("a", 50, 100), ("b", min(people, 1), people)])
     (difference,) = compared.differences
     assert difference.interval is difference.estimate is None
-    assert "too few to tell: b has" in difference.sentence
-    assert f"takes {FEWEST} or more on each side" in difference.sentence
+    assert "too few to tell. B has" in difference.sentence
+    assert f"needs {FEWEST} or more on each side" in difference.sentence
 
 
 def test_nobody_has_no_share() -> None:
     (side,) = compared_shares("engaged", [("a", 0, 0)]).sides
-    assert (side.count, side.estimate, side.interval, side.note) == (None, None, None, "nobody")
+    assert (side.count, side.estimate, side.interval, side.note) == (None, None, None, "no people")
     assert "nan" not in as_text(describe_comparison(compared_shares("engaged", [("a", 0, 0), ("b", 1, 1)])))
 
 
@@ -265,7 +265,7 @@ def test_nobody_has_no_share() -> None:
     [
         (Values(), 100, "0 of b have a value"),
         (Values(3, 5.0, 1.0), 100, "3 of b have a value"),
-        (Values(100, 1.0, 0.0), 100, "everybody has the same value"),
+        (Values(100, 1.0, 0.0), 100, "Everyone has the same value"),
         (Values(1, 1.0, 0.0), 1, "b has 1 person"),
     ],
 )
@@ -289,7 +289,7 @@ def test_values_that_say_nothing_are_too_few_to_tell(held: Values, people: int, 
         ),
         (
             [("a", 100, 1_000), ("b", 101, 1_000)],
-            "b against a: no difference is shown: +0.10 points was seen",
+            "b against a: no clear difference. +0.10 points was measured",
         ),
     ],
 )
@@ -370,7 +370,7 @@ def test_variants_are_compared_by_who_engaged(ledger: Ledger) -> None:
         (HELD_OUT, 100, None),
     ]
     assert only(compared) == only(compared_shares("engaged", [("blue", 40, 100), ("red", 20, 100)]))
-    assert "certainly were sent to" in compared.remarks[0]
+    assert "were certainly sent to" in compared.remarks[0]
 
 
 def test_engagement_of_the_holdout_is_never_a_zero(ledger: Ledger) -> None:
@@ -379,14 +379,14 @@ def test_engagement_of_the_holdout_is_never_a_zero(ledger: Ledger) -> None:
     assert (held_out.count, held_out.estimate, held_out.interval) == (None, None, None)
     text = " ".join(as_text(describe_comparison(engagement(ledger))).split())
     assert "held out 100 ? ? ?" in text
-    assert "held out: not measurable: they were sent nothing." in text
+    assert "held out: not measurable, because they got no message." in text
 
 
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"kinds": ("delivery",)}, "post-backs of opens were not asked for"),
-        ({"named": "external_id"}, "post-backs do not carry external_id, so nobody knows who opened"),
+        ({"kinds": ("delivery",)}, "the launch did not request post-backs of opens"),
+        ({"named": "external_id"}, "post-backs do not carry external_id and so do not show who opened"),
     ],
 )
 def test_opens_that_nobody_can_know_of_are_not_counted_as_none(
@@ -394,7 +394,7 @@ def test_opens_that_nobody_can_know_of_are_not_counted_as_none(
 ) -> None:
     launch(ledger, **how)
     compared = engagement(ledger)
-    assert [side.note for side in compared.sides[:2]] == [f"not measurable: {why}"] * 2
+    assert [side.note for side in compared.sides[:2]] == [f"not measurable, because {why}"] * 2
     assert {side.estimate for side in compared.sides} == {None}
     assert compared.differences == ()
     assert "open" in reconcile_launch(ledger, KEY, now=NOW).unmeasured
@@ -446,7 +446,7 @@ def test_variants_and_holdout_are_compared_by_who_is_listed(ledger: Ledger, shop
         ("red", "blue"),
     ]
     assert compared.remarks[0] == (
-        "outcome.sql gave 81 rows: 75 people of this launch and 1 others, who are passed over."
+        "outcome.sql returned 81 rows: 75 people of this launch and 1 others, who are ignored."
     )
 
 
@@ -491,20 +491,20 @@ def test_without_a_holdout_it_is_said_what_is_not_told(ledger: Ledger, shop: str
     launch(ledger, held_out=empty("integer"))
     compared = measure_outcome(ledger, KEY, shop, LISTED)
     assert [(each.side, each.against) for each in compared.differences] == [("red", "blue")]
-    assert any("Nobody is held out" in each for each in compared.remarks)
+    assert any("No one is held out" in each for each in compared.remarks)
 
 
 def test_one_side_alone_is_compared_with_nothing(ledger: Ledger, shop: str) -> None:
     launch(ledger, variants=False, held_out=empty("integer"))
     compared = measure_outcome(ledger, KEY, shop, "this is never asked")
     assert compared.sides == ()
-    assert "one side alone" in compared.remarks[0]
+    assert "only one side" in compared.remarks[0]
 
 
 def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> None:
     launch(ledger)
     sql = "SELECT :sent_at AS device_id, :period_start AS value, :period_end AS x, :partition AS y"
-    with pytest.raises(QueryError, match="found the columns device_id, value, x, y"):
+    with pytest.raises(QueryError, match="returns the columns device_id, value, x, y"):
         measure_outcome(ledger, KEY, shop, sql)
     later = NOW + timedelta(days=1)
     ledger.audit_log.record(Decision(KEY, "held", "ann", None, NOW))
@@ -516,13 +516,13 @@ def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> 
 @pytest.mark.parametrize(
     ("sql", "error", "problem"),
     [
-        ("SELECT device_id, amount FROM orders", QueryError, "found the columns device_id, amount; allowed"),
+        ("SELECT device_id, amount FROM orders", QueryError, "returns the columns device_id, amount. Return"),
         (
             "SELECT device_id AS user_id FROM orders",
             QueryError,
-            "found the columns user_id; allowed: device_id",
+            "returns the columns user_id. Return device_id",
         ),
-        ("SELECT device_id, amount AS value FROM orders", QueryError, "a person in several rows"),
+        ("SELECT device_id, amount AS value FROM orders", QueryError, "several rows for one person"),
         ("SELECT device_id, 'much' AS value FROM orders", QueryError, "column value holds text"),
         ("SELECT device_id, 9e999 AS value FROM orders", QueryError, "not finite"),
         ("SELECT 'x' || device_id AS device_id FROM orders", AudienceError, "device_id holds text"),

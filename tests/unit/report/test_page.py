@@ -186,7 +186,7 @@ def test_every_verdict_is_explained() -> None:
 
 def test_shares_say_of_whom_they_are_before_the_first_of_them() -> None:
     text = Page(as_html(WHOLE)).text
-    assert text.index("1,000 people, the audience. Each share is of all of them.") < text.index("20.0 %")
+    assert text.index("Audience: 1,000 people. Each share is a share of the audience.") < text.index("20.0 %")
 
 
 def test_shares_that_do_not_sum_to_a_hundred_say_so() -> None:
@@ -200,10 +200,10 @@ def test_a_word_is_explained_where_something_is_counted_under_it() -> None:
         WHOLE, dropped={"null": 30, "duplicate": 0}, anomalies={}, not_sent_because={"held out": 1}
     )
     explained = Page(as_html(seldom)).text.partition("What the words mean")[2]
-    assert "null Of a row of the query: it names nobody." in explained
+    assert "null Rows of the query without an identifier." in explained
     assert "held out Chosen by chance" in explained
     assert "duplicate" not in explained
-    assert "duplicate Of a row" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]
+    assert "duplicate Rows or post-backs" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]
 
 
 def contrast(one: str, other: str) -> float:

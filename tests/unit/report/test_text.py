@@ -117,7 +117,7 @@ def test_the_text_says_how_many_were_reached_of_those_who_are_not_held_out() -> 
     verdicts = {"engaged": 500, "unknowable": 250, "not_sent": 250}
     text = as_text(figures(verdicts=verdicts, not_sent_because={"held out": 200, "refused": 50}))
     assert "Reached: at least 500 (50.0 %), at most 750 (75.0 %)." in text
-    assert "Of the 800 who are not held out: at least 62.5 %, at most 93.8 %." in text
+    assert "Of the 800 people who are not held out: at least 62.5 %, at most 93.8 %." in text
     assert "held out" not in as_text(figures())
 
 
@@ -132,10 +132,10 @@ def test_shares_that_rounding_keeps_from_adding_up_say_so(verdicts: dict[str, in
     text = as_text(figures(verdicts=verdicts, audience=sum(verdicts.values())))
     lines = section(text, "What became of the audience")
     assert re.findall(r"\d+\.\d %", " ".join(lines[:3])) == shown
-    found = re.search(r"so that they sum to (\d+\.\d) %", " ".join(text.split()))
+    found = re.search(r"so they sum to (\d+\.\d) %", " ".join(text.split()))
     assert found is not None
     assert float(found[1]) == pytest.approx(sum(float(each.removesuffix(" %")) for each in shown))
-    assert "is rounded" not in as_text(figures())
+    assert "are rounded" not in as_text(figures())
 
 
 def test_who_is_in_doubt_since_a_request_is_under_way_is_told_so() -> None:
@@ -156,7 +156,7 @@ def test_a_report_of_before_says_why_only_where_that_is_certain() -> None:
         found = figures(unknowable_because={}, **changes)
         return " ".join(" ".join(section(as_text(found), "What cannot be known, and why")).split())
 
-    assert "no post-backs of deliveries or one that could not be understood, or identifiers" in why()
+    assert "there are no post-backs of deliveries, one could not be understood, or post-backs do not" in why()
     assert "(android 200). Deliveries by Android push" in why(anomalies={})
     chrome = {"chrome": {"unknowable": 200, "engaged": 800}}
     assert "Deliveries by Android push" not in why(anomalies={}, by_platform=chrome)
@@ -165,10 +165,10 @@ def test_a_report_of_before_says_why_only_where_that_is_certain() -> None:
 def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
     verdicts = {"delivered": 600, "unknowable": 400}
     why = " ".join(as_text(figures(verdicts=verdicts, unmeasured=("open",))).split())
-    assert "How many engaged is not measured: post-backs of opens were not asked for" in why
-    assert "The 0 is not a count of them." in why
-    assert "How many delivered" not in why
-    assert "not measured" not in as_text(figures())
+    assert "Not measured: engaged. The launch did not request post-backs of opens" in why
+    assert "The 0 is not a count." in why
+    assert "Not measured: delivered" not in why
+    assert "Not measured" not in as_text(figures())
 
 
 def test_the_text_is_silent_about_doubts_where_there_are_none() -> None:
@@ -203,7 +203,9 @@ def test_variants_sum_up_under_each_other() -> None:
 def test_who_is_held_out_of_all_variants_is_explained() -> None:
     variants = {"a": {"engaged": 500}, "b": {"engaged": 400}}
     text = as_text(figures(by_variant=variants))
-    assert "The variants sum to 900, not to 1,000: who is held out gets none of them." in text
+    assert "The variants sum to 900, not to 1,000: people who are held out get no variant." in " ".join(
+        text.split()
+    )
 
 
 def chosen_by_service(**changes: Any) -> LaunchStats:
@@ -223,15 +225,16 @@ def chosen_by_service(**changes: Any) -> LaunchStats:
 
 def test_of_people_whom_the_service_chose_only_those_heard_of_are_counted() -> None:
     text = as_text(chosen_by_service())
-    assert "The service chose the people: how many it sent to is not known. 300 were heard of." in " ".join(
-        text.split()
+    assert (
+        "The service chose the people, so how many it sent to is not known. Post-backs name 300 people."
+        in " ".join(text.split())
     )
     assert "Reached: at least 300; at most is not known." in text
-    heard = section(text, "Who was heard of")[:3]
+    heard = section(text, "People in the post-backs")[:3]
     assert [line.split(maxsplit=2) for line in (f". {heard[0].strip()}", *heard[1:])] == [
         [".", "60", "engaged"],
         ["+", "240", "delivered"],
-        ["=", "300", "heard of"],
+        ["=", "300", "people in the post-backs"],
     ]
 
 
@@ -245,8 +248,8 @@ def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dispatches": {"in_doubt": 1}}, "1 request in doubt: no clear answer came"),
-        ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached nobody."),
+        ({"dispatches": {"in_doubt": 1}}, "1 request in doubt: the service gave no clear answer"),
+        ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached no one."),
         ({"dispatches": {"planned": 1}}, "1 request not made."),
         ({"dispatches": {"planned": 1}, "state": "held"}, "1 request not made: the launch is held."),
         ({"dispatches": {"planned": 1}, "state": "rejected"}, "1 request not made: the launch was rejected."),
@@ -257,7 +260,7 @@ def test_requests_stand_for_people_whom_nobody_knows(changes: dict[str, Any], wo
     nobody = {"audience": 0, "verdicts": dict.fromkeys(Verdict, 0)}
     text = as_text(chosen_by_service(**nobody, **changes))
     assert words in text
-    assert "0 were heard of." in text
+    assert "Post-backs name 0 people." in " ".join(text.split())
 
 
 def test_json_says_that_the_most_reached_are_not_known() -> None:
@@ -270,7 +273,7 @@ def test_json_says_that_the_most_reached_are_not_known() -> None:
 
 def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
     text = as_text(figures(is_recurring=True, unknowable_because={"sent again": 200}))
-    assert "Sent again and again: one person may get many messages" in text
+    assert "This launch sends again and again. A person may get many messages" in " ".join(text.split())
     assert "silence proves nothing: the service sends this campaign repeatedly" in " ".join(text.split())
     assert "again and again" not in as_text(figures())
 
@@ -394,7 +397,7 @@ def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path
 
 def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tmp_path: Path) -> None:
     words = shown(chosen_by_service(), tmp_path)
-    assert "300 heard of; the service chose the people engaged 60 delivered 240" in words
+    assert "300 in the post-backs; the service chose the people engaged 60 delivered 240" in words
     assert "how many it sent to is not known. Reached: at least 300; at most is not known." in words
 
 
