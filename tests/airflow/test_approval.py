@@ -81,7 +81,7 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
     assert _decisions(house, key) == [("rejected", "ann")]
     assert house.truths("rejected") == []
     assert len(house.verdicts(key)["not_sent"]) == 60
-    assert f"launch {key} is rejected by ann: what is planned is not sent" in capfd.readouterr().out
+    assert f"launch {key} is rejected by ann: its planned requests are not sent" in capfd.readouterr().out
 
     again = run_dag(dag, logical_date=house.day.replace(hour=11))
     assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # nobody is asked twice
@@ -93,7 +93,7 @@ def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Any
     people.let_time_pass("silent")
     run = run_dag(dag, logical_date=house.day)
     assert house.tasks(run)["dispatch"] == ["skipped", "skipped"]
-    assert _decisions(house, house.launch_key(run)) == [("rejected", "nobody answered")]
+    assert _decisions(house, house.launch_key(run)) == [("rejected", "no answer in time")]
     assert house.truths("silent") == []
 
 

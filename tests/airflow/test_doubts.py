@@ -104,12 +104,12 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     assert run.state == "success"
     answer = {"launch_key": key, "resolved": 1, "in_doubt": 0, "who": "ann"}
     assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
-    why = f"the answer to run {run.run_id} of the DAG doubts_lost"
+    why = f"answered in run {run.run_id} of the DAG doubts_lost"
     assert decisions(house, key) == [("resend_dispatch", "ann", why)]
     assert house.states(key) == {"planned": 1}
 
     asked = question("doubts_lost")
-    assert asked.subject == "What becomes of 1 request of lost in doubt?"
+    assert asked.subject == "lost: what should happen with 1 request in doubt?"
     for part in (key, "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z", "60 people", "| HTTP 500 | 1 |", "since"):
         assert part in asked.body
     assert all(f"**{option}**" in asked.body for option in asked.options)
@@ -268,5 +268,5 @@ def test_a_launch_is_continued_by_the_dag_of_its_own_campaign_alone(
     other = house.campaign("another", query=house.few)
     run = run_dag(other, logical_date=house.day, run_conf={"launch": key})
     assert run.state == "failed"
-    assert f"launch {key} is of the campaign whose, and this DAG sends another" in capfd.readouterr().out
+    assert f"Launch {key} belongs to the campaign whose, but this DAG sends another" in capfd.readouterr().out
     assert house.truths("another") == []

@@ -70,7 +70,7 @@ def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing
     try:
         with slow(house):
             teller.start()
-            with pytest.raises(RetryTaskError, match="was told to end before everything was sent"):
+            with pytest.raises(RetryTaskError, match="ended the task before all requests were made"):
                 task.execute(who)
     finally:
         teller.join()

@@ -46,7 +46,7 @@ def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
     who: Any = {"ti": SimpleNamespace(dag_id="ended_early", run_id="one", task_id="dispatch", try_number=1)}
     try:
-        with pytest.raises(RetryTaskError, match="was told to end before everything was sent"):
+        with pytest.raises(RetryTaskError, match="ended the task before all requests were made"):
             task.execute(who)
     finally:
         signal.signal(signal.SIGTERM, before)

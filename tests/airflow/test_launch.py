@@ -280,13 +280,13 @@ def _assert_absent_from_airflows_database(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"preview_only": "yes"}, "preview_only: found 'yes'; allowed: True or False"),
+        ({"preview_only": "yes"}, "preview_only: 'yes' is not a boolean. Use True or False."),
         (
             {"preview_only": ""},
-            "preview_only: found ''; allowed: True or False",
+            "preview_only: '' is not a boolean. Use True or False.",
         ),  # a template without a value
-        ({"size_limit": "None"}, "size_limit: found 'None'; allowed: a whole number"),
-        ({"resend": "first"}, "resend: found 'first'; allowed: a whole number"),
+        ({"size_limit": "None"}, "size_limit: 'None' is not a whole number."),
+        ({"resend": "first"}, "resend: 'first' is not a whole number."),
     ],
 )
 def test_what_a_template_gave_is_said_where_it_can_mean_nothing(

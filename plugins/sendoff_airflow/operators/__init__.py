@@ -1,13 +1,13 @@
-"""The stages of a launch as operators: each calls one function of the library and returns ids and counts.
+"""The stages of a launch as operators. Each calls one function of the library and returns ids and counts.
 
-They are imported from here, and this is the name that Airflow keeps of a task's class: in serialized DAGs, in lineage,
-and in settings and policies that name operators. Which of these modules a class stands in is nobody else's concern:
+Import the operators from this package. Airflow stores this path as the class of a task: in serialized DAGs, in lineage,
+and in settings and policies that name operators. The modules are:
 
 .. code-block:: text
 
-    audience ..... freeze an audience, and count what it will be sent
+    audience ..... freeze an audience, and preview the launch
     dispatch ..... make the requests
-    reconcile .... give verdicts, and notice silence
+    reconcile .... assign verdicts, and check feed health
 """
 
 from sendoff_airflow.operators.audience import BuildAudienceOperator, PreviewOperator

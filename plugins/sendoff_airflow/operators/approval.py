@@ -1,4 +1,4 @@
-"""PersonQuery people whether a launch may be sent."""
+"""The operator that asks people to approve a launch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from sendoff_airflow.errors import translate_errors
 if TYPE_CHECKING:
     from sendoff.ledger import Launch, Ledger
 
-NOBODY = "nobody answered"
+NOBODY = "no answer in time"
 
 
 class ApproveLaunchOperator(ApprovalOperator):
-    """Ask people whether a launch that its campaign holds may be sent, with the preview as the text of the question.
+    """Ask people to approve a held launch. The question shows the preview.
 
-    Nobody is asked about a launch that needs no approval, or that was decided on before. Silence rejects, after the
-    time that the campaign gives unless ``response_timeout`` is given. The decision and its author are kept in the
-    ledger, which has the last word: who decides there, while Airflow still asks, has decided, and a later answer
-    changes nothing, also where the launch was held again. What follows a rejected launch is skipped.
+    The operator asks no one if the launch needs no approval or was already decided. If no answer comes within the
+    campaign's approval time, or within ``response_timeout`` if that is given, the launch is rejected. The ledger keeps
+    the decision and who made it. A decision that is made there first is final: a later answer in Airflow changes
+    nothing, even if the launch was held again. The tasks after a rejected launch are skipped.
 
-    Returns ``launch_key``, the ``state`` of the launch and ``who`` answered.
+    Return ``launch_key``, the ``state`` of the launch, and ``who`` answered.
 
     :param launch_key: the launch (templated)
-    :param assigned_users: who may answer, as ApprovalOperator takes them; everybody whom Airflow lets if not given
+    :param assigned_users: the users who may answer, as in ApprovalOperator; default: everyone with rights in Airflow
     """
 
     template_fields: Sequence[str] = ("launch_key",)
@@ -43,13 +43,13 @@ class ApproveLaunchOperator(ApprovalOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
-        """Ask, where somebody must be asked."""
+        """Ask for approval if the launch still needs it."""
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             launch = ledger.launches.get(self.launch_key)
             if not (asked := _is_open(ledger, launch)):
-                self.log.info("launch %s is %s: nobody is asked", launch.launch_key, launch.state)
+                self.log.info("launch %s is %s and needs no approval", launch.launch_key, launch.state)
             else:
                 self._write_question(ledger, launch)
         if asked:
@@ -58,7 +58,7 @@ class ApproveLaunchOperator(ApprovalOperator):
 
     @translate_errors
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Keep the answer in the ledger, and go on as the ledger then says."""
+        """Store the answer in the ledger and continue according to the state of the launch."""
         from sendoff_airflow.hooks.ledger import open_ledger
 
         if "error" in event:
@@ -66,11 +66,11 @@ class ApproveLaunchOperator(ApprovalOperator):
         self.validate_chosen_options(event["chosen_options"])
         approved = event["chosen_options"] == [self.APPROVE]
         who = (event["responded_by_user"] or {"name": NOBODY})["name"]
-        why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
+        why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             if not _decide(ledger, self.launch_key, "approved" if approved else "rejected", who, why):
                 self.log.warning(
-                    "launch %s was decided on before %s answered: the ledger has the last word",
+                    "launch %s was already decided in the ledger; the answer of %s changes nothing",
                     self.launch_key,
                     who,
                 )
@@ -83,16 +83,18 @@ class ApproveLaunchOperator(ApprovalOperator):
         from sendoff_airflow.hooks.service import rate_of
 
         preview = preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection))
-        people = "those whom the service chooses" if preview.people is None else f"{preview.people:,} people"
+        people = (
+            "the people chosen by the service" if preview.people is None else f"{preview.people:,} people"
+        )
         self.subject = f"Send {preview.campaign} for {preview.period} to {people}?"
-        # Not by XCom, which would keep the campaign's words: this text is made for those who are asked alone.
+        # Not as an XCom, which would store the campaign's message texts. Only the approvers may read them.
         self.body = as_markdown(describe_preview(preview))
         self.response_timeout = self.response_timeout or timedelta(seconds=preview.approval.within_seconds)
 
     def _conclude(self, context: Context, launch: Launch, who: str | None) -> dict[str, Any]:
         facts = {"launch_key": launch.launch_key, "state": launch.state, "who": who}
         if launch.state == LaunchState.REJECTED:
-            self.log.warning("launch %s was rejected: it is not sent", launch.launch_key)
+            self.log.warning("launch %s was rejected and will not be sent", launch.launch_key)
             context["ti"].xcom_push("return_value", facts)
             following = context["task"].get_direct_relatives(upstream=False)
             self.skip(ti=context["ti"], tasks=[task for task in following if not task.is_teardown])
@@ -100,13 +102,13 @@ class ApproveLaunchOperator(ApprovalOperator):
 
 
 def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str) -> bool:
-    """Keep an answer to the question whether a launch may be sent at all; say whether that was still open.
+    """Store the answer to an approval. Return False if the launch no longer waits for approval.
 
-    A launch that is held for another reason since then, such as a wave, is not what anybody was asked about.
+    A launch that was held again since then, such as between waves, is not what the question was about.
     """
     from sendoff.ledger import Decision
 
-    while True:  # again where something else was noted of the launch meanwhile
+    while True:  # again if another decision was stored meanwhile
         since = ledger.audit_log.newest(launch_key)
         if not _is_open(ledger, ledger.launches.get(launch_key)):
             return False

@@ -1,7 +1,7 @@
-"""The assets of a campaign: the flow as Airflow's asset graph shows it.
+"""The assets of a campaign: its audience, launch and report in Airflow's asset graph.
 
-An event says that there is something new and carries its keys and counts. It is a nudge: whoever it wakes reads the
-ledger, since Airflow may hand over several events in one run, or some of them late.
+An event means that there is something new. It carries keys and counts. A DAG that an event starts should read the
+ledger itself, because Airflow may combine several events in one run or deliver them late.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from sendoff.ledger import Launch
 
 POST_BACKS = Asset(name="sendoff.post_backs", uri="sendoff://post-backs", group="sendoff")
-"""Post-backs that wait to be reconciled; an event, from the UI or the REST API, has that done now."""
+"""Post-backs that wait to be reconciled. Create an event in the UI or through the REST API to reconcile them now."""
 
 
 def audience_asset(campaign: str) -> Asset:
-    """Return the asset that is renewed when an audience is frozen."""
+    """Return the asset that gets an event when an audience is frozen."""
     return _asset(campaign, "audience")
 
 
 def launch_asset(campaign: str) -> Asset:
-    """Return the asset that is renewed when every dispatch of a launch was made."""
+    """Return the asset that gets an event when every request of a launch was made."""
     return _asset(campaign, "launch")
 
 
 def report_asset(campaign: str) -> Asset:
-    """Return the asset that is renewed when a launch was reconciled."""
+    """Return the asset that gets an event when a launch was reconciled."""
     return _asset(campaign, "report")
 
 
@@ -40,7 +40,7 @@ def _asset(campaign: str, what: str) -> Asset:
 
 
 def launch_facts(launch: Launch) -> dict[str, Any]:
-    """Return what each event says about its launch, apart from counts."""
+    """Return the facts that every event holds about its launch, without counts."""
     return {
         "launch_key": launch.launch_key,
         "campaign": launch.campaign,
@@ -50,12 +50,12 @@ def launch_facts(launch: Launch) -> dict[str, Any]:
 
 
 class LaunchEventOperator(BaseOperator):
-    """An operator that puts its results, as ids and counts, into the events of its outlets and into its lineage."""
+    """An operator that adds its results, as ids and counts, to the events of its outlets and to its lineage."""
 
     _lineage: Any = None
 
     def emit(self, context: Context, facts: Mapping[str, Any]) -> None:
-        """Put facts into the asset events of this task, and build its lineage if somebody wants that."""
+        """Add facts to the asset events of this task. Build its lineage if OpenLineage is enabled."""
         for outlet in self.outlets:
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(facts)
@@ -63,9 +63,9 @@ class LaunchEventOperator(BaseOperator):
             self._lineage = self.build_lineage(facts)
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
-        """Return the lineage of this task, as OpenLineage's provider takes it."""
+        """Return the lineage of this task in the form of OpenLineage's provider."""
         raise NotImplementedError
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
-        """Return the lineage to OpenLineage's provider; None if the task emitted nothing."""
+        """Return the lineage for OpenLineage's provider, or None if the task emitted nothing."""
         return self._lineage

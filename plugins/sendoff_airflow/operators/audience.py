@@ -1,4 +1,4 @@
-"""Before anything is sent: an audience is frozen, and what it will be sent is counted."""
+"""The operators that prepare a launch: freeze its audience, and preview it."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ _PREVIEW_FIELDS = (
     "seconds",
     "gates",
 )
-"""What of a preview may stand in a log and in XCom: counts, and none of a campaign's words."""
+"""The fields of a preview that may appear in logs and XCom: counts, without any message text."""
 
 
 class BuildAudienceOperator(LaunchEventOperator):
-    """Hold a launch against its campaign's rules and gates, and freeze its audience and segments in the ledger.
+    """Check a launch against its campaign's suppressions and gates, and freeze its audience and segments in the ledger.
 
-    Returns ``launch_key``, ``state`` (held: somebody must approve it), ``audience``, ``segments``, ``rows`` and
-    ``dropped`` (a count for each reason). A launch that the ledger holds already, of this run or of another for the
-    same period, is given back as it was frozen and the query does not run again. Each is an XCom of its own as well:
-    ``audience.output["launch_key"]``. Fails at once where a gate is closed, and is skipped where it is too late.
+    If the ledger already holds a launch for the period, from this run or another, the operator returns it as it was
+    frozen and does not run the query again. The task fails at once if a gate is closed, and is skipped if the launch
+    is too late.
+
+    Return ``launch_key``, ``state`` (held: the launch needs approval), ``audience``, ``segments``, ``rows`` and
+    ``dropped`` (a count for each reason). Each is also an XCom of its own: ``audience.output["launch_key"]``.
 
     :param folder: the campaign's folder, with ``campaign.yaml`` and ``audience.sql``
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
-    :param reason: why it is repeated; a resend needs one (templated)
-    :param size_limit: the most people that it is sent to (templated)
-    :param send_late: send a period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
-    :param continued: the key of a launch of this campaign, to send what is planned of it in the place of finding or
-        making the launch of this run's period (templated)
-    :param preview_only: look only: log the counts, freeze nothing, and skip this task and what follows (templated)
+    :param reason: why the period is sent again; required for a resend (templated)
+    :param size_limit: send to this many people at most (templated)
+    :param send_late: send the period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
+    :param continued: the key of a launch of this campaign; send its planned requests instead of finding or creating the
+        launch of this run's period (templated)
+    :param preview_only: log the counts, freeze nothing, and skip this task and those after it (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -94,7 +96,7 @@ class BuildAudienceOperator(LaunchEventOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
-        """Find or make the launch of this run's period."""
+        """Find or create the launch of this run's period."""
         from sendoff.campaign import load_campaign
         from sendoff.launch import prepare_launch
         from sendoff_airflow.hooks.ledger import open_ledger
@@ -123,7 +125,7 @@ class BuildAudienceOperator(LaunchEventOperator):
             "dropped": dict(launch.dropped),
         }
         self.emit(context, {**launch_facts(launch), **counts})
-        context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
+        context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
         return {"launch_key": launch.launch_key, "state": launch.state, **counts}
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
@@ -131,20 +133,20 @@ class BuildAudienceOperator(LaunchEventOperator):
         return openlineage.of_audience(self.folder, self.ledger_conn_id, facts)
 
     def get_openlineage_facets_on_start(self) -> Any:
-        """Return the query to OpenLineage's provider."""
+        """Return the query for OpenLineage's provider."""
         return openlineage.of_query(self.folder)
 
     def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
         launch = ledger.launches.get(launch_key)
         if launch.campaign != folder.name:
             raise CampaignError(
-                f"launch {launch_key} is of the campaign {launch.campaign}, and this DAG sends {folder.name}; trigger "
-                f"the DAG {launch.campaign}"
+                f"Launch {launch_key} belongs to the campaign {launch.campaign}, but this DAG sends {folder.name}. "
+                f"Trigger the DAG {launch.campaign} instead."
             )
         return launch
 
     def _options(self) -> LaunchOptions:
-        """Return the options that were given; whether they are right does not depend on the campaign."""
+        """Return the options of this task. They do not depend on the campaign."""
         from sendoff.launch import LaunchOptions
 
         return LaunchOptions(
@@ -155,7 +157,7 @@ class BuildAudienceOperator(LaunchEventOperator):
         )
 
     def _of_run(self, context: Context, folder: CampaignFolder, options: LaunchOptions) -> LaunchOptions:
-        """Return the options with what this run adds: when its period was due, and who started it."""
+        """Return the options with the facts of this run: when its period was due, and who started it."""
         from sendoff.launch import due_time
 
         run = context["dag_run"]
@@ -182,14 +184,14 @@ class BuildAudienceOperator(LaunchEventOperator):
         context["ti"].xcom_push("preview", counts)
         for name, count in counts.items():
             self.log.info("%s: %s", name, count)
-        raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
+        raise AirflowSkipException("Dry run: nothing was frozen, and nothing will be sent.")
 
 
 class PreviewOperator(BaseOperator):
-    """Return what a frozen launch will send, as counts: in the log and as XCom, without a word of its messages.
+    """Count what a frozen launch will send. The log and the XCom hold only counts, without any message text.
 
-    The whole preview, with a sample request, is what people see who must approve the launch, and what
-    ``sendoff preview`` prints.
+    The full preview, with a sample request, is in the question that the approvers see. ``sendoff preview`` prints it
+    too.
 
     :param launch_key: the launch (templated)
     """
@@ -203,7 +205,7 @@ class PreviewOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
-        """Read the launch from the ledger; the warehouse is not asked again."""
+        """Read the launch from the ledger. The query does not run again."""
         from sendoff.launch import preview_launch
         from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.service import rate_of
@@ -221,13 +223,13 @@ def _counts(preview: Preview) -> dict[str, Any]:
     return {name: values[name] for name in _PREVIEW_FIELDS}
 
 
-# A template gives a text, whatever it was made of, and an empty one where there is nothing.
+# A rendered template is always text. It is empty if there is no value.
 
 
 def _boolean(name: str, value: bool | str) -> bool:
     flag = {"true": True, "false": False}.get(str(value).strip().lower())
-    if flag is None:  # nobody who meant a dry run may start a launch
-        raise AirflowFailException(f"{name}: found {value!r}; allowed: True or False")
+    if flag is None:  # a mistyped dry run must not start a launch
+        raise AirflowFailException(f"{name}: {value!r} is not a boolean. Use True or False.")
     return flag
 
 
@@ -237,4 +239,4 @@ def _integer(name: str, value: int | str | None) -> int | None:
     try:
         return int(value)
     except ValueError:
-        raise AirflowFailException(f"{name}: found {value!r}; allowed: a whole number") from None
+        raise AirflowFailException(f"{name}: {value!r} is not a whole number.") from None

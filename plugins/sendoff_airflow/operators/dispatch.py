@@ -1,4 +1,4 @@
-"""Sending: the planned requests of a launch are made, each once, and told of when none is left."""
+"""The operators that send a launch: make its planned requests, each once, and report when all of them were made."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 
 class DispatchOperator(LaunchEventOperator):
-    """Send the planned dispatches of a launch, each once, until none is left.
+    """Make the planned requests of a launch, each once, until none is left.
 
-    Each makes as many requests at a time as its connection says (``requests_at_once``), and any number of these may
-    work through one launch at once: map the operator over ``worker`` for more. Retries are safe: they go on with what
-    is still planned. While it is too early, for a send window, a rate limit or the next wave, the task waits in the
-    triggerer, which takes no worker and no retry. A task that is told to end finishes and records the requests that are
-    under way, and is to be tried again.
+    The connection sets how many requests a task makes at the same time (``requests_at_once``). Several tasks can work
+    on one launch: map the operator over ``worker``. Retries are safe, because they continue with the requests that are
+    still planned. If it is too early for a send window, a rate limit or the next wave, the task waits in the triggerer.
+    This takes no worker slot and no retry. A task that Airflow ends first finishes and records its current requests,
+    then fails so that it is retried.
 
-    Returns how many dispatches this task saw ``accepted``, ``refused`` and ``in_doubt`` since it last waited in the
-    triggerer: a task that waited counts only what it sent after that, and ``check_dispatched`` counts the whole launch.
-    It fails for good where the service refused a dispatch, after the others were made. A launch that became too late is
-    stopped: the task is done without sending what was still planned, and the report counts these people as not sent.
+    If the service refuses a request, the task makes the others and then fails without retry. If the launch becomes too
+    late, it is stopped: the task succeeds without sending the rest, and the report counts these people as not sent.
 
-    :param launch_key: the launch, as BuildAudienceOperator returned it (templated)
-    :param worker: tells mapped tasks apart in the ledger
+    Return the number of requests that were ``accepted``, ``refused`` and ``in_doubt`` since the task last waited in the
+    triggerer. CheckDispatchedOperator counts those of the whole launch.
+
+    :param launch_key: the launch, as returned by BuildAudienceOperator (templated)
+    :param worker: a number that distinguishes mapped tasks in the ledger
     """
 
     template_fields: Sequence[str] = ("launch_key",)
@@ -62,12 +63,12 @@ class DispatchOperator(LaunchEventOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
-        """Work until nothing is planned any more."""
+        """Make requests until none is planned."""
         return self._work(context)
 
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
-        """Work on after waiting in the triggerer."""
+        """Continue after waiting in the triggerer."""
         return self._work(context)
 
     def _work(self, context: Context) -> dict[str, int]:
@@ -100,14 +101,14 @@ class DispatchOperator(LaunchEventOperator):
         raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
 
     def on_kill(self) -> None:
-        """Begin no further request; Airflow calls this while the task works, in the thread that waits for the others.
+        """Start no further request.
 
-        It waits five seconds before it kills the process.
+        Airflow calls this in the thread that waits for the others, and kills the process five seconds later.
         """
         if self._is_working:
             self._is_working = False
             raise RetryableError(
-                f"launch {self.launch_key}: the task was told to end before everything was sent"
+                f"Launch {self.launch_key}: Airflow ended the task before all requests were made. Retry the task."
             )
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
@@ -121,15 +122,15 @@ class DispatchOperator(LaunchEventOperator):
         launch = ledger.launches.get(self.launch_key)
         if Campaign.frozen(launch.definition).send_mode != self.send_mode:
             raise CampaignError(
-                f"campaign {launch.campaign}: {type(self).__name__} is not for it; use {self.other}"
+                f"Campaign {launch.campaign} cannot be sent with {type(self).__name__}. Use {self.other}."
             )
         return launch
 
 
 class CreateCampaignOperator(DispatchOperator):
-    """Send a launch whose campaign has content of its own: a campaign of the service for each segment.
+    """Send a launch of a campaign with its own content. Each segment becomes a campaign of the service.
 
-    All else is as with DispatchOperator.
+    Everything else works as in DispatchOperator.
     """
 
     send_mode = "create"
@@ -137,13 +138,13 @@ class CreateCampaignOperator(DispatchOperator):
 
 
 class ExecuteCampaignOperator(DispatchOperator):
-    """Send a launch whose campaign executes a template: an execution for each segment, with its people's own values.
+    """Send a launch of a campaign that executes a template. Each segment becomes an execution with personal values.
 
-    All else is as with DispatchOperator.
+    Everything else works as in DispatchOperator.
     """
 
     send_mode = "execute"
-    other = "CreateCampaignOperator: the campaign has content of its own"
+    other = "CreateCampaignOperator: the campaign has its own content"
 
 
 def _worker(context: Context, number: int) -> str:
@@ -152,11 +153,12 @@ def _worker(context: Context, number: int) -> str:
 
 
 class CheckDispatchedOperator(LaunchEventOperator):
-    """Tell that every dispatch of a launch was made, in one asset event however many workers made them.
+    """Check that every request of a launch was made, and emit one asset event, however many workers made them.
 
-    Returns the number of dispatches by state. While one is in flight, as after a worker was killed, the task waits in
-    the triggerer until its lease ends, at most five minutes. While one is planned, the task fails and is to be tried
-    again.
+    If a request is in flight, for example after a worker was killed, the task waits in the triggerer until its lease
+    ends, at most five minutes. If a request is still planned, the task fails so that it is retried.
+
+    Return the number of requests by state.
 
     :param launch_key: the launch (templated)
     """
@@ -170,12 +172,12 @@ class CheckDispatchedOperator(LaunchEventOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
-        """Count the dispatches."""
+        """Count the requests."""
         return self._count(context)
 
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
-        """Count the dispatches after waiting in the triggerer."""
+        """Count the requests after waiting in the triggerer."""
         return self._count(context)
 
     def _count(self, context: Context) -> dict[str, int]:

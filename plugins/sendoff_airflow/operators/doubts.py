@@ -1,4 +1,4 @@
-"""PersonQuery people what becomes of requests of which nobody knows whether the service processed them."""
+"""The operators that settle requests in doubt, by evidence or by asking people."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sendoff_airflow.errors import translate_errors
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, Launch, Ledger
 
-MAX_LAUNCHES = 20  # that one run asks about
+MAX_LAUNCHES = 20  # in one run
 
 
 class LaunchesInDoubtOperator(BaseOperator):
-    """Return the keys of the launches with requests in doubt, at most twenty: those that are in doubt the longest."""
+    """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first."""
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -31,7 +31,7 @@ class LaunchesInDoubtOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> list[str]:  # noqa: ARG002
-        """Settle what post-backs prove, and look for what is left."""
+        """Settle the requests that post-backs prove, and find the launches with doubts left."""
         from sendoff.dispatch import doubts
         from sendoff_airflow.hooks.ledger import open_ledger
 
@@ -43,19 +43,19 @@ class LaunchesInDoubtOperator(BaseOperator):
 
 
 class ResolveDoubtsOperator(HITLOperator):
-    """Settle the requests of a launch that are in doubt: by evidence, by reading, and else by asking people.
+    """Settle the requests of a launch that are in doubt: by post-backs, by the service's list, or by asking people.
 
-    Read is the service's list of campaigns, where the launch's connection says that there is one (``can_list``). Nobody
-    is asked where no doubt is left. One answer is for all that the question is about, and the ledger keeps it with its
-    author for each request; silence leaves them in doubt. What is planned again is sent when the launch is continued:
-    the task's log has the command.
+    The operator reads the service's list of campaigns if the launch's connection has ``can_list`` set. If no doubt is
+    left, it asks no one. One answer applies to all requests in the question, and the audit log keeps it with the user's
+    name for each request. Without an answer they stay in doubt. Requests that are planned again are sent when the
+    launch is continued: the task's log shows the command.
 
-    Returns ``launch_key``, ``resolved`` (the number of requests that the answer moved), ``in_doubt`` (those left) and
+    Return ``launch_key``, ``resolved`` (the number of requests that the answer settled), ``in_doubt`` (those left) and
     ``who`` answered.
 
     :param launch_key: the launch (templated)
     :param response_timeout: how long to wait for an answer
-    :param assigned_users: who may answer, as HITLOperator takes them; everybody whom Airflow lets if not given
+    :param assigned_users: the users who may answer, as in HITLOperator; default: everyone with rights in Airflow
     """
 
     SEND_AGAIN = "Send again"
@@ -87,7 +87,7 @@ class ResolveDoubtsOperator(HITLOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
-        """Settle what needs nobody, and ask about what is left."""
+        """Settle what can be settled automatically, and ask about the rest."""
         from sendoff.dispatch import doubts
         from sendoff_airflow.hooks.ledger import open_ledger
 
@@ -96,18 +96,18 @@ class ResolveDoubtsOperator(HITLOperator):
             self._resolve_by_listing(ledger, launch)
             doubtful = doubts(ledger, self.launch_key)
         if not doubtful:
-            self.log.info("launch %s: nothing is in doubt, and nobody is asked", self.launch_key)
+            self.log.info("launch %s: no request is in doubt", self.launch_key)
             return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
         self._write_question(launch, doubtful)
-        # By what they are, and not by when: the clocks of those who note doubts differ.
+        # By segment and attempt, not by time: the clocks of the workers that record doubts differ.
         context["ti"].xcom_push("asked", [[doubt.segment, doubt.attempt] for doubt in doubtful])
-        context["ti"].xcom_push("campaign", launch.campaign)  # which a link leads to
+        context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
         super().execute(context)
         raise AssertionError("the question was not asked")
 
     @translate_errors
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Do as was answered with each request that the question was about, as far as it is still in doubt."""
+        """Apply the answer to each request in the question that is still in doubt."""
         from sendoff.dispatch import doubts, how_to_continue
         from sendoff_airflow.hooks.ledger import open_ledger
 
@@ -126,12 +126,12 @@ class ResolveDoubtsOperator(HITLOperator):
             ]
             resolved = 0
             if who and answer != self.LEAVE:
-                why = f"the answer to run {context['run_id']} of the DAG {context['dag'].dag_id}"
+                why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
                 resolved = self._resolve(ledger, still_open, answer, who, why)
             left = len(doubts(ledger, self.launch_key))
             steps = how_to_continue(ledger.doubts.pending_resends(self.launch_key))
         self.log.info(
-            "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "nobody: no answer came"
+            "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "default: no answer came"
         )
         if resolved and answer == self.SEND_AGAIN:
             for step in steps:
@@ -160,8 +160,8 @@ class ResolveDoubtsOperator(HITLOperator):
         if is_over := LaunchState(launch.state).is_final:
             self.options = [self.WRITE_OFF, self.LEAVE]
         requests = "1 request" if len(doubtful) == 1 else f"{len(doubtful):,} requests"
-        self.subject = f"What becomes of {requests} of {launch.campaign} in doubt?"
-        # Not by XCom: what is asked is for those who are asked.
+        self.subject = f"{launch.campaign}: what should happen with {requests} in doubt?"
+        # Not as an XCom: only the people who are asked may read it.
         self.body = _question(launch, doubtful, requests, may_send=not is_over)
 
     def _resolve(self, ledger: Ledger, doubtful: Sequence[Doubt], answer: str, who: str, why: str) -> int:
@@ -172,7 +172,7 @@ class ResolveDoubtsOperator(HITLOperator):
         for doubt in doubtful:
             try:
                 resolve(ledger, doubt.dispatch_key, how, who, why, now=datetime.now(UTC))
-            except GateError as error:  # evidence, or somebody else, was faster
+            except GateError as error:  # a post-back or another person was faster
                 self.log.warning("%s", error)
             else:
                 resolved += 1
@@ -180,34 +180,33 @@ class ResolveDoubtsOperator(HITLOperator):
 
 
 def _question(launch: Launch, doubtful: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
-    reasons = Counter(doubt.reason or "no reason is known" for doubt in doubtful)
+    reasons = Counter(doubt.reason or "unknown" for doubt in doubtful)
     return _QUESTION.format(
         requests=requests,
         launch=launch,
         people=f"{sum(doubt.people for doubt in doubtful):,} people"
         if doubtful[0].people
-        else "people of its choice",
+        else "people chosen by the service",
         since=doubtful[0].since,
         reasons="\n".join(f"| {why.replace('|', '/')} | {count:,} |" for why, count in reasons.most_common()),
-        send=_SEND if may_send else f"The launch is {launch.state}: nothing of it can be sent again.",
+        send=_SEND if may_send else f"The launch is {launch.state}, so these requests cannot be sent again.",
     )
 
 
 _QUESTION = """\
-{requests} of the launch `{launch.launch_key}` of `{launch.campaign}` for {launch.period.key}, to {people}, in doubt
-since {since:%Y-%m-%d %H:%M} UTC: nobody can know whether the service processed them, and no post-back has
-come from them.
+`{launch.campaign}` for {launch.period.key}, launch `{launch.launch_key}`: {requests} to {people} in doubt since
+{since:%Y-%m-%d %H:%M} UTC. It is not known whether the service processed them. No post-back shows that it did.
 
 | Why | Requests |
 |---|---:|
 {reasons}
 
 {send}
-- **Write off**: nothing is sent, and nobody looks for them any more. Those whom the service did not send to go without.
-  They stay *in doubt* in the report, unless a post-back shows better.
-- **Leave in doubt**: nothing changes. A post-back may still show that they were processed.
+- **Write off**: nothing is sent, and Sendoff stops asking. People the service did not send to get no message. They stay
+  *in doubt* in the report, unless a post-back shows otherwise.
+- **Leave in doubt**: nothing changes. A post-back may still show that the service processed them.
 """
 _SEND = """\
-- **Send again**: they are planned again, and sent when the launch is continued: the log of this task then has the
-  command. Those whom the service did send to get the message twice.\
+- **Send again**: the requests are planned again and sent when the launch is continued. The log of this task then shows
+  the command. People the service already sent to get the message twice.\
 """

@@ -1,4 +1,4 @@
-"""The operator that keeps the ledger small."""
+"""The operator that deletes old post-backs from the ledger."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class MaintainOperator(BaseOperator):
-    """Forget post-backs that every report has counted and that are older than ``keep``; no report changes.
+    """Delete post-backs that every report has counted and that are older than ``keep``. No report changes.
 
-    On PostgreSQL it also makes the partitions of the next days. Returns how many ``days`` and single ``post_backs``
-    were forgotten, how many days are still ``needed`` and how many were ``in_use`` and are left for the next time.
+    On PostgreSQL, also create the partitions for the next days. Return how many ``days`` and single ``post_backs`` were
+    deleted, how many days are still ``needed``, and how many were ``in_use`` and stay until the next run.
 
-    :param keep: for how long post-backs are kept, a day or more
-    :param ledger_conn_id: the ledger, by a user who owns its tables
+    :param keep: how long to keep post-backs, at least a day
+    :param ledger_conn_id: the connection of the ledger, with a user who owns its tables
     """
 
     template_fields: Sequence[str] = ()
@@ -35,7 +35,7 @@ class MaintainOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
-        """Forget what is old."""
+        """Delete old post-backs."""
         from sendoff.postbacks import maintain
         from sendoff_airflow.hooks.ledger import open_ledger
 

@@ -1,4 +1,4 @@
-"""After sending: everybody gets a verdict, and post-backs that stay away raise an alarm."""
+"""The operators that reconcile launches, and check feed health."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from sendoff_airflow.run_notes import note_of
 
 
 class ReconcileOperator(LaunchEventOperator):
-    """Return everybody of a launch a verdict, store the report, and print it into the task's log.
+    """Reconcile a launch: assign a verdict to everyone in it, store the report, and write it to the task's log.
 
-    Returns ``launch_key``, ``audience``, ``verdicts`` and ``anomalies`` (counts), and the path of the ``picture`` where
-    one was asked for. May run any number of times: each report replaces the one before.
+    The operator can run any number of times. Each report replaces the one before. Return ``launch_key``, ``state``,
+    ``audience``, ``verdicts`` and ``anomalies`` (counts), and the path of the ``picture`` if ``pictures`` is given.
 
     :param launch_key: the launch (templated)
-    :param pictures: a folder for the picture of the report, on a disk that the worker can write (templated)
+    :param pictures: a folder for the picture of the report, which the worker can write to (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "pictures")
@@ -60,7 +60,7 @@ class ReconcileOperator(LaunchEventOperator):
         self.log.info("\n%s", as_text(describe_launch(figures)))
         if launch.state != LaunchState.RELEASED:
             state = " by ".join([launch.state, *by[-1:]])
-            self.log.warning("launch %s is %s: what is planned is not sent", self.launch_key, state)
+            self.log.warning("launch %s is %s: its planned requests are not sent", self.launch_key, state)
         counts = {
             "audience": figures.audience,
             "verdicts": dict(figures.verdicts),
@@ -80,9 +80,9 @@ class ReconcileOperator(LaunchEventOperator):
 
 
 class ReconcileChangedOperator(BaseOperator):
-    """Reconcile every launch to which something happened that its newest report does not show.
+    """Reconcile every launch that changed since its newest report.
 
-    Returns the number of launches ``reconciled``. Their reports are in the ledger: ``sendoff report LAUNCH`` shows one.
+    Return the number of launches ``reconciled``. The ledger holds their reports: ``sendoff report LAUNCH`` shows one.
     """
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
@@ -91,12 +91,12 @@ class ReconcileChangedOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
-        """Fold what came in, and reconcile where that changes something."""
+        """Aggregate new post-backs, and reconcile the launches that changed."""
         from sendoff.postbacks import aggregate, reconcile_launch
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
-            ledger.stats.collect_gauges()  # first: how far folding lags behind is a metric
+            ledger.stats.collect_gauges()  # first, because the lag of the aggregation is a metric
             aggregate(ledger)
             changed = ledger.verdicts.stale()
             for launch_key in changed:
@@ -106,10 +106,10 @@ class ReconcileChangedOperator(BaseOperator):
 
 
 class CheckFeedsOperator(BaseOperator):
-    """Fail once where post-backs that should have come begin to stay away, and succeed again while nothing changes.
+    """Check feed health: fail once when expected post-backs stop arriving. Succeed while nothing changes.
 
-    What failed is not tried again: the ledger has noted the change by then. Returns the number of changes to the better
-    as ``restored``; ``sendoff silence`` says how everything stands.
+    Airflow does not retry a failure, because the ledger has already recorded the change. Return the number of feeds
+    that recovered as ``restored``. ``sendoff silence`` shows the state of every feed.
     """
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
@@ -118,7 +118,7 @@ class CheckFeedsOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
-        """Hold what should have come against what came."""
+        """Compare the expected post-backs with the received ones."""
         from sendoff.postbacks import check_feeds
         from sendoff_airflow.hooks.ledger import open_ledger
 

@@ -1,4 +1,4 @@
-"""What a launch came to, taken away: verdicts in a warehouse, reports as files, outcomes compared."""
+"""The operators that export results: verdicts to a warehouse, reports to files, and comparisons of outcomes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class WriteVerdictsOperator(BaseOperator):
-    """Write a row for each person of a launch into a table of a warehouse: the verdict, the variant, the segment.
+    """Write a row for each person of a launch to a table of a warehouse: the verdict, the variant, the segment.
 
-    The rows of the launch are replaced and no others, in one transaction: it may be tried again, and run after every
-    report. The verdicts are those of the newest report, so it belongs behind ReconcileOperator. Returns ``launch_key``,
-    ``table`` and the number of ``rows``.
+    One transaction replaces the rows of this launch and leaves all others. The operator can be retried, and can run
+    after every report. The verdicts are those of the newest report, so place it after ReconcileOperator. Return
+    ``launch_key``, ``table`` and the number of ``rows``.
 
     :param launch_key: the launch (templated)
-    :param table: the table, ``NAME`` or ``SCHEMA.NAME``; made where it is not there (templated)
-    :param warehouse_conn_id: the connection of the warehouse; its user must be allowed to write there (templated)
-    :param verdict: only this verdict, such as ``missing``; None: all (templated)
+    :param table: the table, ``NAME`` or ``SCHEMA.NAME``; created if it does not exist (templated)
+    :param warehouse_conn_id: the connection of the warehouse; its user must be able to write there (templated)
+    :param verdict: only people with this verdict, such as ``missing``; default: all (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "table", "warehouse_conn_id", "verdict")
@@ -66,14 +66,14 @@ class WriteVerdictsOperator(BaseOperator):
 
 
 class MeasureOutcomeOperator(BaseOperator):
-    """Ask the warehouse what the people of a launch did afterwards, and compare its variants and its holdout.
+    """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
-    The query is ``outcome.sql`` in the campaign's folder. Returns the comparison: counts, shares or means, and their
-    intervals, of each side; the same stands in the log.
+    The query is ``outcome.sql`` in the campaign's folder. Return the comparison: counts, shares or means, and intervals
+    for each side. The task's log shows the same.
 
     :param launch_key: the launch (templated)
     :param folder: the campaign's folder
-    :param warehouse_conn_id: the connection that the query runs on; None: the campaign's own (templated)
+    :param warehouse_conn_id: the connection that the query runs on; default: the campaign's warehouse (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "warehouse_conn_id")
@@ -95,7 +95,7 @@ class MeasureOutcomeOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
-        """Compare once."""
+        """Run the query and compare the sides."""
         from sendoff.report import as_text, describe_comparison
         from sendoff_airflow.hooks.ledger import open_ledger
 
@@ -106,15 +106,15 @@ class MeasureOutcomeOperator(BaseOperator):
 
 
 class ReportFileOperator(BaseOperator):
-    """Write the newest report of a launch as a page of HTML that stands alone, for people who do not open Airflow.
+    """Write the newest report of a launch as one HTML page, for people without access to Airflow.
 
-    Variants are compared in it, and outcomes too where ``folder`` is given. The file is named after campaign and
-    launch, so that a later report replaces an earlier one. Returns its path.
+    The page compares the variants, and also the outcomes if ``folder`` is given. The campaign and the launch name the
+    file, so a later report replaces an earlier one. Return its path.
 
     :param launch_key: the launch (templated)
-    :param reports: a folder on a disk that the worker can write; made where it is not there (templated)
-    :param folder: the campaign's folder, whose ``outcome.sql`` is asked; None: outcomes are not looked at
-    :param warehouse_conn_id: the connection that it runs on; None: the campaign's own (templated)
+    :param reports: a folder that the worker can write to; created if it does not exist (templated)
+    :param folder: the campaign's folder with ``outcome.sql``; default: do not compare outcomes
+    :param warehouse_conn_id: the connection that ``outcome.sql`` runs on; default: the campaign's warehouse (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "reports", "warehouse_conn_id")
