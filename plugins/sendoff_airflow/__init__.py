@@ -1,10 +1,10 @@
-"""Sendoff inside Airflow: the only code of Sendoff that imports Airflow.
+"""Sendoff's Airflow provider. No other code of Sendoff imports Airflow.
 
-What only a running task needs is imported by that task. Airflow reads DAG files, and with them these modules, again
-every half minute.
+Airflow reads DAG files, and with them these modules, every half minute. So code that only a running task needs is
+imported by that task.
 """
 
 SERVICE = "sendoff_default"
 LEDGER = "sendoff_ledger"
 RECEIVER = "sendoff_receiver"
-"""The connections that are used where no other is named."""
+"""The default connections."""

@@ -1,4 +1,4 @@
-"""The one place where an error of Sendoff becomes one of Airflow's."""
+"""Translate Sendoff's errors into Airflow's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class RetryTaskError(AirflowException):
-    """Nothing happened, and Airflow's retries may try again; ``retry_after``: the seconds that the service asks for."""
+    """Nothing happened, and Airflow may retry the task. ``retry_after``: the delay in seconds the service asked for."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class RetryTaskError(AirflowException):
 
 
 class RetryAfterPolicy(RetryPolicy):
-    """Retry a task when the service asks for it (``Retry-After``), and otherwise as the task's retries say."""
+    """Retry a task after the delay the service asks for (``Retry-After``), or else after the task's own delay."""
 
     def evaluate(
         self,
@@ -35,7 +35,7 @@ class RetryAfterPolicy(RetryPolicy):
         max_tries: int,  # noqa: ARG002
         context: Context | None = None,  # noqa: ARG002
     ) -> RetryDecision:
-        """Decide after a failure; how often is still for ``retries`` to say."""
+        """Decide after a failure. ``retries`` still limits the number of retries."""
         if isinstance(exception, RetryTaskError) and exception.retry_after is not None:
             seconds = max(0.0, min(MAX_RETRY_AFTER, exception.retry_after))
             return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")
@@ -49,14 +49,14 @@ RETRY_DEFAULTS: dict[str, Any] = {
     "max_retry_delay": timedelta(minutes=15),
     "retry_policy": RetryAfterPolicy(),
 }
-"""How a task is tried again: for about an hour. Safe, since nothing that was sent is sent again."""
+"""The retry settings of tasks: about an hour in total. Retries are safe, because no request is made twice."""
 
 
 def as_airflow_error(error: SendoffError) -> AirflowException:
-    """Return what tells Airflow the same: retry what is retryable, fail at once what is permanent or ambiguous.
+    """Return Airflow's error for an error of Sendoff.
 
-    What is too late is skipped. The result carries the message alone: neither cause nor context, whose texts are not
-    ours to vouch for.
+    Retryable errors become a retry. Permanent and ambiguous errors fail the task at once. A LateError skips it. The
+    result holds only the message. It has no cause or context, because Sendoff does not control their texts.
     """
     if isinstance(error, LateError):
         return AirflowSkipException(str(error))
@@ -68,7 +68,7 @@ def as_airflow_error(error: SendoffError) -> AirflowException:
 
 
 def translate_errors(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap an ``execute`` or a similar method, so that errors and metrics of Sendoff become Airflow's own."""
+    """Wrap a method such as ``execute``, so that Sendoff's errors and metrics become Airflow's."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -79,6 +79,6 @@ def translate_errors(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except SendoffError as error:
             failure = as_airflow_error(error)
-        raise failure  # outside of the except clause, or the original would hang on as its context
+        raise failure  # outside the except clause, so that the original does not become its context
 
     return call

@@ -1,4 +1,4 @@
-"""Sendoff as an Airflow plugin: its pages, in the navigation of Airflow's UI and on the pages of DAGs and runs."""
+"""The Airflow plugin: it adds Sendoff's pages to the navigation of Airflow's UI and to the pages of DAGs and runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sendoff_airflow.views.app import PREFIX, app
 from sendoff_airflow.views.links import CampaignLink, LaunchLink
 from sendoff_airflow.views.macros import MACROS
 
-# Relative, so that they also work where Airflow is served under a path.
+# Relative, so that they also work if Airflow is served under a path.
 _ROOT = PREFIX[1:]
 _ICONS = {"icon": f"{_ROOT}/static/sendoff.svg", "icon_dark_mode": f"{_ROOT}/static/sendoff-dark.svg"}
 _RUN = f"{_ROOT}/dag?dag_id={{DAG_ID}}&run_id={{RUN_ID}}"
@@ -22,7 +22,7 @@ def _view(destination: str, route: str, href: str, **more: Any) -> dict[str, Any
 
 
 class SendoffPlugin(AirflowPlugin):
-    """Register Sendoff with Airflow; found by its entry point, not by a file in the plugins folder."""
+    """Register Sendoff with Airflow. Airflow finds it by its entry point, not in the plugins folder."""
 
     name = "sendoff"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "Sendoff"}]  # noqa: RUF012  # as the base class has it

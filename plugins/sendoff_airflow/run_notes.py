@@ -1,7 +1,7 @@
-"""Notes on DAG runs: what became of a launch, on the page of its run.
+"""Notes on DAG runs: the result of a launch on the page of its run.
 
-A task cannot write a note: Airflow's Task SDK and Execution API have no call for it. The task that reports keeps the
-text as an XCom, and where the run ends, in Airflow's scheduler, it becomes the note.
+A task cannot write a note, because Airflow's Task SDK and Execution API have no call for it. The task that reports
+stores the text as an XCom. When the run ends, a listener in Airflow's scheduler turns it into the note.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 KEY = "note"
 """The XCom that holds the text."""
 
-_MAX_LENGTH = 1000  # characters; Airflow takes no more
+_MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
 
@@ -36,14 +36,14 @@ def note_of(figures: LaunchStats) -> str:
         if figures.verdicts.get(verdict)
     ]
     people = counted(figures.audience, "person", "people") + (
-        " heard of" if figures.is_chosen_by_service else ""
+        " in the post-backs" if figures.is_chosen_by_service else ""
     )
     state = "" if figures.state == LaunchState.RELEASED else f"The launch is {figures.state}. "
     return state + (f"{people}: {', '.join(parts)}" if parts else people)
 
 
 class RunNotes:
-    """Writes the note of a run that reported on a launch, unless somebody has written one."""
+    """Writes the note of a run that reported on a launch, unless the run already has a note."""
 
     @hookimpl
     def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:  # noqa: ARG002
@@ -58,7 +58,7 @@ class RunNotes:
 
 def _write(dag_run: DagRun) -> None:
     tasks = _reporting(dag_run)
-    if not tasks:  # a run of somebody else's DAG costs no query
+    if not tasks:  # runs of other DAGs cost no query
         return
     from airflow.models.dagrun import DagRunNote
     from sqlalchemy import exc, insert, select
@@ -74,10 +74,10 @@ def _write(dag_run: DagRun) -> None:
     if not text or is_noted.first():
         return
     try:
-        with connection.begin_nested():  # what goes wrong here must not end the scheduler's transaction
+        with connection.begin_nested():  # an error here must not end the scheduler's transaction
             connection.execute(insert(DagRunNote).values(dag_run_id=dag_run.id, content=text))
     except exc.IntegrityError:
-        _log.info("run %s of %s: somebody wrote a note meanwhile", dag_run.run_id, dag_run.dag_id)
+        _log.info("run %s of %s: someone wrote a note meanwhile", dag_run.run_id, dag_run.dag_id)
 
 
 def _reporting(dag_run: DagRun) -> list[str]:

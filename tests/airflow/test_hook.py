@@ -349,7 +349,7 @@ def test_nothing_repeats_requests_on_behalf_of_the_caller(connect: Callable[...,
 def test_testing_the_connection_asks_for_a_token_and_sends_nothing(
     server: Server, connect: Callable[..., SendoffHook]
 ) -> None:
-    assert connect().test_connection() == (True, f"{server.url} issued a token; nothing was sent.")
+    assert connect().test_connection() == (True, f"{server.url} issued a token. Nothing was sent.")
     assert {request.path for request in server.requests} == {"/api/oauth/token"}
 
 
@@ -388,7 +388,7 @@ def test_an_unknown_extra_is_named_without_its_value(
 ) -> None:
     connect(extra={"apptoken": APP_TOKEN}).client()
     printed = capsys.readouterr().out  # where Airflow's logger of hooks writes to
-    assert "unknown extra fields are passed over: apptoken" in printed
+    assert "unknown extra fields are ignored: apptoken" in printed
     assert APP_TOKEN not in printed
 
 
@@ -401,11 +401,11 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"host": "https://x?token=open-sesame"}, "must have no user, password"),
         ({"host": "https://x:port"}, "must start with https:// (or http://)"),
         ({"host": "http://open-sesame.example.com"}, "the base URL begins with http://"),
-        ({"extra": {"allow_http": "perhaps"}}, "allow_http is neither true nor false"),
+        ({"extra": {"allow_http": "perhaps"}}, "allow_http must be true or false"),
         ({"login": None}, "the client ID (login field) is empty"),
         ({"password": None}, "the client secret (password field) is empty"),
         ({"extra": {"grant": "password"}}, "the grant is none of client_credentials, jwt_bearer"),
-        ({"extra": {"grant": "jwt_bearer"}}, "needs one of private_key and private_key_path"),
+        ({"extra": {"grant": "jwt_bearer"}}, "needs either private_key or private_key_path"),
         (
             {
                 "extra": {
@@ -414,17 +414,17 @@ def test_an_unknown_extra_is_named_without_its_value(
                     "private_key_path": "open-sesame",
                 }
             },
-            "needs one of private_key and private_key_path",
+            "needs either private_key or private_key_path",
         ),
         (
             {"extra": {"grant": "jwt_bearer", "private_key_path": "/nowhere/key.pem"}},
-            "the file that private_key_path names cannot be read here: No such file or directory",
+            "the file in private_key_path cannot be read on this machine: No such file or directory",
         ),
         ({"extra": {"grant": "jwt_bearer", "private_key": "open-sesame"}}, "key"),
         ({"extra": {"token_lifetime": "open-sesame"}}, "token_lifetime is not a whole number"),
         ({"extra": {"token_lifetime": 90_000}}, "the token lifetime must be between 1 and 86400 seconds"),
         ({"extra": {"token_lifetime": True}}, "token_lifetime is not a whole number"),
-        ({"extra": {"timeout": -1}}, "timeout is not a number of seconds above 0"),
+        ({"extra": {"timeout": -1}}, "timeout must be a number of seconds above 0"),
         ({"extra": {"timeout": [1, 2]}}, "timeout is not a number"),
         ({"extra": {"app_token": 4711}}, "app_token is not a text"),
         ({"extra": {"field_names": "open-sesame"}}, "field_names is not a JSON object"),
@@ -440,13 +440,13 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
         ({"extra": {"verify": False}}, "verify is not a text"),
         ({"extra": {"requests_per_second": "fast"}}, "requests_per_second is not a number"),
-        ({"extra": {"requests_at_once": "many"}}, "requests_at_once is not a whole number"),
-        ({"extra": {"requests_at_once": 17}}, "requests_at_once is not a whole number from 1 to 16"),
-        ({"extra": {"requests_at_once": 0}}, "requests_at_once is not a whole number from 1 to 16"),
+        ({"extra": {"requests_at_once": "many"}}, "requests_at_once must be a whole number"),
+        ({"extra": {"requests_at_once": 17}}, "requests_at_once must be a whole number from 1 to 16"),
+        ({"extra": {"requests_at_once": 0}}, "requests_at_once must be a whole number from 1 to 16"),
         ({"extra": {"requests_per_second": 0}}, "requests_per_second is wrong: requests per second must be"),
         ({"extra": {"requests_per_second": "nan"}}, "requests_per_second is wrong"),
-        ({"extra": {"can_list": "open-sesame"}}, "can_list is neither true nor false"),
-        ({"extra": {"can_list": 1}}, "can_list is neither true nor false"),
+        ({"extra": {"can_list": "open-sesame"}}, "can_list must be true or false"),
+        ({"extra": {"can_list": 1}}, "can_list must be true or false"),
         ({"extra": "[]"}, "the extra fields are not a JSON object"),
     ],
 )
@@ -461,7 +461,10 @@ def test_a_wrong_field_is_named_and_not_told(
 
 
 def test_a_missing_connection_is_named() -> None:
-    assert SendoffHook("nobody").test_connection() == (False, "there is no connection nobody")
+    assert SendoffHook("nobody").test_connection() == (
+        False,
+        "There is no connection nobody. Add it in Airflow.",
+    )
 
 
 def test_a_port_and_a_missing_scheme_are_understood(connect: Callable[..., SendoffHook]) -> None:

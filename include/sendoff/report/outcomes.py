@@ -110,8 +110,8 @@ class _OutcomeReader:
         names = [name.lower() for name in batch.schema.names]
         if sorted(names) not in ([self.identified_by], sorted([self.identified_by, VALUE])):
             raise QueryError(
-                f"{FILE} returns the columns {', '.join(names)}. Return {self.identified_by}, as in audience.sql, and "
-                f"optionally {VALUE}."
+                f"{FILE}: the query returns the columns {', '.join(names)}. Return "
+                f"{self.identified_by}, as in audience.sql, and optionally {VALUE}."
             )
         column = batch.column(names.index(self.identified_by))
         people = _typed(column, self.kind, self.identified_by)
@@ -129,8 +129,8 @@ class _OutcomeReader:
             people, numbers = people.filter(usable), numbers.filter(usable)
         if self.counter.duplicate:
             raise QueryError(
-                f"{FILE} returns several rows for one person. Return one row per person, for example with GROUP BY "
-                f"{self.identified_by}."
+                f"{FILE}: the query returns several rows for one person. Return one row per person, "
+                f"for example with GROUP BY {self.identified_by}."
             )
         some = builder(self.kind)
         some.add(people)

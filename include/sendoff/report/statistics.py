@@ -289,7 +289,7 @@ def _difference(
 ) -> Difference:
     pair = f"{side} against {against}"
     if interval is None:
-        return Difference(side, against, None, None, f"{pair}: too few to tell. {few[0].upper()}{few[1:]}.")
+        return Difference(side, against, None, None, f"{pair}: too few to tell ({few}).")
     ends = (interval.low, interval.high)
     low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
     if interval.low > 0 or interval.high < 0:

@@ -1,1 +1,1 @@
-"""Hooks: the connections of the service, the ledger, the receiver, and the warehouse."""
+"""Hooks for the connections of the service, the ledger, the receiver, and the warehouse."""

@@ -1,4 +1,4 @@
-"""Airflow's connections: looking one up, and what its fields say."""
+"""Find Airflow's connections, and read their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import URL
 from sendoff.errors import SettingsError
 
 DIALECTS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
-"""SQLAlchemy's dialects of the connection types that Sendoff opens by itself."""
+"""The SQLAlchemy dialect of each connection type that Sendoff opens itself."""
 
 POSTGRES_OPTIONS = (
     "sslmode",
@@ -27,11 +27,11 @@ POSTGRES_OPTIONS = (
     "options",
     "application_name",
 )
-"""Extras of a ``postgres`` connection that are passed on to the database driver."""
+"""The extras of a ``postgres`` connection that the database driver receives."""
 
 
 def find_connection(conn_id: str) -> Connection | None:
-    """Return a connection, or None if Airflow knows none of that name."""
+    """Return a connection, or None if Airflow has none with this ID."""
     try:
         connection: Connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:
@@ -47,7 +47,7 @@ def extras(connection: Connection) -> dict[str, Any]:
         values = None
     if not isinstance(values, dict):
         raise SettingsError(f"connection {connection.conn_id}: the extra fields are not a JSON object")
-    connection.extra_dejson  # noqa: B018  # has Airflow hide the secret ones in logs
+    connection.extra_dejson  # noqa: B018  # makes Airflow mask secret extras in logs
     return values
 
 
@@ -71,7 +71,7 @@ def database_url(connection: Connection) -> str:
 
 
 def _sqlite_url(connection: Connection) -> str:
-    # sqlite:////data/w.db comes apart with the path in the schema; a form, or JSON, has it in the host.
+    # The URI sqlite:////data/w.db puts the path into the schema. A form or JSON puts it into the host.
     path = connection.host or connection.schema
     if not path:
         raise SettingsError(

@@ -1,6 +1,6 @@
-"""The forms in which Airflow's UI asks for the connections of the hooks.
+"""The connection forms of the hooks in Airflow's UI.
 
-Airflow reads them in every process, so this module imports none of the hooks.
+Airflow reads them in every process, so this module does not import the hooks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def service_form() -> dict[str, Any]:
-    """Return the form of a connection of the messaging service."""
+    """Return the form for a connection to the messaging service."""
     return {
         "connection-type": "sendoff",
         "hook-class-name": "sendoff_airflow.hooks.service.SendoffHook",
@@ -19,7 +19,7 @@ def service_form() -> dict[str, Any]:
             "relabeling": {"host": "Base URL", "login": "Client ID", "password": "Client secret"},
             "placeholders": {
                 "host": "https://api.example.com",
-                "login": "the name of a client ID of the service",
+                "login": "the client ID that the service issued",
                 "password": "shown once when the client ID was created; empty for the JWT bearer grant",
             },
         },
@@ -31,8 +31,8 @@ def _grant_fields() -> dict[str, Any]:
     return {
         "grant": {
             "label": "Grant",
-            "description": "How a token is asked for: client_credentials needs the client secret, "
-            "jwt_bearer a private key.",
+            "description": "How Sendoff gets a token: client_credentials needs the client secret, jwt_bearer needs a "
+            "private key.",
             "schema": {
                 "type": ["string", "null"],
                 "enum": ["client_credentials", "jwt_bearer"],
@@ -41,25 +41,26 @@ def _grant_fields() -> dict[str, Any]:
         },
         "private_key": {
             "label": "Private key (PEM)",
-            "description": "For jwt_bearer: the whole PEM text, from -----BEGIN to END-----. The service holds the "
-            "public half. With its certificate below it, a warning comes 14 days before that ends.",
-            # A password field has one line and would lose the line ends of the PEM. Airflow hides the
-            # saved value all the same, because of the field's name.
+            "description": "For jwt_bearer: the whole PEM text, from -----BEGIN to END-----. The service has the "
+            "public key. If its certificate follows below, Sendoff warns 14 days before the certificate expires.",
+            # A password field has one line and would lose the line breaks of the PEM. Airflow still masks the saved
+            # value, because of the field's name.
             "schema": {"type": ["string", "null"], "format": "multiline"},
         },
         "private_key_path": {
             "label": "Private key file",
-            "description": "Instead of the PEM text: a file that every worker can read, such as a mounted secret.",
+            "description": "Instead of the PEM text: the path of a file that every worker can read, such as a mounted "
+            "secret.",
             "schema": {"type": ["string", "null"]},
         },
         "private_key_passphrase": {
             "label": "Passphrase of the private key",
-            "description": "Only where the key is encrypted.",
+            "description": "Only if the key is encrypted.",
             "schema": {"type": ["string", "null"], "format": "password"},
         },
         "algorithm": {
             "label": "Algorithm",
-            "description": "For jwt_bearer. Empty: what fits the key.",
+            "description": "For jwt_bearer. Empty: chosen by the type of the key.",
             "schema": {
                 "type": ["string", "null"],
                 "enum": ["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", None],
@@ -82,13 +83,13 @@ def _request_fields() -> dict[str, Any]:
     return {
         "app_token": {
             "label": "App token",
-            "description": "Names the application whose devices are reached; part of each request.",
+            "description": "The token of the application whose devices get the messages. It is part of each request.",
             "schema": {"type": ["string", "null"], "format": "password"},
         },
         "field_names": {
             "label": "Field names",
             "description": "Corrects names of request fields that the service's document does not state: a JSON "
-            "object from our name to the service's. docs/reference/unknowns.md lists them.",
+            "object that maps Sendoff's name to the service's. docs/reference/unknowns.md lists them.",
             "schema": {"type": ["object", "null"]},
         },
         "timeout": {
@@ -98,43 +99,43 @@ def _request_fields() -> dict[str, Any]:
         },
         "requests_per_second": {
             "label": "Requests per second",
-            "description": "The most that all workers of this connection make together, on every machine that shares "
-            "the ledger. Empty: as many as the service answers.",
+            "description": "The rate limit for all workers of this connection together, on every machine that shares "
+            "the ledger. Empty: no limit.",
             "schema": {"type": ["number", "null"], "exclusiveMinimum": 0},
         },
         "requests_at_once": {
             "label": "Requests at once",
-            "description": "How many requests each worker makes at a time, from 1 to 16. Empty: 4.",
+            "description": "How many requests each worker makes at the same time, from 1 to 16. Empty: 4.",
             "schema": {"type": ["integer", "null"], "minimum": 1, "maximum": 16},
         },
         "can_list": {
             "label": "Lists its campaigns",
-            "description": "Whether the service lists its campaigns, which its document does not show. Then doubts are "
-            "resolved by reading that list.",
+            "description": "Whether the service can list its campaigns. Its document does not mention this. If it can, "
+            "Sendoff settles doubts by reading the list.",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
         "allow_http": {
             "label": "Allow http://",
-            "description": "Whether the base URL may begin with http:// although the service runs on another machine. "
-            "The client secret, the tokens and the identifiers of people then travel unencrypted.",
+            "description": "Whether the base URL may start with http:// even if the service runs on another machine. "
+            "The client secret, the tokens and people's identifiers are then sent unencrypted.",
             "schema": {"type": ["boolean", "null"], "default": False},
         },
         "verify": {
             "label": "CA bundle",
-            "description": "A file with the certificates to trust instead of the usual ones.",
+            "description": "The path of a file with the certificates to trust instead of the default ones.",
             "schema": {"type": ["string", "null"]},
         },
         "proxy": {
             "label": "Proxy",
-            "description": "The proxy to use, such as http://proxy.example.com:3128. Empty: HTTPS_PROXY and NO_PROXY "
-            "of the worker.",
+            "description": "The proxy to use, such as http://proxy.example.com:3128. Empty: the worker's HTTPS_PROXY "
+            "and NO_PROXY.",
             "schema": {"type": ["string", "null"]},
         },
     }
 
 
 def ledger_form() -> dict[str, Any]:
-    """Return the form of a connection of the ledger."""
+    """Return the form for a connection to the ledger."""
     return {
         "connection-type": "sendoff_ledger",
         "hook-class-name": "sendoff_airflow.hooks.ledger.LedgerHook",
@@ -148,7 +149,7 @@ def ledger_form() -> dict[str, Any]:
 
 
 def receiver_form() -> dict[str, Any]:
-    """Return the form of a connection of the receiver."""
+    """Return the form for a connection of the receiver."""
     return {
         "connection-type": "sendoff_receiver",
         "hook-class-name": "sendoff_airflow.hooks.receiver.ReceiverHook",
@@ -158,7 +159,7 @@ def receiver_form() -> dict[str, Any]:
             "relabeling": {"host": "Public URL", "password": "Secrets"},
             "placeholders": {
                 "host": "https://events.example.com",
-                "password": "32 characters or more; two, separated by a comma, while one replaces the other",
+                "password": "32 characters or more; during a rotation two secrets, separated by a comma",
             },
         },
     }

@@ -14,10 +14,10 @@ from sendoff_airflow.hooks.connections import DIALECTS, database_url, find_conne
 class LedgerHook(BaseHook):
     """Open the ledger of this deployment.
 
-    It is named by the connection ``sendoff_ledger`` (a database URL in the password, or any ``postgres`` or ``sqlite``
-    connection), or by SENDOFF_LEDGER_URL where there is no such connection. Never by a default: to Airflow a connection
-    that is missing and one that it could not look up are the same, and a second, empty ledger would not know what was
-    sent.
+    The connection ``sendoff_ledger`` holds a database URL in the password, or is any ``postgres`` or ``sqlite``
+    connection. Without such a connection, the hook uses SENDOFF_LEDGER_URL. There is no default: to Airflow, a missing
+    connection and one it could not look up are the same, and a new, empty ledger would not know which requests were
+    made.
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -30,7 +30,7 @@ class LedgerHook(BaseHook):
         self.ledger_conn_id = ledger_conn_id
 
     def get_conn(self) -> Ledger:
-        """Return the ledger; nothing is opened before its first use. Raise SettingsError."""
+        """Return the ledger, which is opened at its first use. Raise SettingsError if none is configured."""
         return Ledger(self.url())
 
     def url(self) -> str:
@@ -40,7 +40,8 @@ class LedgerHook(BaseHook):
         settings = load_settings()
         if settings.ledger_url is None:
             raise SettingsError(
-                f"there is no ledger: add the connection {self.ledger_conn_id}, or set SENDOFF_LEDGER_URL"
+                f"No ledger is configured. Add the connection {self.ledger_conn_id} in Airflow, or set "
+                "SENDOFF_LEDGER_URL."
             )
         return settings.ledger_url
 
@@ -50,15 +51,15 @@ class LedgerHook(BaseHook):
         if connection.conn_type != self.conn_type:
             known = ", ".join(sorted({*DIALECTS, self.conn_type}))
             raise SettingsError(
-                f"connection {connection.conn_id}: type {connection.conn_type} is none of {known}. Set its type to "
-                f"{self.hook_name} ({self.conn_type}), with the database URL in the password field"
+                f"connection {connection.conn_id}: the type {connection.conn_type} is none of {known}. Set its type to "
+                f"{self.hook_name} ({self.conn_type}) and put the database URL into the password field."
             )
         if connection.password:
             return connection.password
         raise SettingsError(f"connection {self.ledger_conn_id}: the database URL (password field) is empty")
 
     def test_connection(self) -> tuple[bool, str]:
-        """Check whether the ledger can be written; nothing is stored."""
+        """Check whether the ledger can be written to, without storing anything."""
         try:
             ledger = self.get_conn()
             try:

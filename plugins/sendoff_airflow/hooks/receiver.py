@@ -12,11 +12,10 @@ from sendoff_airflow.hooks.connections import find_connection
 
 
 class ReceiverHook(BaseHook):
-    """Know the public address of the receiver and the secrets that sign post-back addresses.
+    """Sign post-back addresses with the receiver's public URL and secrets.
 
-    They are the host and the password of the connection ``sendoff_receiver``, or SENDOFF_PUBLIC_URL and
-    SENDOFF_POST_BACK_SECRETS where there is no such connection. The receiver itself runs outside of Airflow and
-    reads the settings.
+    They are the host and the password of the connection ``sendoff_receiver``. Without such a connection, they are
+    SENDOFF_PUBLIC_URL and SENDOFF_POST_BACK_SECRETS. The receiver itself runs outside Airflow and reads these settings.
     """
 
     conn_name_attr = "receiver_conn_id"
@@ -29,13 +28,13 @@ class ReceiverHook(BaseHook):
         self.receiver_conn_id = receiver_conn_id
 
     def get_conn(self) -> PostBackSigner:
-        """Return what signs the addresses of post-backs. Raise SettingsError."""
+        """Return the signer of post-back addresses. Raise SettingsError if the URL or the secrets are missing."""
         connection = find_connection(self.receiver_conn_id)
         if connection is None:
             try:
                 return PostBackSigner.from_settings(load_settings())
             except SettingsError as error:
-                raise SettingsError(f"there is no connection {self.receiver_conn_id}, and {error}") from None
+                raise SettingsError(f"There is no connection {self.receiver_conn_id}, and {error}") from None
         secrets = [part.strip() for part in (connection.password or "").split(",") if part.strip()]
         if not connection.host or not secrets:
             missing = "public URL (host field)" if not connection.host else "secret (password field)"
@@ -43,14 +42,14 @@ class ReceiverHook(BaseHook):
         return PostBackSigner(connection.host.rstrip("/"), secrets)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Check whether addresses can be signed; nothing is called."""
+        """Check whether addresses can be signed, without calling anything."""
         try:
             signer = self.get_conn()
         except SendoffError as error:
             return False, str(error)
-        return True, f"Post-backs will be asked for at {signer.public_url}; nothing was called."
+        return True, f"Post-backs will go to {signer.public_url}. This test did not call it."
 
 
 def post_back_signer(conn_id: str = RECEIVER) -> PostBackSigner:
-    """Return what signs the post-back addresses of this deployment."""
+    """Return the signer of this deployment's post-back addresses."""
     return ReceiverHook(conn_id).get_conn()

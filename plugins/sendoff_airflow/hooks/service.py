@@ -1,4 +1,4 @@
-"""The connection to the messaging service: Airflow's HttpHook, without what is dangerous in it."""
+"""The connection to the messaging service: Airflow's HttpHook without its unsafe features."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ from sendoff_airflow.hooks.service_fields import ServiceFields
 
 
 class SendoffHook(HttpHook):
-    """Return a client of the messaging service, made from a connection of type ``sendoff``.
+    """Call the messaging service through a connection of type ``sendoff``.
 
-    Unlike HttpHook it never turns an extra into a request header, nor login and password into basic authentication;
-    it always has a time-out, follows no redirect, and repeats no request but one that was answered with a 401. Of the
-    body of an error it shows only the service's message, redacted. The connection is looked up once, and one session
-    serves all requests of the hook.
+    Unlike HttpHook, this hook never turns extras into request headers, or login and password into basic authentication.
+    It always has a time-out, follows no redirects, and repeats a request only after a 401. Its errors show only the
+    service's message, redacted. It looks up the connection once and uses one session for all requests.
     """
 
     conn_name_attr = "sendoff_conn_id"
@@ -55,7 +54,7 @@ class SendoffHook(HttpHook):
         self.sendoff_conn_id = sendoff_conn_id
 
     def service_connection(self, signer: PostBackSigner) -> ServiceConnection:
-        """Return all that a worker needs to send dispatches over this connection."""
+        """Return what a worker needs to make requests over this connection."""
         fields = self.fields
         return ServiceConnection(
             self.client(),
@@ -68,7 +67,7 @@ class SendoffHook(HttpHook):
         )
 
     def client(self) -> Client:
-        """Return a client that asks for tokens by itself; SettingsError and CredentialsError name a wrong field."""
+        """Return a client that gets its own tokens. Raise SettingsError or CredentialsError for a wrong field."""
         fields = self.fields
         return Client(
             fields.base_url,
@@ -90,11 +89,11 @@ class SendoffHook(HttpHook):
         """The fields of the connection, looked up once."""
         connection = find_connection(self.sendoff_conn_id)
         if connection is None:
-            raise SettingsError(f"there is no connection {self.sendoff_conn_id}")
+            raise SettingsError(f"There is no connection {self.sendoff_conn_id}. Add it in Airflow.")
         fields = ServiceFields(connection)
         if fields.unknown:
             self.log.warning(
-                "connection %s: unknown extra fields are passed over: %s",
+                "connection %s: unknown extra fields are ignored: %s",
                 self.sendoff_conn_id,
                 ", ".join(fields.unknown),
             )
@@ -102,9 +101,9 @@ class SendoffHook(HttpHook):
 
     @cached_property
     def session(self) -> requests.Session:
-        """The one HTTP session of this hook, for all of its threads: TLS and proxy as the connection says, no token."""
+        """The HTTP session of this hook for all of its threads, with the connection's TLS and proxy but no token."""
         session = requests.Session()
-        session.auth = Bearer()  # or a .netrc of the worker would have its say
+        session.auth = Bearer()  # otherwise requests would use the worker's .netrc
         for scheme in ("https://", "http://"):
             session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=MAX_REQUESTS_AT_ONCE))
         if self.fields.ca_bundle:
@@ -115,7 +114,7 @@ class SendoffHook(HttpHook):
 
     def get_conn(
         self,
-        headers: dict[Any, Any] | None = None,  # noqa: ARG002  # headers belong to a request and do not stay
+        headers: dict[Any, Any] | None = None,  # noqa: ARG002  # headers belong to one request, not to the session
         extra_options: dict[str, Any] | None = None,  # noqa: ARG002
     ) -> requests.Session:
         """Return the session of this hook."""
@@ -127,19 +126,19 @@ class SendoffHook(HttpHook):
         endpoint: str | None = None,
         data: dict[str, Any] | str | bytes | None = None,
         headers: dict[str, Any] | None = None,
-        extra_options: dict[str, Any] | None = None,  # noqa: ARG002  # nothing of the transport is the caller's
+        extra_options: dict[str, Any] | None = None,  # noqa: ARG002  # callers cannot change the transport
         *,
         json: Any = None,
         **request_kwargs: Any,
     ) -> requests.Response:
-        """Make one request of your own with a token, and return its answer; use :meth:`client` for campaigns.
+        """Make one request of your own with a token, and return the response. For campaigns, use :meth:`client`.
 
-        Pass the body as ``json``: the External API takes JSON only (sections 4.2 and 4.3). It is sent with the
-        content type ``application/json``. ``data`` is sent as it is, and a mapping in ``data`` as a form.
+        Pass the body as ``json``: the External API takes only JSON (sections 4.2 and 4.3). The hook sends it with the
+        content type ``application/json``. It sends ``data`` as it is, and a mapping in ``data`` as a form.
 
-        A 401 is answered with one new token and one retry (section 5.3), because it precedes any processing. What the
-        service refused, or may have processed without an answer, fails the task at once. Airflow's retries repeat only
-        what was certainly not processed, such as a request that was answered with a 429. The error shows the service's
+        After a 401, the hook gets a new token and retries once (section 5.3), because a 401 precedes any processing.
+        The task fails at once if the service refused the request, or may have processed it without an answer. Airflow
+        retries only requests that were certainly not processed, such as after a 429. The error shows the service's
         message, redacted.
         """
         url = f"{self.fields.base_url}/{(endpoint or '').lstrip('/')}"
@@ -156,16 +155,20 @@ class SendoffHook(HttpHook):
         transport = {"auth": Bearer(token), "timeout": self.fields.timeout, "allow_redirects": False}
         try:
             return self.session.request(self.method, url, **{**request, **transport})
-        except Exception as error:  # the libraries may stumble over an answer, and Airflow would send again
+        except (
+            Exception
+        ) as error:  # the libraries may fail on a response, and Airflow would retry the request
             failure = AmbiguousError(f"{self.method} {_bare(url)}: no answer ({type(error).__name__})")
         raise failure
 
     def run_with_advanced_retry(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: no request that was sent is repeated, but one that was answered with a 401."""
-        raise NotImplementedError("requests to the messaging service are not repeated; use client() or run()")
+        """Raise NotImplementedError: a request is repeated only after a 401."""
+        raise NotImplementedError(
+            "Requests to the messaging service are not repeated. Use client() or run()."
+        )
 
     def check_response(self, response: requests.Response) -> None:
-        """Raise for every answer but 2xx; the error names the status and the service's message, redacted."""
+        """Raise an error unless the status is 2xx. It names the status and the service's message, redacted."""
         status = response.status_code
         text = f"{response.request.method} {_bare(response.url)}: HTTP {status}"
         if status == requests.codes.unauthorized:
@@ -180,12 +183,12 @@ class SendoffHook(HttpHook):
             raise RefusedError(text)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Ask for a token of its own and send nothing; where that fails, say in one sentence what to change."""
+        """Request a token and send nothing. If that fails, return a sentence on what to change."""
         try:
             self.client()
             fields = self.fields
-            fields.app_token, fields.field_names, fields.can_list  # noqa: B018  # which checks them
-            fields.rate, fields.requests_at_once  # noqa: B018  # these, too
+            fields.app_token, fields.field_names, fields.can_list  # noqa: B018  # reading a field checks it
+            fields.rate, fields.requests_at_once  # noqa: B018  # these too
             tokens = TokenSource(
                 fields.credentials, fields.base_url, self.session, allow_http=fields.allow_http
             )
@@ -193,23 +196,23 @@ class SendoffHook(HttpHook):
         except SendoffError as error:
             return False, _with_advice(error)
         warnings = [f"But {warning}." for warning in tokens.warnings()]
-        return True, " ".join([f"{self.fields.base_url} issued a token; nothing was sent.", *warnings])
+        return True, " ".join([f"{self.fields.base_url} issued a token. Nothing was sent.", *warnings])
 
 
 def rate_of(sendoff_conn_id: str) -> float | None:
-    """Return the requests per second that a connection allows; None: no limit, or no such connection."""
+    """Return the rate limit of a connection in requests per second, or None without a limit or a connection."""
     connection = find_connection(sendoff_conn_id)
     return ServiceFields(connection).rate if connection else None
 
 
 def _bare(url: str) -> str:
-    """Return an address without user, query and fragment, which may hold what is in no log."""
+    """Return a URL without user, query and fragment, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _with_advice(error: SendoffError) -> str:
-    """Add what to do where the error itself names nothing that a person can change."""
+    """Return an error's text, with advice if the error does not say what to change."""
     if isinstance(error, UnreachableError):
-        return f"{error}; check the base URL, the proxy and the CA bundle, and that this machine may connect to it"
+        return f"{error}; check the base URL, the proxy and the CA bundle, and whether this machine can connect to it"
     return f"{error}; try again later" if isinstance(error, RetryableError) else str(error)

@@ -1,4 +1,4 @@
-"""The fields of a connection of type ``sendoff``, read one by one: a wrong one is named, its value is not told."""
+"""Read the fields of a connection of type ``sendoff`` one by one. Errors name a wrong field but not its value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS: Mapping[type, str] = {
 
 
 class ServiceFields:
-    """Read the fields of one connection; each property raises SettingsError where its field is wrong."""
+    """The fields of one connection. Each property raises SettingsError if its field is wrong."""
 
     known = frozenset(
         {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
@@ -44,17 +44,19 @@ class ServiceFields:
 
     @cached_property
     def base_url(self) -> str:
-        """The service's address without a slash at its end; ``https://`` where the field names no scheme."""
+        """The base URL without a slash at its end. Without a scheme, ``https://`` is added."""
         host = (self._connection.host or "").strip()
         if not host:
-            raise self._wrong("the base URL (host field) is empty; it looks like https://api.example.com")
+            raise self._wrong(
+                "the base URL (host field) is empty. Enter a URL such as https://api.example.com"
+            )
         url = host if "://" in host else f"https://{host}"
         port = f":{self._connection.port}" if self._connection.port else ""
         return self._checked(lambda: checked_base_url(url.rstrip("/") + port, allow_http=self.allow_http))
 
     @property
     def credentials(self) -> Credentials:
-        """What a token is asked for with; CredentialsError where the key cannot be used."""
+        """The credentials to get a token with. Raise CredentialsError if the key cannot be used."""
         if not self._connection.login:
             raise self._wrong("the client ID (login field) is empty")
         grant = self._text("grant") or GRANTS[0]
@@ -66,7 +68,7 @@ class ServiceFields:
     def _client_secret(self) -> ClientSecret:
         if not self._connection.password:
             raise self._wrong(
-                "the client secret (password field) is empty; a client ID with a key needs the grant jwt_bearer"
+                "the client secret (password field) is empty. For a client ID with a key, set the grant to jwt_bearer"
             )
         return ClientSecret(self._client_id, self._connection.password, lifetime=self._token_lifetime)
 
@@ -85,12 +87,12 @@ class ServiceFields:
         if key and not path:
             return key
         if not path or key:
-            raise self._wrong("the grant jwt_bearer needs one of private_key and private_key_path")
+            raise self._wrong("the grant jwt_bearer needs either private_key or private_key_path")
         try:
             return Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             problem = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise self._wrong(f"the file that private_key_path names cannot be read here: {problem}")
+        raise self._wrong(f"the file in private_key_path cannot be read on this machine: {problem}")
 
     @property
     def _client_id(self) -> str:
@@ -102,12 +104,12 @@ class ServiceFields:
 
     @property
     def app_token(self) -> str | None:
-        """The token of the application whose devices are reached."""
+        """The token of the application whose devices receive the messages."""
         return self._text("app_token")
 
     @property
     def field_names(self) -> FieldNames:
-        """The names of request fields, as the connection corrects them."""
+        """The names of request fields, with the connection's corrections."""
         return self._checked(lambda: FieldNames(self._extra("field_names", dict) or {}))
 
     @property
@@ -115,7 +117,7 @@ class ServiceFields:
         """Seconds to wait for a connection, and for each part of an answer."""
         value = self._extra("timeout", float)
         if value is not None and value <= 0:
-            raise self._wrong("timeout is not a number of seconds above 0")
+            raise self._wrong("timeout must be a number of seconds above 0")
         return (CONNECT_TIMEOUT, value or ANSWER_TIMEOUT)
 
     @property
@@ -123,7 +125,7 @@ class ServiceFields:
         """A file with the certificates to trust."""
         path = self._text("verify")
         if path is not None and not Path(path).exists():
-            raise self._wrong("the CA bundle (verify) is not a file that can be read here")
+            raise self._wrong("the CA bundle (verify) is not a file on this machine")
         return path
 
     @property
@@ -133,34 +135,34 @@ class ServiceFields:
 
     @property
     def rate(self) -> float | None:
-        """The most requests per second that all workers of the connection make together; None: no limit."""
+        """The rate limit for all workers of the connection together, in requests per second. None: no limit."""
         value = self._extra("requests_per_second", float)
         if value is None:
             return None
         try:
             check_rate(value)
         except ValueError as error:
-            problem = f"requests_per_second is wrong: {error}; leave it empty for no limit"
+            problem = f"requests_per_second is wrong: {error}. Leave it empty for no limit"
         else:
             return value
         raise self._wrong(problem)
 
     @property
     def requests_at_once(self) -> int:
-        """How many requests one worker makes at a time."""
+        """How many requests one worker makes at the same time."""
         value = self._extra("requests_at_once", int)
         if value is not None and not 1 <= value <= MAX_REQUESTS_AT_ONCE:
-            raise self._wrong(f"requests_at_once is not a whole number from 1 to {MAX_REQUESTS_AT_ONCE}")
+            raise self._wrong(f"requests_at_once must be a whole number from 1 to {MAX_REQUESTS_AT_ONCE}")
         return value or DEFAULT_REQUESTS_AT_ONCE
 
     @property
     def can_list(self) -> bool:
-        """Whether the service lists its campaigns, so that doubts may be resolved by reading."""
+        """Whether the service can list its campaigns, so that doubts can be settled by reading the list."""
         return self._flag("can_list")
 
     @property
     def allow_http(self) -> bool:
-        """Whether the base URL may be one with ``http://`` on another machine."""
+        """Whether the base URL may start with ``http://`` for a service on another machine."""
         return self._flag("allow_http")
 
     def _flag(self, name: str) -> bool:
@@ -172,13 +174,13 @@ class ServiceFields:
         if isinstance(value, str) and value.strip().lower() in (
             "true",
             "false",
-        ):  # as in the URI of a connection
+        ):  # text, if the connection is a URI
             return value.strip().lower() == "true"
-        raise self._wrong(f"{name} is neither true nor false")
+        raise self._wrong(f"{name} must be true or false")
 
     @property
     def unknown(self) -> list[str]:
-        """Names of extra fields that mean nothing here."""
+        """The names of unknown extra fields."""
         return sorted(self._extras.keys() - self.known)
 
     @cached_property
@@ -196,13 +198,13 @@ class ServiceFields:
             return value
         try:
             if kind in (int, float) and isinstance(value, str | int) and not isinstance(value, bool):
-                return kind(value)  # type: ignore[call-arg]  # a form may hand numbers over as text
+                return kind(value)  # type: ignore[call-arg]  # a form may pass numbers as text
         except ValueError:
             pass
         raise self._wrong(f"{name} is not {_KINDS[kind]}")
 
     def _checked(self, read: Callable[[], T]) -> T:
-        """Have an error that knows nothing of connections name this one."""
+        """Call ``read``, and add the connection's name to its errors."""
         try:
             return read()
         except (SettingsError, CredentialsError) as error:

@@ -1,4 +1,4 @@
-"""The connections of warehouses: those that Sendoff reads by itself, and any other that Airflow can query."""
+"""The connections of warehouses: those Sendoff reads itself, and all others that Airflow can query."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from sendoff.warehouse import Cursors, Source
 
 _SNOWFLAKE_OPTIONS = {"warehouse", "role", "region", "authenticator", "private_key_file"}
-_WITHOUT_HOOK = {"generic", "email"}  # types that Airflow knows by itself
+_WITHOUT_HOOK = {"generic", "email"}  # types without a hook
 
 
 def warehouse_source(conn_id: str) -> Source:
-    """Return what an audience query runs on: a URL if Sendoff reads the database by itself, or what its hook opens.
+    """Return the source that an audience query runs on: a URL, an engine, or the connections of a hook.
 
-    A URL stands for ``postgres`` and ``sqlite``, for ``duckdb`` with a file and for ``snowflake`` where its own driver
-    is installed and knows every extra of the connection. The connection type's own hook gives an engine for the rest,
-    or, where SQLAlchemy has no dialect for it, its connections: whatever Airflow can query is a warehouse.
+    It is a URL for ``postgres`` and ``sqlite``, for ``duckdb`` with a file, and for ``snowflake`` if its own driver is
+    installed and supports every extra of the connection. For all others it is the engine of the connection type's hook,
+    or the hook's connections if SQLAlchemy has no dialect. So any database that Airflow can query is a warehouse.
     """
     from sendoff.warehouse import adbc_driver
 
     connection = find_connection(conn_id)
     if connection is None:
         raise SettingsError(
-            f"there is no connection {conn_id}, which is named as a warehouse; add it in Airflow"
+            f"There is no connection {conn_id}, which the campaign uses as its warehouse. Add it in Airflow."
         )
     if connection.conn_type in DIALECTS:
         return database_url(connection)
@@ -45,7 +45,7 @@ def warehouse_source(conn_id: str) -> Source:
 
 
 def _snowflake_url(connection: Connection) -> str | None:
-    """Return the URL of a ``snowflake`` connection, password included; None if a URL cannot say all of it."""
+    """Return the URL of a ``snowflake`` connection, password included, or None if a URL cannot hold all its fields."""
     options = {name: str(value) for name, value in extras(connection).items() if value}
     account, database = options.pop("account", None), options.pop("database", "")
     if not account or not options.keys() <= _SNOWFLAKE_OPTIONS:
@@ -73,7 +73,7 @@ def _from_hook(connection: Connection) -> Engine | Cursors:
 
 
 def sql_hook(connection: Connection) -> DbApiHook:
-    """Return the hook of a connection's type. Raise SettingsError if the type has none, or one without SQL."""
+    """Return the hook of a connection's type. Raise SettingsError if there is none, or if it has no SQL."""
     from airflow.providers.common.sql.hooks.sql import DbApiHook
 
     try:
@@ -82,7 +82,7 @@ def sql_hook(connection: Connection) -> DbApiHook:
         AirflowException,
         AttributeError,
         ImportError,
-    ):  # AttributeError: "generic" and "email" name no hook
+    ):  # AttributeError: "generic" and "email" have no hook
         raise SettingsError(_unusable(connection, "no installed Airflow provider can open it")) from None
     if not isinstance(hook, DbApiHook):
         raise SettingsError(_unusable(connection, f"{type(hook).__name__} has no SQL"))
@@ -106,6 +106,6 @@ def _unusable(connection: Connection, why: str) -> str:
         return (
             f"{problem}. Airflow stores a connection as generic if the provider of its database is not installed. "
             "Install the provider (for PostgreSQL apache-airflow-providers-postgres, which the extra 'airflow' "
-            "brings), then set the connection's type, such as postgres"
+            "includes), then set the connection's type, such as postgres"
         )
     return f"{problem}. Install the Airflow provider of that database, or use a postgres or sqlite connection"

@@ -112,7 +112,7 @@ def test_verdicts_are_written_to_a_file_that_is_not_replaced_by_chance(
     assert sendoff(*arguments).stdout == f"120 rows: {file}\n"
     assert pq.read_table(file).num_rows == 120
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert "is there already" in sendoff(*arguments).stderr
+    assert "already exists" in sendoff(*arguments).stderr
     assert sendoff(*arguments, "--force", "--verdict", "not sent").stdout == f"20 rows: {file}\n"
 
 
@@ -134,7 +134,7 @@ def test_verdicts_are_written_to_a_table(ledger_url: str, shop: str, sendoff: Co
             ("--out", "x.csv", "--verdict", "lost"),
             "--verdict: 'lost' is not a verdict. Use engaged, delivered",
         ),
-        (("--out", "x.txt"), "a name that ends in .parquet or .csv"),
+        (("--out", "x.txt"), "must end in .parquet or .csv"),
     ],
 )
 def test_a_place_that_is_none_is_told(

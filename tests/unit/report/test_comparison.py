@@ -250,7 +250,7 @@ def test_few_people_are_too_few_to_tell(people: int) -> None:
     compared = compared_shares("engaged", [("a", 50, 100), ("b", min(people, 1), people)])
     (difference,) = compared.differences
     assert difference.interval is difference.estimate is None
-    assert "too few to tell. B has" in difference.sentence
+    assert "too few to tell (b has" in difference.sentence
     assert f"needs {FEWEST} or more on each side" in difference.sentence
 
 
@@ -265,7 +265,7 @@ def test_nobody_has_no_share() -> None:
     [
         (Values(), 100, "0 of b have a value"),
         (Values(3, 5.0, 1.0), 100, "3 of b have a value"),
-        (Values(100, 1.0, 0.0), 100, "Everyone has the same value"),
+        (Values(100, 1.0, 0.0), 100, "everyone has the same value"),
         (Values(1, 1.0, 0.0), 1, "b has 1 person"),
     ],
 )

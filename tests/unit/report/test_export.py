@@ -163,7 +163,7 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(ledger: Ledger, 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("verdicts.xlsx", "ends in .parquet or .csv"), ("no/verdicts.csv", "cannot be written")],
+    [("verdicts.xlsx", "must end in .parquet or .csv"), ("no/verdicts.csv", "cannot be written")],
 )
 def test_a_file_that_cannot_be_written_is_told(
     ledger: Ledger, tmp_path: Path, name: str, problem: str
