@@ -359,7 +359,7 @@ def test_testing_the_connection_warns_of_what_will_end_soon(
 ) -> None:
     works, message = connect(extra={"token_lifetime": 7200}).test_connection()
     assert works is True
-    assert "nothing was sent. But the token lasts 3600 seconds, not the 7200 that were asked for" in message
+    assert "Nothing was sent. But the token lasts 3600 seconds, not the 7200 that were asked for" in message
 
 
 def test_testing_the_connection_asks_anew_also_where_the_process_has_a_token(
@@ -440,7 +440,7 @@ def test_an_unknown_extra_is_named_without_its_value(
         ({"extra": {"verify": "/nowhere/ca.pem"}}, "the CA bundle (verify) is not a file"),
         ({"extra": {"verify": False}}, "verify is not a text"),
         ({"extra": {"requests_per_second": "fast"}}, "requests_per_second is not a number"),
-        ({"extra": {"requests_at_once": "many"}}, "requests_at_once must be a whole number"),
+        ({"extra": {"requests_at_once": "many"}}, "requests_at_once is not a whole number"),
         ({"extra": {"requests_at_once": 17}}, "requests_at_once must be a whole number from 1 to 16"),
         ({"extra": {"requests_at_once": 0}}, "requests_at_once must be a whole number from 1 to 16"),
         ({"extra": {"requests_per_second": 0}}, "requests_per_second is wrong: requests per second must be"),
