@@ -17,15 +17,15 @@ _DAY = timedelta(days=1)
 
 
 def period_of(context: Context, campaign: Campaign | None = None) -> Period:
-    """Return the period that a run is for: its data interval, or the day (UTC) before that of its logical date.
+    """Return the period of a run: its data interval, or the day (UTC) before its logical date.
 
-    The day is for DAGs that no clock starts (``schedule=None``, assets): however often such a DAG is triggered on one
-    day, it is one launch, for the last day that is over, as a daily schedule would have it. A run that a clock's DAG
-    was given without a logical date is for no period, and refused.
+    The day is for DAGs without a clock (``schedule=None``, assets). All runs of such a DAG on one day are one launch,
+    for the previous day, as with a daily schedule. A run of a DAG with a clock needs a data interval: without a logical
+    date it has none. Then raise SettingsError.
 
-    A run for a partition is for that partition of its period; where the partition has a date, the period is that day
-    (UTC), so that the partition is the same whenever it runs. Every run of a ``campaign`` that the service repeats is
-    for the campaign's whole life.
+    A run for a partition is for that partition of its period. If the partition has a date, the period is that day
+    (UTC), whenever the run takes place. Every run of a ``campaign`` that the service repeats has the same period: the
+    campaign's whole life.
     """
     if campaign and campaign.fixed_period:
         return campaign.fixed_period

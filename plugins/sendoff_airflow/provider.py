@@ -1,4 +1,4 @@
-"""What Airflow is told about Sendoff: connection types with their forms, hooks, operators, sensors, triggers."""
+"""The provider's metadata for Airflow: connection types with their forms, hooks, operators, sensors, triggers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sendoff_airflow.hooks.forms import ledger_form, receiver_form, service_form
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Describe the provider in the form that Airflow reads from the entry point ``apache_airflow_provider``."""
+    """Return the provider's metadata, which Airflow reads through the entry point ``apache_airflow_provider``."""
     return {
         "package-name": "airflow-provider-sendoff",
         "name": "Sendoff",
-        "description": "Messaging campaigns as Airflow DAGs: sent once, reconciled honestly.",
+        "description": "Messaging campaigns as Airflow DAGs: sent at most once, with a verdict for every recipient.",
         "integrations": [{"integration-name": "Sendoff", "tags": ["service"]}],
         "connection-types": [service_form(), ledger_form(), receiver_form()],
         "hooks": [_modules(*(f"sendoff_airflow.hooks.{name}" for name in ("service", "ledger", "receiver")))],

@@ -1,4 +1,4 @@
-"""Waiting for post-backs."""
+"""The sensor that waits for post-backs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sendoff_airflow.triggers import PostBacksQuietTrigger
 class PostBacksQuietSensor(BaseSensorOperator):
     """Wait until a launch is complete, or until no post-back has come for a while.
 
-    ``timeout`` bounds the wait with and without ``deferrable``.
+    ``timeout`` limits the wait, whether the task is deferrable or not.
 
     :param launch_key: the launch (templated)
-    :param quiet_for: how long nothing must have come
+    :param quiet_for: the time without post-backs after which the wait ends
     :param deferrable: wait in the triggerer, which takes no worker slot
     """
 
@@ -44,7 +44,7 @@ class PostBacksQuietSensor(BaseSensorOperator):
 
     @translate_errors
     def poke(self, context: Context) -> bool:  # noqa: ARG002
-        """Ask the ledger once."""
+        """Check the ledger once."""
         from sendoff.postbacks import is_settled
         from sendoff_airflow.hooks.ledger import open_ledger
 
@@ -52,7 +52,7 @@ class PostBacksQuietSensor(BaseSensorOperator):
             return is_settled(ledger, self.launch_key, quiet_for=self.quiet_for)
 
     def execute(self, context: Context) -> None:
-        """Ask once, then wait in the triggerer; or wait here."""
+        """Check once, then wait in the triggerer if the task is deferrable, or here if it is not."""
         if not self.deferrable:
             super().execute(context)
         elif not self.poke(context):
@@ -65,8 +65,10 @@ class PostBacksQuietSensor(BaseSensorOperator):
             )
 
     def execute_complete(self, context: Context, event: Any = None) -> None:  # noqa: ARG002
-        """Go on after the trigger fired; its event is checked like any input."""
+        """Continue after the trigger fired. Check its event, because it is untrusted input."""
         if not isinstance(event, dict) or event.get("launch_key") != self.launch_key:
-            raise AirflowFailException("the trigger's event is not about this launch")
+            raise AirflowFailException(
+                "The trigger's event is for another launch. Clear the task to wait again."
+            )
         if problem := event.get("problem"):
             raise AirflowFailException(str(problem))

@@ -1,8 +1,8 @@
-"""What Sendoff measures, as part of Airflow's own metrics.
+"""Send Sendoff's metrics to Airflow's own metrics client.
 
-With ``[metrics] otel_on`` there is nothing to do: Airflow's meter provider is that of the whole process, and Airflow
-flushes it when a task ends. With StatsD or Datadog each figure is passed on to Airflow's client as it comes, under the
-same name, with its attributes as tags.
+With ``[metrics] otel_on``, nothing needs to be done: Airflow sets the meter provider of the whole process, and flushes
+it when a task ends. With StatsD or Datadog, each value goes to Airflow's client at once, under the same name and with
+its attributes as tags.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _AGENTS = ("statsd_on", "statsd_datadog_enabled")
 
 @cache
 def count_in_airflow() -> None:
-    """Pass on what this process measures from now on to Airflow's StatsD or Datadog client, where it has one."""
+    """Send the metrics of this process to Airflow's StatsD or Datadog client from now on, if one is configured."""
     if any(conf.getboolean("metrics", name, fallback=False) for name in _AGENTS):
         metrics.set_meter_provider(_Stats())
 
 
 class _Stats(metrics.NoOpMeterProvider):
     def get_meter(self, name: str, *others: Any, **more: Any) -> metrics.Meter:
-        if name == "sendoff":  # what other code of this process measures is not ours to pass on
+        if name == "sendoff":  # leave the metrics of other libraries alone
             return _Meter(name)
         return super().get_meter(name, *others, **more)
 
@@ -48,7 +48,7 @@ class _Meter(metrics.NoOpMeter):
         *,
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
     ) -> metrics.Histogram:
-        # StatsD knows distributions of times alone
+        # StatsD supports distributions only for times.
         kind = _Time if unit == "s" else metrics.NoOpHistogram
         return kind(name, unit, description, explicit_bucket_boundaries_advisory)
 

@@ -1,4 +1,4 @@
-"""Waiting without a worker."""
+"""The trigger that waits for post-backs without a worker slot."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class PostBacksQuietTrigger(BaseTrigger):
-    """Fire once a launch is quiet or complete, or once asking the ledger is of no use any more.
+    """Fire when a launch is quiet or complete, or when the ledger raises an error that a retry cannot help.
 
-    Its arguments are stored in Airflow's database: ids and seconds, no secret. The event is ``{"launch_key": ...}``,
-    with a ``problem`` where there is one.
+    Airflow stores the arguments in its database, so they are ids and seconds, never secrets. The event is
+    ``{"launch_key": ...}``, with a ``problem`` if there is one.
     """
 
     def __init__(self, launch_key: str, quiet_for: float, poll_interval: float, ledger_conn_id: str) -> None:
@@ -31,7 +31,7 @@ class PostBacksQuietTrigger(BaseTrigger):
         self.ledger_conn_id = ledger_conn_id
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what is needed to make this trigger again in another process."""
+        """Return the class path and the arguments to create this trigger in another process."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -43,7 +43,7 @@ class PostBacksQuietTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ask the ledger in a thread, again and again; the task's time-out ends it if nothing else does."""
+        """Check the ledger repeatedly in a thread. The task's time-out ends this if nothing else does."""
         event = {"launch_key": self.launch_key}
         try:
             with closing(await asyncio.to_thread(self._open_ledger)) as ledger:
@@ -71,7 +71,7 @@ class PostBacksQuietTrigger(BaseTrigger):
         try:
             return is_settled(ledger, self.launch_key, quiet_for=timedelta(seconds=self.quiet_for))
         except RetryableError as error:
-            self.log.warning("launch %s: %s; asking again", self.launch_key, error)
+            self.log.warning("launch %s: %s; trying again", self.launch_key, error)
             return False
 
     def _next_steps(self, ledger: Ledger) -> list[str]:
@@ -79,5 +79,5 @@ class PostBacksQuietTrigger(BaseTrigger):
 
         try:
             return how_to_continue(ledger.doubts.pending_resends(self.launch_key))
-        except RetryableError:  # told of already
+        except RetryableError:  # already logged
             return []

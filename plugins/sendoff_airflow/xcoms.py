@@ -1,4 +1,4 @@
-"""The XComs of a run, for code that runs in Airflow's API server or scheduler and not in a task."""
+"""Read the XComs of a run in Airflow's API server or scheduler, outside any task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class XCom(NamedTuple):
-    """A text that a task kept as an XCom; ``map_index`` is -1 if the task is not mapped."""
+    """A text that a task stored as an XCom. ``map_index`` is -1 if the task is not mapped."""
 
     task_id: str
     map_index: int
@@ -27,7 +27,7 @@ def xcoms_of(
     run_id: str,
     task_ids: Collection[str] | None = None,
 ) -> list[XCom]:
-    """Return the texts that tasks of a run kept under a key: all its tasks, or those in ``task_ids``."""
+    """Return the texts that the tasks of a run stored under a key: all tasks, or those in ``task_ids``."""
     from airflow.models.xcom import XComModel
 
     query = XComModel.get_many(
@@ -44,7 +44,7 @@ def xcoms_of(
 
 
 def _value(stored: Any) -> Any:
-    # JSON within JSON: read as plain values, since XComs may hold what would have to be imported.
+    # JSON within JSON. Parse it as plain values: Airflow's own deserializer would import classes.
     try:
         return json.loads(stored) if isinstance(stored, str) else stored
     except ValueError:

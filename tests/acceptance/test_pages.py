@@ -269,7 +269,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         assert window.evaluate("document.activeElement.textContent") == "Release"
         assert window.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         window.keyboard.press("Enter")
-        window.get_by_text("Released: what is planned may be sent.").wait_for()
+        window.get_by_text("Released: the launch may now be sent.").wait_for()
         window.wait_for_function("document.activeElement.id === 'said'")
         window.locator("h1 .badge", has_text="released").wait_for()
         decision = ledger.audit_log.of_launch(key)[-1]
@@ -290,7 +290,7 @@ def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow
         window.locator("summary", has_text="Release").click()
         window.get_by_label("Why?").first.fill("yes")
         window.get_by_role("button", name="Release").click()
-        window.get_by_role("alert").get_by_text("the launch is rejected by now").wait_for()
+        window.get_by_role("alert").get_by_text("the launch is now rejected").wait_for()
         window.locator("h1 .badge", has_text="rejected").wait_for()
 
 
@@ -357,10 +357,10 @@ def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow:
 
         window.route("**/sendoff/**", lambda route: route.abort())
         window.clock.run_for(5_000)
-        window.get_by_text("Out of reach").wait_for()
+        window.get_by_text("No connection").wait_for()
         window.unroute("**/sendoff/**")
         window.clock.run_for(30_000)
-        window.get_by_text("Out of reach").wait_for(state="hidden")
+        window.get_by_text("No connection").wait_for(state="hidden")
 
 
 def test_a_person_is_looked_up_without_standing_in_an_address(visit: Any, airflow: Airflow) -> None:

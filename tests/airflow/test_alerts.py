@@ -85,7 +85,9 @@ def test_a_campaign_without_a_launch_is_told_of_as_well(
     ledger: Ledger, callback: CallbackTrigger, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(callback)
-    assert "run manual__1 has not ended after 2 hours; the ledger holds no launch of it" in caplog.text
+    assert (
+        "run manual__1 has not ended after 2 hours; the ledger has no launch of this campaign" in caplog.text
+    )
 
 
 def test_a_ledger_that_does_not_answer_keeps_nothing_from_being_told(
@@ -93,4 +95,4 @@ def test_a_ledger_that_does_not_answer_keeps_nothing_from_being_told(
 ) -> None:
     monkeypatch.setenv("SENDOFF_LEDGER_URL", "sqlite:////nowhere/ledger.db")
     assert run(callback)[-1]["state"] == "success"
-    assert "run manual__1 has not ended after 2 hours; of the ledger: " in caplog.text
+    assert "run manual__1 has not ended after 2 hours; its progress is not known: " in caplog.text

@@ -136,9 +136,9 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
         ),
         (
             'schedule: "0 9 31 2 L3"',
-            r"first/campaign\.yaml: found a campaign that is no DAG .CroniterBadDateError",
+            r"first/campaign\.yaml: Airflow cannot make a DAG of this campaign .CroniterBadDateError",
         ),
-        ("start: 9999-12-31\nschedule: '@yearly'", r"first/campaign\.yaml: found a campaign that is no DAG"),
+        ("start: 9999-12-31\nschedule: '@yearly'", r"first/campaign\.yaml: Airflow cannot make a DAG"),
         (
             "start: 0001-01-01\nschedule_time_zone: Asia/Tokyo\nschedule: '@daily'",
             r"no DAG \(OverflowError\)",
@@ -220,7 +220,7 @@ def test_a_campaign_does_not_take_the_name_of_another_dag(folder: Path, name: st
     assert sorted(campaign_dags(folder / "campaigns", **choices)) == ["third"]
     with pytest.raises(
         CampaignError,
-        match=rf"campaigns/{name}: found the name of another DAG; allowed: none of .*sendoff_doubts",
+        match=rf"campaigns/{name}: another DAG has this name.* Reserved names: .*sendoff_doubts",
     ):
         check_campaigns(folder / "campaigns", **choices)
 

@@ -165,7 +165,7 @@ def test_a_query_that_no_parser_can_take_costs_its_lineage_alone(
     house.campaign("deep", f"SELECT {'(' * 9000}device_id{')' * 9000} AS device_id FROM devices")
     facts = {"launch_key": "0" * 32, "campaign": "deep", "period": "2026-03-02", "state": "held"}
     assert of_audience(str(house.folder / "deep"), "sendoff_ledger", facts) is None
-    assert "no lineage of this task: RecursionError" in caplog.text
+    assert "no lineage for this task: RecursionError" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_a_campaign_that_took_the_name_of_another_dag_sends_nothing(
     assert house.tasks(run)["audience"] == ["failed"]
     assert launches(house, "taken") == []
     assert house.truths("taken") == []
-    assert "was another DAG's before this campaign took its name" in capfd.readouterr().out
+    assert "before this campaign, another DAG had the name" in capfd.readouterr().out
     [audience] = [each for each in run.get_task_instances() if each.task_id == "audience"]
     assert audience.try_number == 1
 

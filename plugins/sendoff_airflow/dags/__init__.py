@@ -1,11 +1,11 @@
-"""The DAG factory, as the files of ``dags/`` call it.
+"""The DAG factory. The files in ``dags/`` call it.
 
 .. code-block:: text
 
-    folder ....... the campaigns of a folder, and what is wrong with them
-    campaign ..... one of them
-    names ........ whether its name is another DAG's
-    housekeeping . what all campaigns share: late post-backs, doubts, the size of the ledger
+    folder ....... the DAGs of all campaigns in a folder, and their errors
+    campaign ..... the DAG of one campaign
+    names ........ checks whether another DAG has a campaign's name
+    housekeeping . the DAGs for all campaigns: late post-backs, doubts, the size of the ledger
 """
 
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag

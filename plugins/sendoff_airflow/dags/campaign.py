@@ -5,9 +5,9 @@
     audience -> preview -> approve -> dispatch (mapped over the workers) -> check_dispatched
                                                                          -> wait_for_post_backs -> report
 
-``audience`` is the setup of ``report``: once there is a launch it is reported on, also if dispatching it failed or
-somebody rejected it. If dispatching failed, ``check_dispatched`` fails the run all the same: Airflow takes the state of
-a run from the tasks at its ends.
+``audience`` is the setup task of ``report``. So every launch gets a report, even if sending it failed or someone
+rejected it. If sending failed, ``check_dispatched`` fails the run, because Airflow takes a run's state from its last
+tasks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sendoff_airflow.operators.assets import audience_asset, launch_asset, repor
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 Approvers = Mapping[str, Sequence[str]]
-"""The people of each role that campaigns name: their names as Airflow knows them."""
+"""The people of each approval role: their user names in Airflow."""
 
 _OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
 
@@ -57,12 +57,17 @@ def campaign_dag(
     on_report: Callable[[Context], None] | Sequence[Callable[[Context], None]] | None = None,
     default_args: dict[str, Any] | None = None,
 ) -> DAG:
-    """Make the DAG of one campaign, under the campaign's name.
+    """Return the DAG of one campaign. Its DAG ID is the campaign's name.
 
-    ``approvers``: the people of each role that a campaign may name. ``on_alert`` is called, beside the line in the log,
-    when a run takes longer than the campaign's ``alert_after``. ``quiet_for`` overrides the campaign's own. The report
-    leaves its picture in ``pictures``. ``on_report``, a notifier or several, is called when the report is made.
-    ``default_args`` are for all tasks, as Airflow knows them. Airflow finds the DAG by a name of its file: assign it.
+    Assign the DAG to a name in the DAG file, so that Airflow finds it. The arguments are:
+
+    - ``approvers``: the people of each approval role.
+    - ``on_alert``: called, besides the line in the log, if a run takes longer than the campaign's ``alert_after``.
+    - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
+    - ``pictures``: the folder for the picture of the report.
+    - ``on_report``: one or more notifiers, called when the report is made.
+    - ``default_args``: Airflow's arguments for all tasks.
+
     Raise CampaignError for a role without people.
     """
     campaign, name = folder.campaign, folder.name
@@ -83,7 +88,7 @@ def campaign_dag(
         tags=["sendoff", *campaign.tags],
         params=_form(),
         deadline=_deadlines(folder, on_alert),
-        auto_register=False,  # or one that is looked at and refused would be a DAG of its file all the same
+        auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file
     ) as dag:
         audience = _audience(folder)
         launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
@@ -114,14 +119,14 @@ def _schedule(campaign: Campaign) -> Any:
 
 
 def start_of(campaign: Campaign) -> datetime | None:
-    """Return the moment from which a campaign has runs; None if its DAG has no schedule."""
+    """Return the time of a campaign's first run, or None if its DAG has no schedule."""
     if campaign.start is None:
         return None
     return datetime.combine(campaign.start, time(), ZoneInfo(campaign.schedule_time_zone))
 
 
 def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:
-    """Return those who may approve a campaign, as Airflow's operator takes them; None: whom Airflow lets."""
+    """Return the users who may approve a campaign, in the form of Airflow's operator. None: everyone with rights."""
     role = folder.campaign.approval.role
     if role is None:
         return None
@@ -191,54 +196,54 @@ def _wait_for_post_backs(
         quiet_for=quiet,
         timeout=campaign.report.at_latest.timedelta(),
         poke_interval=min(quiet / 5, timedelta(seconds=30)),
-        soft_fail=True,  # a launch that never falls silent is reported on as well
+        soft_fail=True,  # a launch that never becomes quiet still gets a report
         deferrable=True,
     )
 
 
 def _form() -> dict[str, Param]:
-    """Return what the trigger form asks for."""
+    """Return the fields of the trigger form."""
     return {
         "dry_run": Param(
             False,
             type="boolean",
             title="Dry run",
-            description="Ask the query, count, and stop: nothing is frozen, and nothing is sent.",
+            description="Run the query, count the people, and stop. Nothing is frozen or sent.",
         ),
         "size_limit": Param(
             None,
             type=["null", "integer"],
             minimum=1,
             title="Size limit",
-            description="The most people that it is sent to; the others are left out. Empty: no limit.",
+            description="Send to this many people at most, and leave out the others. Empty: no limit.",
         ),
         "send_late": Param(
             False,
             type="boolean",
             title="Send late",
-            description="Send this period however long ago it ended. Otherwise the run is skipped if that is longer "
-            "ago than gates.lateness allows: a day, if the campaign does not say otherwise.",
+            description="Send the period however long ago it ended. Otherwise the run is skipped if the period ended "
+            "longer ago than the campaign allows (gates.lateness, by default a day).",
         ),
         "resend": Param(
             0,
             type="integer",
             minimum=0,
             title="Resend number",
-            description="0 sends each period once, however often it is triggered. 1, 2, ... deliberately send the same "
-            "period again, to everybody in it.",
+            description="0 sends each period once, however often the DAG is triggered. 1, 2, ... send the same period "
+            "again, to everyone in it.",
         ),
         "reason": Param(
             None,
             type=["null", "string"],
             title="Reason",
-            description="Why the period is sent again; a resend number needs one.",
+            description="Why the period is sent again. Required with a resend number.",
         ),
         "launch": Param(
             None,
             type=["null", "string"],
             pattern="^[0-9a-f]{32}$",
             title="Launch to continue",
-            description="The key of a launch: send what is planned of it, such as a request that was in doubt and is "
-            "sent again. The query does not run, and nothing is sent twice. Empty: the launch of the run's period.",
+            description="The key of a launch whose planned requests should be sent, for example after a request in "
+            "doubt was planned again. The query does not run. Empty: the launch of the run's period.",
         ),
     }

@@ -1,4 +1,4 @@
-"""The documentation of a campaign's DAG, as Airflow's UI shows it: what its folder says, in the folder's words."""
+"""Write the documentation of a campaign's DAG for Airflow's UI, from the files in the campaign's folder."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ ASSETS = ("audience", "launch", "report")
 _TASKS: tuple[tuple[Words, Words], ...] = (
     (
         Code("audience"),
-        "asks the query, leaves people out, holds the gates, and freezes who is sent to: once for each period",
+        "runs the query, leaves people out, checks the gates, and freezes the audience, once per period",
     ),
-    (Code("preview"), "counts what will be sent; nothing is sent yet"),
-    (Code("approve"), "asks somebody on the page Required Actions, where the campaign wants that"),
+    (Code("preview"), "counts what will be sent"),
+    (Code("approve"), "asks for approval on the page Required Actions, if the campaign needs it"),
     (
         Code("dispatch"),
-        "sends each segment once, also when it is tried again; waits for the window, the rate and the next wave",
+        "sends each segment once, even after retries; waits for the send window, the rate limit and the next wave",
     ),
-    (Code("check_dispatched"), "fails where something was not sent, and tells the asset"),
-    (Code("wait_for_post_backs"), "waits until post-backs stay away for a while"),
-    (Code("report"), "says of each person what is known: always, once there is a launch"),
+    (Code("check_dispatched"), "fails if something was not sent, and updates the asset"),
+    (Code("wait_for_post_backs"), "waits until no post-back has come for a while"),
+    (Code("report"), "reports the result for every person; runs whenever there is a launch"),
 )
-"""What the tasks of the DAG factory do."""
+"""The tasks of a campaign's DAG, with descriptions."""
 
 
 def documentation(folder: CampaignFolder) -> str:
-    """Return in Markdown what a campaign sends, to whom and when, what holds it back, where to look, and its query."""
+    """Return the documentation of a campaign as Markdown: facts, suppressions, gates, links, tasks, and the query."""
     campaign = folder.campaign
     lists: list[tuple[str, list[Words]]] = [
         ("Who is left out", list(_fields(campaign.audience))),
-        ("Gates: what must hold before anything is sent", list(_fields(campaign.gates))),
+        ("Gates: conditions for sending", list(_fields(campaign.gates))),
         ("Advice", list(advice(campaign))),
         ("Where to look", list(_where_to_look(folder))),
     ]
@@ -68,7 +68,7 @@ def _lead(folder: CampaignFolder) -> Words:
     channels = ", ".join(channel.value for channel in campaign.channels_used())
     return (
         f"A messaging campaign of Sendoff. It reaches {_people(campaign)} by {channels}. ",
-        f"{campaign.owner} answers for it; its folder is ",
+        f"The owner is {campaign.owner}. The campaign's folder is ",
         Code(f"{folder.path.parent.name}/{folder.name}"),
         ".",
     )
@@ -77,10 +77,10 @@ def _lead(folder: CampaignFolder) -> Words:
 def _people(campaign: Campaign) -> str:
     target = campaign.targeting
     return {
-        "query": "the people whom the query below gives",
-        "broadcast": "everybody whom the service knows",
-        "saved_segments": "the people of segments that the service keeps",
-        "conditions": "the people who meet its conditions, as the service sees them",
+        "query": "the people that the query below returns",
+        "broadcast": "the service's whole user base",
+        "saved_segments": "the people in saved segments of the service",
+        "conditions": "the people who meet its conditions according to the service",
     }[target.kind]
 
 
@@ -97,9 +97,9 @@ def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
     yield "The service sends", describe_schedule(campaign.send)
     yield "Approval", _approval(campaign)
     quiet, at_latest = _duration(campaign.report.quiet_for), _duration(campaign.report.at_latest)
-    yield "Report", f"once no post-back has come for {quiet}, after {at_latest} at the latest"
+    yield "Report", f"when no post-back has come for {quiet}, after {at_latest} at the latest"
     if campaign.alert_after:
-        yield "Alert", f"when a run takes longer than {_duration(campaign.alert_after)}"
+        yield "Alert", f"if a run takes longer than {_duration(campaign.alert_after)}"
     yield "Service", f"connection {campaign.connection}"
     if campaign.targeting.kind == "query":
         yield "Warehouse", f"connection {campaign.warehouse}"
@@ -108,18 +108,18 @@ def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
     yield (
         "A request in doubt",
         {
-            "hold": "is held until evidence or a person settles it",
-            "resend": "is sent again once: some may get it twice",
+            "hold": "stays in doubt until a post-back or a person settles it",
+            "resend": "is sent again once, so some people may get it twice",
         }[campaign.on_doubt],
     )
 
 
 def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:
-    """Yield where people find out more, with links into Airflow's own UI."""
-    yield Link("The campaign", campaign_page(folder.name)), ": its launches, and each with its report"
-    yield "A run's note has the counts of its report; the log of ", Code("report"), " has all of it"
+    """Yield where to find more, with links into Airflow's own UI."""
+    yield Link("The campaign", campaign_page(folder.name)), ": its launches and their reports"
+    yield "The note of a run shows the counts of its report; the log of ", Code("report"), " shows all of it"
     yield (
-        "Required Actions has what waits for an answer; the DAG ",
+        "Required Actions lists what waits for an answer; the DAG ",
         Code("doubts"),
         " asks about requests in doubt",
     )
@@ -141,11 +141,13 @@ def _approval(campaign: Campaign) -> str:
     if rule.needed == "never":
         return "not needed"
     above = f" above {rule.above} people" if rule.above is not None else ""
-    return f"{rule.needed if not above else 'needed'}{above}, by {rule.role or 'whom Airflow lets'}"
+    return (
+        f"{rule.needed if not above else 'needed'}{above}, by {rule.role or 'someone with rights in Airflow'}"
+    )
 
 
 def _fields(section: FrozenModel) -> Iterator[str]:
-    """Yield each field of a section of the file that holds something, a list item by item, with what it means."""
+    """Yield each field of a section that has a value, with its meaning. A list yields each of its items."""
     for name, value in section.model_dump(mode="json", exclude_none=True).items():
         meaning = (type(section).model_fields[name].description or "").split("; null")[0]
         for item in value if isinstance(value, list) else [value]:

@@ -1,4 +1,4 @@
-"""A folder with campaigns becomes DAGs, and what is wrong with one campaign is that campaign's error alone."""
+"""Make DAGs from a folder of campaigns. An error in one campaign does not affect the others."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def campaign_dags(
     reserved: Collection[str] = HOUSEKEEPING_DAGS,
     **choices: Any,
 ) -> dict[str, DAG]:
-    """Make a DAG of each campaign in ``folder``, by name; what is broken is left to :func:`check_campaigns`.
+    """Return the DAG of each campaign in ``folder``, by name. Broken campaigns are left to :func:`check_campaigns`.
 
-    ``connections`` and ``warehouses``: Airflow's connections that campaigns may name; any, where it is None.
-    ``reserved``: names of the deployment's other DAGs, which no campaign may have. Those that stand in the Python files
-    of the DAGs folder are found anyway. The other arguments are those of :func:`campaign_dag`.
+    ``connections`` and ``warehouses``: the Airflow connections that campaigns may use. None: any. ``reserved``: names
+    of the deployment's other DAGs, which no campaign may have. Names in the Python files of the DAGs folder are found
+    anyway. The other arguments are those of :func:`campaign_dag`.
 
-    A task reads its DAG file once more, and gets the DAG of its own campaign alone, or none.
+    A task reads its DAG file again, and gets only the DAG of its own campaign, or none.
     """
     task_of = get_parsing_context().dag_id
     if task_of is None:
         paths = list(_folders(folder))
         taken = names_in_use(folder, [path.name for path in paths])
-    else:  # what may be sent was decided when the DAG was stored
+    else:  # in a task: the names were checked when the DAG was stored
         paths, taken = list(_folders(folder, only=task_of)), {}
     allowed = _Allowed(approvers or {}, connections, warehouses, reserved, taken)
     dags = {}
@@ -59,7 +59,7 @@ def campaign_dags(
         try:
             dags[path.name] = _checked_dag(path, allowed, choices)
         except CampaignError as error:
-            _log.error("a campaign is left out: %s", error)
+            _log.error("this campaign has no DAG: %s", error)
     return dags
 
 
@@ -71,11 +71,11 @@ def check_campaigns(
     warehouses: Collection[str] | None = None,
     reserved: Collection[str] = HOUSEKEEPING_DAGS,
 ) -> None:
-    """Raise one CampaignError that names everything that is wrong with any campaign in ``folder``.
+    """Raise one CampaignError that lists the errors of all campaigns in ``folder``.
 
-    Called from a DAG file of its own, with what :func:`campaign_dags` is given, it becomes an import error in the UI.
-    In the file that makes the DAGs it would take the sound campaigns away as well, since Airflow drops all DAGs of a
-    file that raises.
+    Call it from a separate DAG file with the same arguments as :func:`campaign_dags`: the error then shows as an import
+    error in the UI. In the file that makes the DAGs it would remove the valid campaigns too, because Airflow drops all
+    DAGs of a file that raises.
     """
     paths = list(_folders(folder))
     taken = names_in_use(folder, [path.name for path in paths])
@@ -92,7 +92,7 @@ def check_campaigns(
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """What a deployment lets its campaigns name."""
+    """The roles, connections and names that campaigns may use."""
 
     approvers: Approvers
     connections: Collection[str] | None
@@ -105,7 +105,9 @@ class _Allowed:
         campaign, file = folder.campaign, folder.path / "campaign.yaml"
         if folder.name in self.reserved:
             names = ", ".join(sorted(self.reserved))
-            raise CampaignError(f"{folder.path}: found the name of another DAG; allowed: none of {names}")
+            raise CampaignError(
+                f"{folder.path}: another DAG has this name. Rename the campaign's folder. Reserved names: {names}."
+            )
         if other := self.taken.get(folder.name):
             raise CampaignError(
                 f"{folder.path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
@@ -124,9 +126,9 @@ class _Allowed:
 
 
 def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
-    """Make the DAG of a folder, which Airflow can take; raises nothing but CampaignError, whatever is in the folder.
+    """Return the DAG of a folder, after Airflow's own checks. Raise only CampaignError, whatever is in the folder.
 
-    What Airflow finds wrong with one DAG it finds when it stores them, and then stores none of the file.
+    Airflow would run these checks when it stores the DAGs, and would then store none of the file.
     """
     try:
         folder = load_campaign(path)
@@ -140,12 +142,12 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
     except Exception as error:  # one folder's mistake must not stop the others
         problem = f"{type(error).__name__}: {error}" if _is_airflows(error) else type(error).__name__
     raise CampaignError(
-        f"{path / 'campaign.yaml'}: found a campaign that is no DAG ({problem[:300]}); allowed: one that Airflow takes"
+        f"{path / 'campaign.yaml'}: Airflow cannot make a DAG of this campaign ({problem[:300]}). Correct the campaign."
     )
 
 
 def _compute_first_run(campaign: Campaign) -> None:
-    """Let Airflow compute the first run, as it does when it stores the DAG."""
+    """Compute the first run, as Airflow does when it stores the DAG. Raise what Airflow raises."""
     if campaign.schedule:
         clock = interval.CronDataIntervalTimetable(campaign.schedule, campaign.schedule_time_zone)
         bounds = TimeRestriction(earliest=coerce_datetime(start_of(campaign)), latest=None, catchup=False)
@@ -153,17 +155,17 @@ def _compute_first_run(campaign: Campaign) -> None:
 
 
 def _is_airflows(error: Exception) -> bool:
-    """Check whether an error's text is of what Airflow was told, which is no word of a message."""
+    """Check whether an error comes from Airflow or croniter. Their texts hold no message text."""
     return type(error).__module__.partition(".")[0] in ("airflow", "croniter")
 
 
 def _folders(folder: Path, only: str | None = None) -> Iterator[Path]:
-    """Return each folder that means to be a campaign: one that holds either of its two files, or cannot be entered."""
+    """Yield each campaign folder: one that holds either of its two files, or cannot be read."""
     for path in sorted(entry for entry in folder.iterdir() if only in (None, entry.name)):
         try:
             if {"campaign.yaml", "audience.sql"} & {entry.name for entry in path.iterdir()}:
                 yield path
         except (NotADirectoryError, FileNotFoundError):
-            continue  # no folder, or a link that leads nowhere
+            continue  # not a folder, or a broken link
         except OSError:
-            yield path  # reading it says why
+            yield path  # loading it reports the error

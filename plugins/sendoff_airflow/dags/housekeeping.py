@@ -16,18 +16,18 @@ from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDou
 from sendoff_airflow.operators.maintenance import MaintainOperator
 
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
-"""The DAGs for all campaigns, as they are called where a deployment names them no other way."""
+"""The default names of the DAGs for all campaigns."""
 
 
 def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
-    """Make the DAG that counts post-backs which come after a launch's report, and fails where they stay away.
+    """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
 
-    It runs by ``schedule``, a cron expression in UTC, and when somebody makes an event of the asset POST_BACKS.
-    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
+    further arguments of Airflow's DAG.
     """
     with DAG(
         dag_id=dag_id,
-        description="Reconcile every launch with post-backs that its report does not count",
+        description="Reconcile every launch that has new post-backs, and check feed health",
         schedule=AssetOrTimeSchedule(
             timetable=CronTriggerTimetable(schedule, timezone="UTC"), assets=POST_BACKS
         ),
@@ -48,15 +48,15 @@ def doubts_dag(
     within: timedelta = timedelta(hours=4),
     **dag_options: Any,
 ) -> DAG:
-    """Make the DAG that settles requests in doubt: one task for each launch that has some, at most twenty at a time.
+    """Return the DAG that settles requests in doubt: one task for each launch with doubts, at most twenty per run.
 
-    It runs by ``schedule``, a cron expression in UTC, and not while another run waits for answers. ``people`` may
-    answer, by the names that Airflow knows them by; everybody whom Airflow lets if not given. After ``within`` without
-    an answer they stay in doubt until the next run. ``dag_options`` are more arguments of the DAG.
+    It runs on ``schedule``, a cron expression in UTC, but not while another run waits for answers. ``people``: the
+    user names in Airflow of those who may answer. Default: everyone with rights in Airflow. Without an answer after
+    ``within``, the requests stay in doubt until the next run. ``dag_options`` are further arguments of Airflow's DAG.
     """
     with DAG(
         dag_id=dag_id,
-        description="Settle requests of which nobody knows whether the service processed them",
+        description="Settle requests in doubt: it is not known whether the service processed them",
         schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         catchup=False,
         max_active_runs=1,
@@ -79,14 +79,14 @@ def maintenance_dag(
     dag_id: str = "sendoff_maintenance",
     **dag_options: Any,
 ) -> DAG:
-    """Make the DAG that keeps the ledger small: post-backs that reports have counted are forgotten after ``keep``.
+    """Return the DAG that keeps the ledger small: it deletes post-backs that reports have counted after ``keep``.
 
-    It runs by ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the ledger, by a user who owns its tables.
-    ``dag_options`` are more arguments of the DAG, as Airflow knows them.
+    It runs on ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the connection of the ledger, with a user who
+    owns its tables. ``dag_options`` are further arguments of Airflow's DAG.
     """
     with DAG(
         dag_id=dag_id,
-        description="Forget old post-backs that every report has counted",
+        description="Delete old post-backs that every report has counted",
         schedule=CronTriggerTimetable(schedule, timezone="UTC"),
         catchup=False,
         max_active_runs=1,

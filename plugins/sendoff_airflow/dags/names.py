@@ -1,8 +1,8 @@
-"""Whether a campaign's name is another DAG's: a campaign that takes over an unpaused DAG would send at once.
+"""Check whether another DAG has a campaign's name: a campaign that takes over an unpaused DAG would send at once.
 
-Airflow itself allows two files to define the same DAG ID: whichever it read last counts, and the DAG stays unpaused.
-While DAG files are read there is no database to ask. So the sources of the other files are searched for DAG IDs, and
-what that cannot find is looked for in the history of runs, before a launch is frozen.
+Airflow allows two files to define the same DAG ID. The file it read last counts, and the DAG stays unpaused. Airflow
+has no database access while it reads DAG files. So this module searches the sources of the other files for DAG IDs.
+Before a launch is frozen, it also checks the history of runs for what that search cannot find.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag")
 
 
 def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
-    """Return those of some names that a Python file of the DAGs folder gives to a DAG, each with the file.
+    """Return the names that a Python file of the DAGs folder uses as a DAG ID, each with the file.
 
-    ``folder``: the campaigns. Files are read and not run, so a name must stand in the file: as a text, as a constant of
-    the module, as the name of a function with ``@dag``, or as the name of the file (``Path(__file__).stem``). Files
-    that Airflow does not read are passed over, and so are zip files.
+    ``folder``: the campaigns. Files are parsed but not run, so the name must be in the file. It can be text, a constant
+    of the module, the name of a function with ``@dag``, or the name of the file (``Path(__file__).stem``). Files that
+    Airflow does not read are ignored, and so are zip files.
     """
     files: dict[str, Path] = {}
     for file in map(Path, list_py_file_paths(_dags_folder(folder.absolute()))):
@@ -39,10 +39,10 @@ def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
 
 
 def refuse_runs_of_others(context: Context) -> None:
-    """Raise AirflowFailException if the DAG has runs that no campaign made: it is another DAG's name.
+    """Raise AirflowFailException if the DAG has runs of another DAG.
 
-    A run of a campaign has a task ``audience``. Airflow is asked for numbers first, and for the tasks of each run only
-    if there are some that the campaign does not have, as after an upgrade.
+    Every run of a campaign has a task ``audience``. This function first counts tasks, and reads the tasks of each run
+    only if there are some that the campaign does not have, for example after an upgrade.
     """
     instance: Any = context["ti"]
     dag = instance.task.dag
@@ -52,17 +52,17 @@ def refuse_runs_of_others(context: Context) -> None:
     for run_id, tasks in instance.get_task_states(dag_id=dag.dag_id).items():
         if "audience" not in tasks:
             raise AirflowFailException(
-                f"Nothing was sent: the DAG {dag.dag_id} was another DAG's before this campaign took its name. Its run "
+                f"Nothing was sent: before this campaign, another DAG had the name {dag.dag_id}. Its run "
                 f"{run_id!r} has no task 'audience'. Rename the campaign's folder. If the other DAG is gone for good, "
                 f"delete the DAG {dag.dag_id} in Airflow, which deletes its runs, and unpause the campaign."
             )
 
 
 def _dags_folder(folder: Path) -> Path:
-    """Return the DAGs folder or bundle that holds ``folder``, or else the DAGs folder that Airflow is configured with.
+    """Return the DAGs folder or bundle that holds ``folder``, or else the DAGs folder of Airflow's configuration.
 
-    Airflow puts the folder of a bundle on Python's path. Other folders of that path may hold much more: that in which
-    the process runs, and those above the DAGs folder.
+    Airflow puts the folder of a bundle on Python's path. The working directory and folders above the DAGs folder may
+    also be on it. They may hold much more, so they do not count.
     """
     configured = Path(conf.get("core", "dags_folder")).absolute()
     if configured in folder.parents:
@@ -73,7 +73,7 @@ def _dags_folder(folder: Path) -> Path:
 
 
 def _dag_ids(source: bytes, file: Path) -> Iterator[str]:
-    """Yield the DAG IDs that stand in a Python file."""
+    """Yield the DAG IDs in a Python file."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -94,7 +94,7 @@ def _dag_ids(source: bytes, file: Path) -> Iterator[str]:
 
 
 def _id_of(node: ast.AST) -> ast.expr | None:
-    """Return what a call gives as the ID of a DAG; None for any other call, and one that gives none."""
+    """Return the DAG ID argument of a call, or None if the call makes no DAG or has no such argument."""
     if not isinstance(node, ast.Call):
         return None
     name = _name(node)
@@ -105,7 +105,7 @@ def _id_of(node: ast.AST) -> ast.expr | None:
 
 
 def _name(node: ast.expr) -> str:
-    """Return the last part of the name that is called, or decorates."""
+    """Return the last part of the name of a called function or a decorator."""
     called = node.func if isinstance(node, ast.Call) else node
     if isinstance(called, ast.Attribute):
         return called.attr
@@ -113,7 +113,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _text(node: ast.expr, constants: Mapping[str, str], file: Path) -> str | None:
-    """Return the text that an expression stands for, as far as it can be read without running it."""
+    """Return the text value of an expression, or None if it is not known without running it."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):

@@ -1,1 +1,1 @@
-"""DAGs to copy from: the stages of a launch as tasks of your own."""
+"""Example DAGs: use the stages of a launch as tasks of your own."""

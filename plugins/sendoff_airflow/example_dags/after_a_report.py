@@ -1,4 +1,4 @@
-"""What happens next: a DAG that Airflow wakes when a campaign was reported on, and that reads the ledger itself."""
+"""A DAG that runs after each report of a campaign and reads the figures from the ledger."""
 
 from contextlib import closing
 
@@ -14,7 +14,7 @@ with DAG(
 
     @task
     def check_missing(most_percent: float = 5) -> dict[str, int]:
-        """Fail where too many of the newest launch are missing: an event says only that there is something new."""
+        """Fail if too many people of the newest launch are missing. The event itself holds only counts."""
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger()) as ledger:

@@ -1,4 +1,4 @@
-"""A campaign with content of its own: previewed, approved by a person, created for each segment, and reported on."""
+"""A campaign with its own content: preview it, ask a person for approval, send each segment, and report."""
 
 from datetime import datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One-to-one messages: a template of the service is executed with the values that belong to each person alone."""
+"""One-to-one messages: execute a template of the service with each person's own values."""
 
 from datetime import datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A launch is reported on once more, when somebody asks: wait until it is quiet, then reconcile."""
+"""Report on a launch again on demand: wait until it is quiet, then reconcile."""
 
 from datetime import timedelta
 

@@ -15,8 +15,8 @@ class LedgerHook(BaseHook):
     """Open the ledger of this deployment.
 
     The connection ``sendoff_ledger`` holds a database URL in the password, or is any ``postgres`` or ``sqlite``
-    connection. Without such a connection, the hook uses SENDOFF_LEDGER_URL. There is no default: to Airflow, a missing
-    connection and one it could not look up are the same, and a new, empty ledger would not know which requests were
+    connection. Without such a connection, the hook uses SENDOFF_LEDGER_URL. There is no default, because Airflow does
+    not distinguish a missing connection from a failed look-up. A new, empty ledger would not know which requests were
     made.
     """
 

@@ -1,1 +1,1 @@
-"""Lineage: OpenLineage facts of each launch."""
+"""OpenLineage metadata of launches."""

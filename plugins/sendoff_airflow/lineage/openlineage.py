@@ -1,8 +1,8 @@
 """Lineage for OpenLineage: warehouse tables, audience, launch, report.
 
-Airflow's OpenLineage provider asks the operators for it when a task starts and when it ends, in a process that cannot
-always reach Airflow. So a task draws its lineage while it works, where somebody wants it. The events name tables and
-campaigns and carry counts: no identifier, no word of a message.
+Airflow's OpenLineage provider asks the operators for lineage when a task starts and ends, in a process that cannot
+always reach Airflow. So a task builds its lineage while it runs, if OpenLineage is enabled. The events name tables and
+campaigns and carry counts. They hold no identifiers and no message text.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 FACET = "sendoff_launch"
 SCHEMA = "urn:sendoff:openlineage:LaunchRunFacet:1-0-0"
-"""The ``$id`` of docs/schemas/LaunchRunFacet.json, which says what the facet holds."""
+"""The ``$id`` of docs/schemas/LaunchRunFacet.json, which describes the facet."""
 
 _log = logging.getLogger(__name__)
 
 
 def lineage_enabled() -> bool:
-    """Return whether somebody wants lineage: OpenLineage's provider is installed, and knows where to send it."""
+    """Check whether OpenLineage's provider is installed and configured to send events."""
     try:
         from airflow.providers.openlineage import conf
     except ImportError:
@@ -41,29 +41,29 @@ def lineage_enabled() -> bool:
 
 
 def of_query(path: str) -> Lineage | None:
-    """Return what is known of freezing an audience before it began: its query."""
+    """Return the lineage of a task before it freezes an audience: the query."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from sendoff.campaign import load_campaign
 
     try:
         folder = load_campaign(Path(path))
-    except SendoffError:  # of which the task itself tells
+    except SendoffError:  # the task itself reports it
         return None
     return OperatorLineage(job_facets=_job_facets(folder))
 
 
 def _or_nothing(method: Callable[..., Lineage]) -> Callable[..., Lineage | None]:
-    """Have whatever goes wrong cost the lineage alone, and say so: what the task did is done by then."""
+    """Log errors and return None, so that a failure to build the lineage does not fail a task that did its work."""
 
     @wraps(method)
     def call(*args: Any) -> Lineage | None:
         try:
             return method(*args)
         except SendoffError as error:
-            _log.warning("no lineage of this task: %s", error)
-        except Exception as error:  # of hooks and parsers, whose texts are not ours to vouch for
-            _log.warning("no lineage of this task: %s", type(error).__name__)
+            _log.warning("no lineage for this task: %s", error)
+        except Exception as error:  # from hooks and parsers; Sendoff does not control their texts
+            _log.warning("no lineage for this task: %s", type(error).__name__)
         return None
 
     return call
@@ -71,7 +71,7 @@ def _or_nothing(method: Callable[..., Lineage]) -> Callable[..., Lineage | None]
 
 @_or_nothing
 def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a task that froze an audience: the tables of its queries; ``facts``: what it emitted."""
+    """Return the lineage of a task that froze an audience: the tables of its queries. ``facts``: its asset event."""
     from airflow.providers.common.compat.openlineage.facet import ExtractionErrorRunFacet
     from airflow.providers.openlineage.extractors import OperatorLineage
 
@@ -95,7 +95,7 @@ def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lin
 
 @_or_nothing
 def of_launch(source: str, target: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a task that made one thing of a campaign of another; the facts are those that it told."""
+    """Return the lineage of a task from ``source`` to ``target`` of a campaign. ``facts``: its asset event."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     campaign = facts["campaign"]
@@ -177,7 +177,7 @@ class _Query:
 
 @dataclass(frozen=True)
 class _ParsedQuery:
-    """What is known of a query: the tables that it reads, or why that cannot be said."""
+    """The tables that a query reads, or the reason why they are not known."""
 
     tables: list[Dataset]
     error: Any = None

@@ -1,4 +1,4 @@
-"""The tables that a query reads, by the names that OpenLineage's conventions give them."""
+"""Find the tables that a query reads, and name them by OpenLineage's conventions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from airflow.sdk import Connection
 
 Table = tuple[str, str, str]
-"""Database, schema and name of a table; empty what a query does not name."""
+"""Database, schema and name of a table. Parts that the query does not name are empty."""
 
 _PORTS = {"postgres": 5432}
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "gcpbigquery": "bigquery"}
@@ -17,7 +17,7 @@ _FILES = ("sqlite", "duckdb")
 
 @dataclass(frozen=True)
 class Warehouse:
-    """How OpenLineage calls a database, as its naming conventions say."""
+    """A database by OpenLineage's naming conventions."""
 
     namespace: str
     dialect: str
@@ -33,15 +33,15 @@ class Warehouse:
 
 
 def warehouse_of(connection: Connection) -> Warehouse:
-    """Return how the provider of a database calls it, so that lineage of its other tasks meets ours; else what fits."""
+    """Return a database under the name that its provider uses, so that the lineage connects, or else a derived name."""
     return _as_its_provider_says(connection) or _as_its_connection_says(connection)
 
 
 def tables_of(sql: str, dialect: str) -> list[Table]:
-    """Return the tables that a query reads, each as database, schema and name, empty where the query names none.
+    """Return the tables that a query reads, each as database, schema and name. Parts it does not name are empty.
 
-    Raise ValueError where that cannot be said. Here sqlglot reads the query: the provider's own parser passes over
-    the tables of a common table expression.
+    Raise ValueError if the tables cannot be determined. This uses sqlglot, because the provider's own parser misses the
+    tables of a common table expression.
     """
     try:
         import sqlglot
@@ -58,9 +58,9 @@ def tables_of(sql: str, dialect: str) -> list[Table]:
         where = f" at line {places[0]['line']}, column {places[0]['col']}" if "line" in places[0] else ""
         raise ValueError(f"its tables are not known: the query could not be read{where}") from None
     if not isinstance(parsed, exp.Query):
-        raise ValueError("its tables are not known: it was not read as a query")
+        raise ValueError("its tables are not known: it is not a query")
     names = [(source.catalog, source.db, source.name) for source in sources if isinstance(source, exp.Table)]
-    return sorted({name for name in names if name[-1]})  # a function that gives rows has no name
+    return sorted({name for name in names if name[-1]})  # a table function has no name
 
 
 def _as_its_provider_says(connection: Connection) -> Warehouse | None:

@@ -1,8 +1,8 @@
-"""The actions: everything that changes something, by people who may, from our own pages alone.
+"""The actions: all routes that change something. They require the user's rights, and a request from our own pages.
 
-Each answers with what happened, in words, and with what must run for it to have an effect. What changed since the page
-was made is not acted upon: the answer is 409, and says so. What was committed is answered as done, also where Airflow
-cannot say what must run next.
+Each answers with a sentence on what happened, and on what must run next for it to take effect. If the data changed
+since the page was loaded, the answer is 409 and nothing is done. A committed change is reported as done, even if
+Airflow cannot tell what must run next.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ router = APIRouter(dependencies=[Depends(check_own_request)], default_response_c
 
 _ACTIONS = {"pause": pause, "resume": resume, "stop": stop}
 _DONE = {
-    "release": "Released: what is planned may be sent.",
-    "reject": "Rejected: nothing more of this launch is ever sent.",
-    "pause": "Paused: no further request is made until somebody resumes it.",
-    "resume": "Resumed: the launch goes on by itself within half a minute.",
-    "stop": "Stopped: no request of this launch is made any more. What the service accepted is not taken back.",
+    "release": "Released: the launch may now be sent.",
+    "reject": "Rejected: this launch will never be sent.",
+    "pause": "Paused: nothing more is sent until someone resumes the launch.",
+    "resume": "Resumed: the launch continues by itself within half a minute.",
+    "stop": "Stopped: nothing more of this launch is sent. Messages the service already accepted cannot be taken back.",
 }
 
 _WAITING = {
-    LaunchState.HELD: "The launch is held: they are sent when somebody releases it.",
-    LaunchState.PAUSED: "The launch is paused: they are sent when somebody resumes it.",
+    LaunchState.HELD: "The launch is held. They are sent after someone releases it.",
+    LaunchState.PAUSED: "The launch is paused. They are sent after someone resumes it.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What must run for a decision to have an effect, in words; the run of the launch; what can be asked of Airflow."""
+    """What must run next for a decision to take effect, in words; the launch's run; and the button to show."""
 
     words: str
     run: airflow_db.Run | None = None
@@ -78,11 +78,11 @@ def decide_launch(
 
 
 def _check_answered(ledger: Ledger, launch: Launch) -> None:
-    """Raise 409 where somebody of a role must agree to a launch, and did not yet."""
+    """Raise 409 if someone with a role must still approve the launch."""
     if role := awaited_role(launch, ledger.audit_log.of_launch(launch.launch_key)):
         raise HTTPException(
             status.HTTP_409_CONFLICT,
-            f"Nothing was changed: somebody of the role {role} must agree first, and answers in Airflow.",
+            f"Nothing was changed: someone with the role {role} must first approve the launch in Airflow.",
         )
 
 
@@ -94,8 +94,8 @@ def _decide_held(ledger: Ledger, launch: Launch, act: str, who: str, body: Decis
         state = ledger.launches.get(key).state
         raise HTTPException(
             status.HTTP_409_CONFLICT,
-            f"Nothing was changed: the launch is {state} by now, or something was decided of it since this page was "
-            "made. Look at it again.",
+            f"Nothing was changed: the launch is now {state}, or someone made a decision since you loaded this page. "
+            "Reload the page and check.",
         )
 
 
@@ -108,7 +108,7 @@ def resolve_doubts(
     launch_key: str,
     how: Literal["resend", "write_off"],
 ) -> HTMLResponse:
-    """Plan requests in doubt again, or write them off; those of which something changed meanwhile are left alone."""
+    """Plan requests in doubt again, or write them off. Requests that changed meanwhile are left alone."""
     launch = _launch_to_steer(ledger, viewer, launch_key)
     in_doubt = {entry.dispatch_key for entry in ledger.doubts.open(launch.launch_key)}
     shown = {key: int(doubts) for key, _, doubts in (entry.partition(":") for entry in body.requests)}
@@ -117,8 +117,8 @@ def resolve_doubts(
     if not done:
         raise HTTPException(
             status.HTTP_409_CONFLICT,
-            "Nothing was changed: these requests were settled meanwhile, or went into doubt once more, or their launch "
-            "is over. Look at them again.",
+            "Nothing was changed: these requests were settled meanwhile, or are in doubt again, or their launch has "
+            "ended. Reload the page and check.",
         )
     sentences = [f"{counted(done, 'request')} planned again." if how == "resend" else _written_off(done)]
     if left := len(shown) - done:
@@ -131,12 +131,12 @@ def resolve_doubts(
 
 
 def _written_off(count: int) -> str:
-    return f"{counted(count, 'request')} written off: nobody looks any more, but evidence would still count."
+    return f"{counted(count, 'request')} written off. A later report from the service would still count."
 
 
 def _left_alone(count: int) -> str:
     was = "was" if count == 1 else "were"
-    return f"{counted(count, 'request')} {was} left alone: changed since this page was made, or out of reach."
+    return f"{counted(count, 'request')} {was} not changed: changed since you loaded this page, or not yours to settle."
 
 
 @router.post("/pauses/{act}")
@@ -150,16 +150,14 @@ def pause_or_resume_all(
     """Pause or resume every launch, or every launch of a connection."""
     viewer.check_pauses_all(ledger.launches.campaigns(body.connection or None))
     if body.connection and body.connection not in ledger.launches.connections():
-        raise HTTPException(
-            status.HTTP_409_CONFLICT, "Nothing was changed: no launch was made for that connection."
-        )
+        raise HTTPException(status.HTTP_409_CONFLICT, "Nothing was changed: that connection has no launches.")
     change = {"pause": pause_all, "resume": resume_all}[act]
     change(ledger, viewer.name, body.reason, connection=body.connection or None)
     whose = f"every launch of connection {body.connection}" if body.connection else "every launch"
     sentence = (
-        f"Paused: no further request of {whose} is made."
+        f"Paused: {whose}. Nothing more is sent until someone resumes."
         if act == "pause"
-        else f"Resumed: {whose} goes on within half a minute, unless something else holds it."
+        else f"Resumed: {whose} continues within half a minute, unless it is held or paused by itself."
     )
     return page(request, "done.html", sentences=[sentence], following=None, campaign=None)
 
@@ -171,32 +169,32 @@ def _launch_to_steer(ledger: Ledger, viewer: Viewer, launch_key: str) -> Launch:
 
 
 def _next_step(viewer: Viewer, launch: Launch, *, was_rejected: bool = False) -> NextStep:
-    """Return what must run next. It is asked for after the commit, so no error of Airflow's may replace the answer."""
+    """Return what must run next. This runs after the commit, so an error in Airflow must not replace the answer."""
     try:
         return _next_step_in_airflow(viewer, launch, was_rejected=was_rejected)
     except Exception:
-        _log.exception("Airflow could not be asked for the run of launch %s", launch.launch_key)
+        _log.exception("The run of launch %s could not be read from Airflow", launch.launch_key)
         return NextStep(
-            "Airflow could not be asked for the run of this launch. The log of Airflow's API server says why; look at "
-            "the launch again."
+            "Airflow did not tell which run sends this launch. Look at the launch again. The log of Airflow's API "
+            "server has the reason."
         )
 
 
 def _next_step_in_airflow(viewer: Viewer, launch: Launch, *, was_rejected: bool) -> NextStep:
     run = visible_run(viewer, launch)
     if run is None:
-        words = "Airflow knows no run of this launch: whatever made it must work on it again."
+        words = "Airflow has no run for this launch. Start it again where it was created."
         return NextStep("" if was_rejected else words)
     if was_rejected:
-        asks = "The task approve of its run still asks: the answer changes nothing any more."
+        asks = "Airflow still asks for approval of this launch. The answer no longer changes anything."
         return NextStep(asks if run.is_asking else "", run)
     if run.is_asking:
-        words = "The task approve of its run still waits for an answer in Airflow, and the run goes on when it has one."
+        words = "Airflow still asks for approval of this launch. The launch continues when the question is answered."
         return NextStep(words, run, "answer")
     if run.is_sending:
-        return NextStep("The task dispatch of its run is at work, and goes on by itself.", run)
+        return NextStep("Its run in Airflow is sending and continues by itself.", run)
     if run.can_be_cleared:
         may = viewer.may_clear(run.dag_id)
-        words = "For it to be sent, the task dispatch of its run must run once more: clear it."
+        words = "To send it, the task dispatch must run again. Clear it."
         return NextStep(words, run, "clear" if may else None)
-    return NextStep("For it to be sent, the task of its run that sends must run once more.", run)
+    return NextStep("To send it, the sending task of its run must run again.", run)

@@ -1,7 +1,7 @@
-"""What Airflow knows of launches: the run that works on one, the launch of a run, when a campaign runs next, and whose.
+"""Read from Airflow's database: the run of a launch, the launch of a run, the next run of a campaign, and its team.
 
-Read from Airflow's own database, by its models: an API server has no other way that takes one look. They are not of its
-public interface, so nothing else of these pages touches them, and tests run against the real ones.
+This uses Airflow's own models, because an API server has no other way to read this in one query. The models are not
+part of Airflow's public interface. So no other module of these pages uses them, and tests run against the real ones.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ class Run:
 
     @property
     def path(self) -> str:
-        """Its page in Airflow's UI, relative to Airflow's own address."""
+        """Its page in Airflow's UI, relative to Airflow's root."""
         return f"dags/{_part(self.dag_id)}/runs/{_part(self.run_id)}"
 
     @property
     def is_asking(self) -> bool:
-        """Check whether its task ``approve`` waits for an answer in Airflow."""
+        """Whether its task ``approve`` waits for an answer in Airflow."""
         return "awaiting_input" in self.tasks.get(APPROVE, {})
 
     @property
     def is_sending(self) -> bool:
-        """Check whether a task that sends is at work, or waits and will go on by itself."""
+        """Whether a sending task runs, or waits and will continue by itself."""
         return any(state in _ACTIVE for state in self.tasks.get(DISPATCH, {}))
 
     @property
     def can_be_cleared(self) -> bool:
-        """Check whether the task that sends has ended, so that it must be cleared to go on."""
+        """Whether the sending task has ended, so that it must be cleared to continue."""
         return bool(self.tasks.get(DISPATCH)) and not self.is_sending and not self.is_asking
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a campaign's DAG runs, as Airflow knows it."""
+    """The schedule of a campaign's DAG in Airflow."""
 
     dag_id: str
     is_paused: bool
@@ -81,13 +81,13 @@ class Schedule:
 
     @property
     def path(self) -> str:
-        """Its page in Airflow's UI, relative to Airflow's own address."""
+        """Its page in Airflow's UI, relative to Airflow's root."""
         return f"dags/{_part(self.dag_id)}"
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What the newest dry run of a campaign counted: nothing was frozen, and nothing was sent."""
+    """The counts of a campaign's newest dry run. A dry run freezes and sends nothing."""
 
     run_id: str
     path: str
@@ -96,9 +96,9 @@ class DryRun:
 
 
 def run_of(launch_key: str, campaign: str) -> Run | None:
-    """Return the newest run of a campaign's DAG that made or found a launch; None where Airflow knows none.
+    """Return the newest run of a campaign's DAG that created or found a launch, or None if Airflow has none.
 
-    What another DAG tells of the launch does not count: buttons act on the run with the rights of whoever presses them.
+    XComs of other DAGs do not count, because buttons act on the run with the rights of the user who presses them.
     """
     query = (
         select(XComModel.dag_id, XComModel.run_id)
@@ -121,15 +121,15 @@ def run_of(launch_key: str, campaign: str) -> Run | None:
 
 
 def all_teams() -> frozenset[str]:
-    """Return the teams that Airflow knows; none where it is not used by several."""
+    """Return Airflow's teams. The set is empty if Airflow is not used by several teams."""
     with create_session() as session:
         return frozenset(session.scalars(select(Team.name)))
 
 
 def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
-    """Return the team of each DAG: None if it is nobody's, and every team if Airflow does not know the DAG.
+    """Return the teams of each DAG: None if it has no team, and every team if Airflow does not know the DAG.
 
-    Where there are no teams, each DAG is nobody's.
+    If Airflow has no teams, no DAG has one.
     """
     names = set(dag_ids)
     if not (teams := all_teams()):
@@ -148,7 +148,7 @@ def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
 
 
 def launch_of(dag_id: str, run_id: str) -> str | None:
-    """Return the key of the launch that a run made or found; None: it has none yet."""
+    """Return the key of the launch that a run created or found, or None if it has none yet."""
     of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, *_NAMES_LAUNCH)
     query = select(XComModel.value).where(*of_run).order_by(XComModel.timestamp.desc(), XComModel.map_index)
     with create_session() as session:
@@ -158,7 +158,7 @@ def launch_of(dag_id: str, run_id: str) -> str | None:
 
 
 def schedule_of(dag_id: str) -> Schedule | None:
-    """Return when a DAG runs next; None where Airflow knows no such DAG."""
+    """Return the schedule of a DAG, or None if Airflow has no such DAG."""
     with create_session() as session:
         dag = session.get(DagModel, dag_id)
         if dag is None or dag.is_stale:
@@ -175,7 +175,7 @@ def schedule_of(dag_id: str) -> Schedule | None:
 
 
 def campaigns_with_a_dag() -> list[str]:
-    """Return the DAGs of campaigns whose folders this process can read."""
+    """Return the names of campaigns with a DAG whose folders this process can read."""
     query = (
         select(DagModel.dag_id, DagModel.fileloc)
         .join(DagTag, DagTag.dag_id == DagModel.dag_id)
@@ -187,7 +187,7 @@ def campaigns_with_a_dag() -> list[str]:
 
 
 def folder_of(schedule: Schedule) -> CampaignFolder | None:
-    """Read the folder of a campaign beside the file of its DAG; None where this process cannot."""
+    """Return the campaign folder beside the file of its DAG, or None if this process cannot read it."""
     folder = _folder(schedule.file, schedule.dag_id)
     if folder is None:
         return None
@@ -198,7 +198,7 @@ def folder_of(schedule: Schedule) -> CampaignFolder | None:
 
 
 def newest_dry_run(dag_id: str) -> DryRun | None:
-    """Return what the newest dry run of a campaign counted; None: there is none."""
+    """Return the newest dry run of a campaign with its counts, or None."""
     query = (
         select(XComModel.run_id, XComModel.value, XComModel.timestamp)
         .where(XComModel.dag_id == dag_id, XComModel.task_id == AUDIENCE, XComModel.key == "preview")
@@ -215,9 +215,7 @@ def newest_dry_run(dag_id: str) -> DryRun | None:
 
 
 def _folder(file: str | None, name: str) -> Path | None:
-    """Return where a campaign lies, as docs/reference/airflow.md has it: ``campaigns/<name>`` beside the file of
-    its DAG.
-    """
+    """Return the folder of a campaign: ``campaigns/<name>`` beside the file of its DAG (docs/reference/airflow.md)."""
     if not file:
         return None
     folder = Path(file).parent / "campaigns" / name
@@ -225,9 +223,9 @@ def _folder(file: str | None, name: str) -> Path | None:
 
 
 def _value_is(text: str) -> ColumnElement[bool]:
-    """Compare an XCom with a text: as text, since PostgreSQL compares JSON with JSON alone.
+    """Compare an XCom with a text, as text, because PostgreSQL compares JSON only with JSON.
 
-    A task stores the JSON of the text. Airflow's REST API stores the JSON of that JSON.
+    A task stores the text as JSON. Airflow's REST API stores that JSON as JSON again.
     """
     as_json = json.dumps(text)
     return cast(XComModel.value, Text).in_([as_json, json.dumps(as_json)])

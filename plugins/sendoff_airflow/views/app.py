@@ -21,11 +21,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every page. Airflow shows them in a frame of its own origin; a path may name a launch, so no referrer is sent."""
+"""Headers of every page. Airflow shows the pages in a frame of its own origin. Paths name launches, so no referrer."""
 
 
 class LazyApp:
-    """An ASGI application that is made when it is first asked: every Airflow process loads plugins, one serves them."""
+    """An ASGI application that is created at its first request. Every Airflow process loads it, but one serves it."""
 
     def __init__(self, make: Callable[[], ASGIApp]) -> None:
         self._make = make
@@ -42,7 +42,7 @@ class LazyApp:
 
 
 class SecurityHeaders:
-    """An ASGI application whose every answer has our headers, also the one to an error that nobody foresaw."""
+    """An ASGI application that adds our headers to every response, including those to unexpected errors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -54,7 +54,7 @@ class SecurityHeaders:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 if "/static/" in scope["path"]:
-                    headers.setdefault("Cache-Control", "no-cache")  # asked for again by its ETag
+                    headers.setdefault("Cache-Control", "no-cache")  # revalidated by its ETag
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -63,14 +63,14 @@ class SecurityHeaders:
 
 
 def create_app() -> Any:
-    """Make the application: its pages, its actions, and its static files."""
+    """Return the application with its pages, its actions, and its static files."""
     from fastapi import FastAPI
     from starlette.staticfiles import StaticFiles
 
     from sendoff_airflow.views import actions, campaigns, launch, launches, people, waiting
     from sendoff_airflow.views.errors import add_error_pages
 
-    # An address with a slash too many is not there: who asked with another's host would be led to it.
+    # No redirects for an extra slash: they would send a client with a forged Host header to that host.
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     add_error_pages(app)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")

@@ -1,4 +1,4 @@
-"""The campaigns, and one of them with its next launch; and where a DAG or a run of Airflow's leads to."""
+"""The pages of the campaigns, of one campaign with its next launch, and the redirects from Airflow's DAGs and runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 @router.get("/campaigns")
 def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
-    """Show the campaigns that have launches, or a DAG."""
+    """Show the campaigns that have launches or a DAG."""
     counts = ledger.launches.campaigns()
     names = viewer.visible([*counts, *airflow_db.campaigns_with_a_dag()])
     rows = [(name, counts.get(name, 0)) for name in sorted(names)]
@@ -28,7 +28,7 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
 
 @router.get("/campaigns/{name}")
 def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: str) -> HTMLResponse:
-    """Show a campaign: its next launch as far as it can be told without its query, and its newest launches."""
+    """Show a campaign: its next launch as far as it is known without running the query, and its newest launches."""
     from sendoff_airflow.views.next_launch import next_launch_of
 
     viewer.check_sees(name)
@@ -53,7 +53,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
 def redirect_from_dag(
     request: Request, viewer: ViewerDep, ledger: LedgerDep, dag_id: Name, run_id: Name = ""
 ) -> Response:
-    """Lead from a DAG, or a run of one, to its campaign, or its launch."""
+    """Redirect from a DAG to its campaign, or from a run to its launch."""
     viewer.check_sees(dag_id)
     key = airflow_db.launch_of(dag_id, run_id) if run_id else None
     if key is not None and (launch := ledger.launches.find(key)) is not None and launch.campaign == dag_id:

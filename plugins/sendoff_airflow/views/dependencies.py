@@ -1,4 +1,4 @@
-"""What the routes are given: the ledger, a launch that somebody may see, and a place for what takes much memory."""
+"""The dependencies of the routes: the ledger, a launch that the user may see, and a limit on expensive work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sendoff_airflow.hooks.ledger import open_ledger
 from sendoff_airflow.views.permissions import Viewer, not_there, too_busy
 
 REFRESH_FAST, REFRESH_SLOW = 4, 30
-"""Seconds until a page looks again: while requests are made, and otherwise."""
+"""Seconds until a page refreshes: while requests are made, and otherwise."""
 
 _expensive = BoundedSemaphore(2)
 
@@ -29,9 +29,9 @@ LedgerDep = Annotated[Ledger, Depends(ledger_of_request)]
 
 
 async def limit_expensive_work() -> AsyncIterator[None]:
-    """Let two requests at a time do what takes much memory; 503 at once for one that would have to wait.
+    """Limit work that takes much memory to two requests at a time. Raise 503 at once for any further request.
 
-    Not in a thread: what waits in one keeps it from the work that it waits for, and from every other route.
+    This does not run in a thread, because waiting requests would occupy the threads that other routes need.
     """
     if not _expensive.acquire(blocking=False):
         raise too_busy()
@@ -43,11 +43,11 @@ async def limit_expensive_work() -> AsyncIterator[None]:
 
 ExpensiveDep = Annotated[
     None, Depends(limit_expensive_work, scope="function")
-]  # not while somebody slowly reads the answer
+]  # released before the response is sent, so that a slow reader does not hold it
 
 
 def visible_launch(ledger: Ledger, viewer: Viewer, launch_key: str) -> Launch:
-    """Return a launch that somebody may see; 404 for one that is not there, and for one that they may not see."""
+    """Return a launch. Raise 404 if there is none, or if the user may not see it."""
     launch = ledger.launches.find(launch_key) if launch_key.isprintable() else None  # PostgreSQL takes no NUL
     if launch is None:
         raise not_there()

@@ -1,4 +1,4 @@
-"""What a person sees where something cannot be shown: a sentence, and what to do."""
+"""The error pages: the problem in a sentence, and what to do."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sendoff_airflow.views.permissions import not_there
 from sendoff_airflow.views.templates import is_part, page
 
 _log = logging.getLogger(__name__)
-_AWAY = "The ledger's database is down, or out of reach of Airflow's API server."
+_AWAY = "The database of Sendoff is down, or Airflow's API server cannot reach it."
 _TO_DO: dict[type[Exception], str] = {
     LedgerUnavailableError: f"{_AWAY} Nothing was changed. This page tries again by itself.",
-    UnusableLedgerError: "Somebody who looks after this deployment must set the ledger right. The log of Airflow's "
-    "API server says what is wrong.",
-    SettingsError: "Somebody who looks after this deployment must set it right: the connection sendoff_ledger.",
+    UnusableLedgerError: "An administrator must repair the database of Sendoff. The log of Airflow's API server says "
+    "what is wrong.",
+    SettingsError: "An administrator must correct the connection sendoff_ledger in Airflow.",
 }
-"""What to do about an error of some kind."""
+"""What to do about each kind of error."""
 
 _PLAIN = {
     status.HTTP_401_UNAUTHORIZED: "You are not logged in.",
@@ -36,7 +36,7 @@ _PLAIN = {
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Answer errors with a page, or with a part of one where our own script asked."""
+    """Answer errors with a page, or with a fragment if our own script sent the request."""
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(SendoffError, _sendoff)
     app.add_exception_handler(RequestValidationError, _unreadable)
@@ -47,7 +47,7 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     to_do, message = None, _PLAIN.get(error.status_code, str(error.detail))
     if error.status_code == status.HTTP_401_UNAUTHORIZED:
-        to_do = "Log in to Airflow, and come back."
+        to_do = "Log in to Airflow, then reload this page."
     response = _page(request, error.status_code, message, to_do)
     response.headers.update(error.headers or {})
     return response
@@ -58,15 +58,15 @@ async def _sendoff(request: Request, error: Exception) -> Response:
         return await _http(request, not_there())
     code = status.HTTP_409_CONFLICT if isinstance(error, GateError) else status.HTTP_503_SERVICE_UNAVAILABLE
     if code == status.HTTP_503_SERVICE_UNAVAILABLE:
-        _log.warning("a page of Sendoff could not be shown: %s", error)
+        _log.warning("a page could not be shown: %s", error)
     to_do = _TO_DO.get(type(error))
     if (
         isinstance(error, LedgerUnavailableError) and request.method == "POST"
     ):  # its commit may have been lost, or not
-        to_do = f"{_AWAY} Look at the page again before you repeat this: it shows what was done."
+        to_do = f"{_AWAY} Before you repeat this, reload the page: it shows whether this was done."
     message = f"{str(error)[:1].upper()}{str(error)[1:]}"
-    if isinstance(error, (LedgerUnavailableError, UnusableLedgerError)):  # which names hosts and users
-        message = "The ledger cannot be reached."
+    if isinstance(error, (LedgerUnavailableError, UnusableLedgerError)):  # its text names hosts and users
+        message = "Sendoff's data cannot be read."
     return _page(request, code, message, to_do)
 
 
@@ -75,12 +75,12 @@ async def _unreadable(request: Request, _: Exception) -> Response:
 
 
 async def _unforeseen(request: Request, _: Exception) -> Response:
-    """Answer what nobody foresaw; the server logs it with its traceback."""
+    """Answer an unexpected error. The server logs it with its traceback."""
     return _page(
         request,
         500,
-        "Something went wrong that nobody foresaw.",
-        "The log of Airflow's API server says what.",
+        "Something went wrong.",
+        "This is a defect. The log of Airflow's API server has the details.",
     )
 
 

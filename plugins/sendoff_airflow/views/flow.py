@@ -1,4 +1,4 @@
-"""The sums of a launch, line by line, so that whoever reads them sees that they add up."""
+"""The sums of a launch, line by line, so that readers can check that they add up."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def checked(lines: Sum) -> list[Block]:
     """Return a sum as blocks, with an alarm if it does not add up."""
     if not lines.missing:
         return [lines]
-    wrong = f"These figures do not add up, by {lines.missing:,}: please report this defect."
+    wrong = f"These figures do not add up: the difference is {lines.missing:,}. Please report this defect."
     return [lines, Sentence(wrong, is_alarm=True)]
 
 
 def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> Sum:
-    """Return the way from the rows of the query to the people in segments; who is held out is of the audience."""
+    """Return the sum from the rows of the query to the recipients. The holdout is part of the audience."""
     by_rule = left_out.keys() - {"holdout"}
     return Sum(
         [
@@ -28,14 +28,14 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
                 for reason, count in launch.dropped.items()
             ),
             Line("=", launch.audience, "audience"),
-            Line("-", left_out.get("holdout", 0), "held out, to measure against"),
-            Line("=", people, "people in segments"),
+            Line("-", left_out.get("holdout", 0), "held out for comparison"),
+            Line("=", people, "recipients"),
         ]
     )
 
 
 def requests_by_state(states: Mapping[str, int], segments: int) -> Sum:
-    """Return the requests of a launch by state: one for each segment."""
+    """Return the sum of a launch's requests by state. There is one request for each segment."""
     made = [state for state in DispatchState if states.get(state)]
     lines = [
         Line("+" if number else "", states[state], state.replace("_", " "), state)

@@ -1,4 +1,4 @@
-"""What keeps launches from being sent: a decision about one launch, and pauses of all of them."""
+"""What keeps launches from being sent: decisions about one launch, and global pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sendoff_airflow.views.permissions import Viewer
 
 
 def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
-    """Return what may be decided about a launch in its state. ``role``: the role that must agree to it, if any."""
+    """Return the possible actions for a launch in its state. ``role``: the role that must approve it, if any."""
     return {
         LaunchState.HELD: ("reject",) if role else ("release", "reject"),
         LaunchState.RELEASED: ("pause", "stop"),
@@ -22,28 +22,28 @@ def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
 
 
 def why_held(decisions: Sequence[Any]) -> Any:
-    """Return the decision by which a launch is held; None if it waits for approval since it was frozen."""
+    """Return the decision that holds a launch, or None if it has waited for approval since it was frozen."""
     return next((decision for decision in reversed(decisions) if decision.kind == "held"), None)
 
 
 def visible_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:
-    """Return the newest run that works on a launch; None if there is none that the viewer may see."""
+    """Return the newest run of a launch, or None if there is none that the viewer may see."""
     run = airflow_db.run_of(launch.launch_key, launch.campaign)
     return run if run is not None and viewer.may_see(run.dag_id) else None
 
 
 @dataclass(frozen=True, slots=True)
 class VisiblePauses:
-    """The global pauses: those that a viewer may read in full, and the number of the others."""
+    """The global pauses: those the viewer may see in full, and the number of the others."""
 
     known: Sequence[GlobalPause]
     others: int
 
 
 def visible_pauses(ledger: Ledger, viewer: Viewer, seen: Collection[str]) -> VisiblePauses:
-    """Return the global pauses. Who set one, why, and for which connection is only for those who see its campaigns.
+    """Return the global pauses. Only viewers of the affected campaigns see the author, the reason and the connection.
 
-    Whoever may pause everything may read all of them, even if nothing was launched for a connection yet.
+    A viewer who may pause everything sees all pauses in full, even for a connection without launches.
     """
     pauses = ledger.pauses.all()
     known = [
@@ -57,12 +57,12 @@ def visible_pauses(ledger: Ledger, viewer: Viewer, seen: Collection[str]) -> Vis
 
 
 def connection_of(pause: GlobalPause) -> str | None:
-    """Return the connection that a global pause is for; None if it is for all of them."""
+    """Return the connection of a global pause, or None if it is for all connections."""
     return None if pause.scope == ALL else pause.scope.removeprefix(scope_of(""))
 
 
 def pausable(ledger: Ledger, viewer: Viewer) -> Sequence[str]:
-    """Return the connections that a viewer may pause; an empty text stands for all of them together."""
+    """Return the connections that a viewer may pause. An empty text means all of them together."""
     connections = ledger.launches.connections()
     if viewer.may_pause_all(ledger.launches.campaigns()):
         return ["", *connections]

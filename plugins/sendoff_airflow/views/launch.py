@@ -1,4 +1,4 @@
-"""One launch: from its query to its report, each of its requests, what was decided of it, and what it sends."""
+"""The pages of one launch: its report, its requests, the decisions about it, and its preview."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 REQUESTS_PER_PAGE = 50
 MAX_PEOPLE_PREVIEWED = 20_000_000
-"""People of a launch whose preview is made here; that of a larger one takes the API server too much memory."""
+"""The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
 
 
 @router.get("/launches/{launch_key}")
@@ -87,7 +87,7 @@ def show_launch(
 def show_preview(
     request: Request, viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str
 ) -> HTMLResponse:
-    """Show what a launch sends as it was frozen: the text that those read who must agree to it."""
+    """Show the preview of a launch as it was frozen, as the approvers see it."""
     from sendoff.launch import preview_launch
     from sendoff.report import describe_preview
     from sendoff_airflow.hooks.service import rate_of
@@ -102,12 +102,12 @@ def show_preview(
 
 @router.get("/report.css")
 def report_style(_: ViewerDep) -> Response:
-    """Return the style of reports."""
+    """Return the style sheet of reports."""
     return Response(css(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
 
 
 def _figures_of(ledger: Ledger, launch: Launch) -> LaunchStats | None:
-    """Return the newest report of a launch, if there is one."""
+    """Return the figures of the newest report, or None."""
     try:
         return ledger.verdicts.figures(launch.launch_key)
     except NotFoundError:
@@ -115,7 +115,7 @@ def _figures_of(ledger: Ledger, launch: Launch) -> LaunchStats | None:
 
 
 def _report(figures: LaunchStats) -> Markup:
-    """Return a report as HTML, without what the page shows above it."""
+    """Return a report as HTML, without the sections that the page already shows."""
     from sendoff.report import describe_launch
 
     document = describe_launch(figures)

@@ -1,4 +1,4 @@
-"""The launches, newest first, and above them what waits for a person."""
+"""The list of launches, newest first, below what waits for a person."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_launches(
     state: Name = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
-    """Show the launches, newest first, and above them what waits for a person."""
+    """Show the launches, newest first, below what waits for a person."""
     visible = viewer.visible(ledger.launches.campaigns())
     chosen = visible & {campaign} if campaign else visible
     states = [state] if state in list(LaunchState) else []
@@ -57,5 +57,5 @@ def list_launches(
 
 
 def is_running(launch: Launch, states: Mapping[str, int]) -> bool:
-    """Check whether requests of a launch are made, or may be made at any moment."""
+    """Check whether a launch is sending, or may start sending at any moment."""
     return launch.state == LaunchState.RELEASED and any(states.get(state) for state in _OPEN)

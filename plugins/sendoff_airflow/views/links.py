@@ -1,7 +1,7 @@
-"""Links from Airflow's task instances to Sendoff's own pages.
+"""Links from Airflow's task instances to Sendoff's pages.
 
-Airflow's API server makes them whenever somebody looks at a task instance, so they are there as soon as the run has a
-launch: also while a task waits or runs, and before it began.
+Airflow's API server builds the links whenever a user opens a task instance. So they work as soon as the run has a
+launch: even while a task waits or runs, and before it starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 VIEW = "sendoff"
-"""The ``url_route`` under which Airflow's UI shows the pages in its frame."""
+"""The ``url_route`` of the pages in Airflow's UI."""
 
 _LAUNCH_KEY = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _AUDIENCE_ASSET = re.compile(r"sendoff://([^/]+)/audience")
@@ -38,45 +38,44 @@ def campaign_page(campaign: str) -> str:
 
 
 def _page(path: str) -> str:
-    # What follows the route is the whole path of what the frame shows, so where Airflow is served under a path it
-    # stands there twice.
+    # The full path of the framed page follows the route. If Airflow is served under a path, that path appears twice.
     root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     return f"{root}/plugin/{VIEW}{root}{PREFIX}/{path}"
 
 
 class _SendoffLink(BaseOperatorLink):
-    """A link of the operators that have to do with one launch."""
+    """A link of the operators that work on one launch."""
 
     @property
-    def operators(self) -> list[type[BaseOperator]]:  # type: ignore[override]  # first read where links are made
-        """The operators that have it."""
+    def operators(self) -> list[type[BaseOperator]]:  # type: ignore[override]  # read only where links are built
+        """The operators with this link."""
         return _operators()
 
 
 class LaunchLink(_SendoffLink):
-    """Leads to the page of the launch that a task is about; nowhere while the run has none, or has several."""
+    """A link to the page of a task's launch. It is empty while the run has no launch, or has several."""
 
     @property
     def name(self) -> str:
-        """What stands on the button."""
+        """The label of the button."""
         return "Launch"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Return the launch's page; empty where no launch is known."""
+        """Return the path of the launch's page, or an empty text if no launch is known."""
         launch_key = _own_field(ti_key) or _xcom(ti_key, "launch_key")
         return launch_page(launch_key) if launch_key and _LAUNCH_KEY.fullmatch(launch_key) else ""
 
 
 class CampaignLink(_SendoffLink):
-    """Leads to the page of a campaign: the one that the run told of, else the one whose audience the DAG renews."""
+    """A link to the page of a campaign: the one in the run's XComs, or else the one whose audience the DAG updates."""
 
     @property
     def name(self) -> str:
-        """What stands on the button."""
+        """The label of the button."""
         return "Campaign"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the campaign's page; empty where no campaign is known."""
+        """Return the path of the campaign's page, or an empty text if no campaign is known."""
         campaign = _xcom(ti_key, "campaign") or _renewed_by(operator.dag)
         return campaign_page(campaign) if campaign else ""
 
@@ -109,7 +108,7 @@ def _operators() -> list[type[BaseOperator]]:
 
 
 def _own_field(ti_key: TaskInstanceKey) -> str | None:
-    """Return the launch that a task was started for, as its rendered fields say."""
+    """Return the launch key in a task's rendered fields."""
     from airflow.models.renderedtifields import RenderedTaskInstanceFields
 
     fields: dict[str, Any] | None = RenderedTaskInstanceFields.get_templated_fields(ti_key)  # type: ignore[arg-type]
@@ -118,7 +117,7 @@ def _own_field(ti_key: TaskInstanceKey) -> str | None:
 
 
 def _xcom(ti_key: TaskInstanceKey, key: str) -> str | None:
-    """Return what the task kept under a key, or else what its run kept, if all tasks kept the same."""
+    """Return a task's own XCom, or else the XCom of its run if all tasks have the same value."""
     from airflow.utils.session import create_session
 
     with create_session() as session:
@@ -130,7 +129,7 @@ def _xcom(ti_key: TaskInstanceKey, key: str) -> str | None:
 
 
 def _renewed_by(dag: Any) -> str | None:
-    """Return the campaign whose audience asset is an outlet of the DAG; None where there is none or several."""
+    """Return the campaign whose audience asset is an outlet of the DAG, or None if there is none or several."""
     uris = (getattr(outlet, "uri", "") for task in dag.tasks for outlet in task.outlets)
     found = {match[1] for uri in uris if (match := _AUDIENCE_ASSET.fullmatch(uri))}
     return found.pop() if len(found) == 1 else None

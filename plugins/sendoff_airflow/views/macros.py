@@ -1,7 +1,7 @@
-"""What a notifier may say of a launch: macros for the templated fields of any notifier or operator of Airflow.
+"""Macros on launches for the templated fields of any Airflow notifier or operator.
 
-As ``macros.sendoff.report_text(task.launch_key)`` and so on. They read the ledger where the template is rendered, in
-the task, and give counts and words of Sendoff alone: no identifier, no message.
+Use them as ``macros.sendoff.report_text(task.launch_key)``. They read the ledger when the template is rendered, in the
+task. They return only counts and Sendoff's own words: no identifiers and no message text.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
-    """Return the newest report of a launch as plain text of 80 columns; NotFoundError where there is none yet."""
+    """Return the newest report of a launch as plain text of 80 columns. Raise NotFoundError if there is none yet."""
     from sendoff.report import as_text, describe_launch
 
     return as_text(describe_launch(_figures(launch_key, ledger_conn_id)))
 
 
 def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
-    """Return the newest report of a launch in a line: campaign, period, and how many came to what."""
+    """Return the newest report of a launch in one line: campaign, period, and the verdicts."""
     from sendoff_airflow.run_notes import note_of
 
     figures = _figures(launch_key, ledger_conn_id)
@@ -32,14 +32,14 @@ def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
 
 
 def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]:
-    """Return the newest report of a launch as values for JSON: those of ``sendoff report --json``."""
+    """Return the newest report of a launch as JSON values, as in ``sendoff report --json``."""
     from sendoff.report import as_json
 
     return as_json(_figures(launch_key, ledger_conn_id))
 
 
 def launch_url(launch_key: str) -> str:
-    """Return the address of a launch's page in Airflow's UI, as ``[api] base_url`` names its host."""
+    """Return the URL of a launch's page in Airflow's UI. The host comes from ``[api] base_url``."""
     from airflow.sdk import conf
 
     from sendoff_airflow.views.links import launch_page

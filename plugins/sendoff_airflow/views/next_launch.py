@@ -1,4 +1,4 @@
-"""What can be said of a campaign's next launch without running its query."""
+"""Describe a campaign's next launch without running its query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_RENDERINGS = 12
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What some people read, on all channels that say the same; ``template``: where only the service has the words."""
+    """A message, for all channels with the same text. ``template``: the service's campaign, if it holds the text."""
 
     name: str
     words: Mapping[str, str]
@@ -27,7 +27,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class NextLaunch:
-    """A campaign's next launch, without its people. ``is_of_launch``: told from the newest launch, not the folder."""
+    """A campaign's next launch, without its people. ``is_of_launch``: based on the newest launch, not on the folder."""
 
     title: str
     is_of_launch: bool
@@ -42,7 +42,7 @@ class NextLaunch:
 
 
 def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaunch | None:
-    """Tell the next launch from the campaign's folder, or else from its newest launch; None: there is neither."""
+    """Return the next launch, based on the campaign's folder, or else on its newest launch. None without either."""
     folder = folder_of(schedule) if schedule else None
     if folder is not None:
         campaign = folder.campaign
@@ -80,7 +80,7 @@ def _messages(rendering: Rendering) -> Iterator[Message]:
     for said, channels in alike.items():
         yield Message(", ".join(filter(None, [*channels, *whose])), dict(said))
     if rendering.template is not None:
-        yield Message(", ".join(filter(None, whose)) or "everybody", {}, rendering.template)
+        yield Message(", ".join(filter(None, whose)) or "everyone", {}, rendering.template)
 
 
 def _variations(campaign: Campaign) -> list[Variation]:
@@ -94,10 +94,10 @@ def _variations(campaign: Campaign) -> list[Variation]:
 def _approval(campaign: Campaign) -> str:
     rule = campaign.approval
     if rule.needed == "never":
-        return "Nobody must agree."
+        return "Not needed."
     when = f"Above {rule.above:,} people" if rule.above is not None else "Always"
-    who = f"somebody with the role {rule.role}" if rule.role else "somebody whom Airflow lets"
-    return f"{when}: {who} must agree."
+    who = f"someone with the role {rule.role}" if rule.role else "someone with rights in Airflow"
+    return f"{when}: {who} must approve."
 
 
 def _gate_lines(section: Mapping[str, Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""A person's history: why somebody got the messages of a campaign, or did not.
+"""A person's history: why they got the messages of a campaign, or did not.
 
-The identifier is asked for in the body of a request and stands in no address, since addresses are logged; nor is it
-given back in a page or kept.
+The identifier is in the body of the request and never in a URL, because URLs are logged. It is not stored, and pages do
+not repeat it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 LAUNCHES_PER_PAGE = 50
 MAX_SECONDS = 8.0
-"""Seconds after which an answer is given with the launches that were looked at by then."""
+"""Seconds after which the page answers with the launches it has checked so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     launch: Launch
-    status: RecipientStatus | None  # None: the launch names its people in another way
+    status: RecipientStatus | None  # None: the launch uses another kind of identifier
     sentence: str
 
 
@@ -49,7 +49,7 @@ def show_history(
     _: ExpensiveDep,
     ledger: LedgerDep,
 ) -> HTMLResponse:
-    """Say for each launch, newest first, what became of one person."""
+    """Show what happened to one person in each launch, newest first."""
     visible = viewer.visible(ledger.launches.campaigns())
     chosen = visible & {query.campaign} if query.campaign else visible
     total = ledger.launches.count_of(chosen)
@@ -75,5 +75,5 @@ def _of_launch(ledger: Ledger, launch: Launch, identifier: str) -> _Found:
     try:
         status = ledger.launches.recipient(launch.launch_key, identifier)
     except (AudienceError, OverflowError):
-        return _Found(launch, None, f"not looked for: this launch names its people by {launch.identified_by}")
+        return _Found(launch, None, f"not checked: this launch identifies people by {launch.identified_by}")
     return _Found(launch, status, status.sentence)

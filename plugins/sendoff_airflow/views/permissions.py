@@ -1,12 +1,12 @@
-"""Who may see and who may steer a launch: whoever may see the DAG of its campaign, and whoever may trigger it.
+"""Permissions: a user may see a launch if they may see its campaign's DAG, and control it if they may trigger the DAG.
 
-Airflow's own login and permissions decide. A launch of a campaign that has no DAG, as the command line may make, is
-judged in the same way, by what Airflow says of a DAG of that name. A global pause holds every campaign, or every
-one of a connection, also those that are yet to be made: whoever may edit every DAG, and trigger the DAG of each of
-these campaigns, may pause and resume them.
+Airflow's own login and permissions decide. A campaign without a DAG, such as one launched from the command line,
+follows the same rule: Airflow is asked about a DAG of that name. A global pause affects every campaign, or every
+campaign of a connection, including future ones. So it needs the right to edit every DAG, and to trigger the DAG of each
+of these campaigns.
 
-Where Airflow has teams, each question names the team of the DAG, as Airflow's own do. Of a DAG that Airflow does not
-know, nobody can say whose it is: that takes the right in every team.
+If Airflow has teams, each check names the team of the DAG, as in Airflow's own checks. A DAG that Airflow does not know
+has no known team, so the user needs the right in every team.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fastapi import Depends, HTTPException, Request, status
 from sendoff_airflow.views import airflow_db
 
 MARK = "X-Sendoff-Request"
-"""A header that only our own script sends: a form or a link of another site cannot."""
+"""A header that only our own script sends. A form or a link on another site cannot send it."""
 
 MAX_BYTES = 100_000
-"""The most that a request which changes something may hold."""
+"""The largest body of a request that changes something."""
 
 
 class Viewer:
-    """A person who is logged in, with what Airflow lets them do."""
+    """A logged-in user, with their rights in Airflow."""
 
     def __init__(self, user: BaseUser, manager: BaseAuthManager[BaseUser]) -> None:
         self._user = user
@@ -42,14 +42,14 @@ class Viewer:
 
     @property
     def name(self) -> str:
-        """The name under which decisions are kept."""
+        """The user's name, as the audit log keeps it."""
         return self._user.get_name()
 
     def may_pause_all(self, campaigns: Iterable[str]) -> bool:
-        """Check whether they may pause and resume at once all launches of some campaigns, and those yet to be made.
+        """Check whether they may pause and resume all launches of some campaigns, and future ones, at once.
 
-        Each campaign is asked for by its name, and those yet to be made by each team: of no DAG in particular, an auth
-        manager may answer for anybody who may do so with any DAG.
+        This checks each campaign by its name, and future ones by each team. A check without a DAG is not enough alone:
+        an auth manager may allow it to users who have the right for any DAG.
         """
         teams = [DagDetails(team_name=team) for team in sorted(airflow_db.all_teams())]
         every = [IsAuthorizedDagRequest(method="PUT", details=details) for details in (None, *teams)]
@@ -61,15 +61,15 @@ class Viewer:
         return self._may(self._requests_for([campaign], "GET"))
 
     def may_steer(self, campaign: str) -> bool:
-        """Check whether they may decide about the launches of a campaign."""
+        """Check whether they may control the launches of a campaign."""
         return self._may(self._requests_to_steer([campaign]))
 
     def may_clear(self, dag_id: str) -> bool:
-        """Check whether Airflow lets them run tasks of a DAG once more."""
+        """Check whether they may clear tasks of a DAG in Airflow."""
         return self._may(self._requests_for([dag_id], "PUT", DagAccessEntity.TASK_INSTANCE))
 
     def visible(self, campaigns: Iterable[str]) -> frozenset[str]:
-        """Return those of some campaigns that they may see: one question for each team, however many they are."""
+        """Return the campaigns that they may see. This makes one check per team, not per campaign."""
         names = set(campaigns)
         by_team: dict[str | None, set[str]] = {}
         for name, teams in airflow_db.teams_of(names).items():
@@ -83,7 +83,7 @@ class Viewer:
         return frozenset(names - hidden)
 
     def steerable(self, campaigns: Iterable[str]) -> frozenset[str]:
-        """Return those of some campaigns whose launches they may decide about: asked for one by one if not all are."""
+        """Return the campaigns whose launches they may control. If not all are, this checks one by one."""
         names = frozenset(campaigns)
         if not names or self._may(self._requests_to_steer(names)):
             return names
@@ -105,51 +105,52 @@ class Viewer:
         ]
 
     def _may(self, requests: list[IsAuthorizedDagRequest]) -> bool:
-        """Check whether Airflow lets them do all of something."""
+        """Check whether Airflow allows all of these requests."""
         return self._manager.batch_is_authorized_dag(requests, user=self._user)
 
     def check_sees(self, campaign: str) -> None:
-        """Raise 404 where they may not see a campaign: whether it is there is none of their business either."""
+        """Raise 404 if they may not see a campaign. A 403 would reveal that it exists."""
         if not campaign.isprintable() or not self.may_see(campaign):
             raise not_there()
 
     def check_steers(self, campaign: str) -> None:
-        """Raise 404 where they may not see a campaign, 403 where they may see it and not decide about it."""
+        """Raise 404 if they may not see a campaign, 403 if they may see but not control it."""
         self.check_sees(campaign)
         if not self.may_steer(campaign):
             raise HTTPException(
                 status.HTTP_403_FORBIDDEN,
-                f"You may see campaign {campaign}, but not steer it: that takes the right to trigger its DAG.",
+                f"You may see the campaign {campaign} but not change it. For that, you need the right to trigger its "
+                "DAG in Airflow.",
             )
 
     def check_pauses_all(self, campaigns: Iterable[str]) -> None:
-        """Raise 403 where they may not pause and resume at once all launches of some campaigns."""
+        """Raise 403 if they may not pause and resume all launches of some campaigns at once."""
         if not self.may_pause_all(campaigns):
             raise HTTPException(
                 status.HTTP_403_FORBIDDEN,
-                "You may not pause or resume all these launches: that takes the right to edit every DAG, and to "
-                "trigger the DAG of each of their campaigns.",
+                "You may not pause or resume all these launches. For that, you need the right to edit every DAG in "
+                "Airflow, and to trigger the DAG of each of these campaigns.",
             )
 
 
 def not_there() -> HTTPException:
-    """Return the answer for what is not there, and for what somebody may not see: they cannot be told apart."""
+    """Return the 404 for what does not exist and for what the user may not see. The two look the same."""
     return HTTPException(
         status.HTTP_404_NOT_FOUND, "There is no such launch or campaign, or you may not see it."
     )
 
 
 def too_busy() -> HTTPException:
-    """Return the answer to what would have to wait for others: a thread that waits here could answer somebody else."""
+    """Return the 503 for a request that would have to wait: a waiting thread could serve other requests."""
     return HTTPException(
         status.HTTP_503_SERVICE_UNAVAILABLE,
-        "The server is busy with requests of this kind: try again in a few seconds.",
+        "The server is busy. Try again in a few seconds.",
         {"Retry-After": "10"},
     )
 
 
 async def viewer(user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
-    """Return who asks; 401 for anybody who is not logged in."""
+    """Return the user of a request. Raise 401 if no one is logged in."""
     return Viewer(user, get_auth_manager())
 
 
@@ -157,10 +158,10 @@ ViewerDep = Annotated[Viewer, Depends(viewer)]
 
 
 def check_own_request(request: Request, _: ViewerDep) -> None:
-    """Raise 403 for a request that changes something and does not come from one of our own pages.
+    """Raise 403 if a request that changes something does not come from one of our own pages.
 
-    Our script sends JSON with a header that a page of another site cannot send without being asked first, which nothing
-    here agrees to. Where the browser says whence a request comes, that must be here as well.
+    Our script sends JSON with a header of its own. A page of another site cannot send it without a CORS preflight, and
+    the server allows none. If the browser names the origin of a request, it must be this server.
     """
     origin = request.headers.get("Origin")
     is_foreign = origin is not None and _host_of(origin) not in _own_hosts(request)
@@ -175,7 +176,7 @@ def check_own_request(request: Request, _: ViewerDep) -> None:
 
 
 def _host_of(origin: str) -> str | None:
-    """Return the host of an origin; None for what is no address."""
+    """Return the host of an origin, or None if it is not a URL."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -183,6 +184,6 @@ def _host_of(origin: str) -> str | None:
 
 
 def _own_hosts(request: Request) -> set[str]:
-    """Return the hosts under which this server is known: as it was asked, and as Airflow is configured."""
+    """Return the hosts of this server: the request's Host header, and the host in Airflow's configuration."""
     configured = urlsplit(conf.get("api", "base_url", fallback="")).netloc
     return {host for host in (request.headers.get("Host", ""), configured) if host}

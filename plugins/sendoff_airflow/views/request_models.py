@@ -1,6 +1,6 @@
-"""What requests hold: pages of lists in addresses, and what our own script sends with an action.
+"""The parameters of requests: the paging of lists, and the bodies that our own script sends with an action.
 
-A body is read after it is known who sent it, and from where.
+A body is read only after the user and the origin are checked.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from sendoff_airflow.views.permissions import MAX_BYTES, check_own_request
 
 MAX_REQUESTS = 200
-"""Requests that are settled by one action."""
+"""The most requests in doubt that one action settles."""
 
 MAX_PAGES = 10_000
 
 Number = Annotated[int, Query(ge=1, le=MAX_PAGES)]
 Name = Annotated[str, Query(max_length=250, pattern=r"^[^\x00-\x1f]*$")]
 
-# What no page shows, what turns the direction of writing and so hides what a text says, and halves of characters.
+# Invisible characters, those that change the direction of writing and can hide text, and lone surrogates.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def _check_visible(text: str) -> str:
-    """Return a text back; ValueError for one that would be kept and not be seen as it is."""
+    """Return the text. Raise ValueError if it has characters that a page would not show as they are."""
     if _HIDDEN.search(text):
-        raise ValueError("characters that are not shown")
+        raise ValueError("invisible characters")
     return text
 
 
@@ -42,7 +42,7 @@ _ShownRequest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}:[0-9]{1
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """Where one page of a list stands, and the addresses of those before and behind it."""
+    """The position of a page in a list, and the links to the pages before and after it."""
 
     number: int
     size: int
@@ -51,32 +51,32 @@ class Paged:
 
     @property
     def pages(self) -> int:
-        """How many pages there are; 1 where there is nothing."""
+        """The number of pages, at least 1."""
         return max(1, -(-self.total // self.size))
 
     @property
     def offset(self) -> int:
-        """How many are on the pages before."""
+        """The number of items on the pages before."""
         return (self.number - 1) * self.size
 
     @property
     def first(self) -> int:
-        """The number of the first that is shown."""
+        """The number of the first item on this page."""
         return self.offset + 1
 
     @property
     def last(self) -> int:
-        """The number of the last that is shown."""
+        """The number of the last item on this page."""
         return min(self.number * self.size, self.total)
 
     @property
     def newer(self) -> str | None:
-        """The query of the page before."""
+        """The query string of the page before."""
         return self._address(self.number - 1) if self.number > 1 else None
 
     @property
     def older(self) -> str | None:
-        """The query of the page behind."""
+        """The query string of the page after."""
         return self._address(self.number + 1) if self.number < self.pages else None
 
     def _address(self, number: int) -> str:
@@ -88,30 +88,28 @@ class _Body(BaseModel):
 
 
 class DecisionIn(_Body):
-    """A decision about a launch; ``since``: the newest decision that the page showed."""
+    """A decision about a launch. ``since``: the newest decision that the page showed."""
 
     reason: Reason
     since: Annotated[int, Field(ge=0, lt=2**63)] | None = None
 
 
 class ResolutionIn(_Body):
-    """What becomes of requests in doubt: each as its dispatch key, a colon, and how many of its attempts were in doubt
-    where the page showed it.
-    """
+    """The requests in doubt to settle, each as its dispatch key, a colon, and the number of doubts on the page."""
 
     reason: Reason
     requests: Annotated[list[_ShownRequest], Field(min_length=1, max_length=MAX_REQUESTS)]
 
 
 class PauseIn(_Body):
-    """A pause of every launch, or of those of one ``connection``."""
+    """A pause of every launch, or of the launches of one ``connection``."""
 
     reason: Reason
     connection: Annotated[str, StringConstraints(max_length=250), _Visible] = ""
 
 
 class PersonQuery(_Body):
-    """A question for what became of one person; ``offset``: how many launches were looked at before."""
+    """A question about one person. ``offset``: how many launches were already checked."""
 
     identifier: Annotated[
         str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), _Visible
@@ -124,7 +122,7 @@ _Kind = TypeVar("_Kind", bound=_Body)
 
 
 def body_of(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
-    """Return what reads a body of one kind; a sentence on what is wrong with it, and 422, where it is not of it."""
+    """Return a dependency that reads a body of one kind. It raises 422 with a sentence if the body is invalid."""
 
     async def read(request: Request, _: Annotated[None, Depends(check_own_request)]) -> _Kind:
         body = await request.body()
@@ -143,8 +141,8 @@ def body_of(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
 
 def _sentence_for(places: set[str]) -> str | None:
     sentences = {
-        "reason": "Say why, in 1 to 1,000 characters, all of which are seen: the ledger keeps it.",
-        "requests": f"Choose the requests, {MAX_REQUESTS} at most.",
-        "identifier": "Give an identifier, of 500 characters at most, all of which are seen.",
+        "reason": "Enter a reason of 1 to 1,000 characters, without invisible characters.",
+        "requests": f"Select the requests, {MAX_REQUESTS} at most.",
+        "identifier": "Enter an identifier of at most 500 characters, without invisible characters.",
     }
     return next((sentence for place, sentence in sentences.items() if place in places), None)

@@ -1,4 +1,4 @@
-"""The templates of the pages, and how numbers and moments are written in them."""
+"""Render the templates of the pages, with filters for numbers and times."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from sendoff_airflow.views.permissions import MARK
 
 
 def page(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Render a template; ``root`` in it is the address of the first page, relative to that of the request.
-
-    ``airflow`` is Airflow's own.
-    """
+    """Render a template. In it, ``root`` is the relative URL of the first page, and ``airflow`` that of Airflow."""
     depth = request.scope["path"].removeprefix(request.scope.get("root_path", "")).strip("/").count("/")
     root = "../" * depth or "./"
     known = {"root": root, "airflow": f"{root}../"}
@@ -30,7 +27,7 @@ def page(request: Request, template: str, *, status_code: int = 200, **values: A
 
 
 def is_part(request: Request) -> bool:
-    """Check whether our script asked, to put the answer into a page that is there."""
+    """Check whether our script sent the request and will put the answer into the current page."""
     return request.headers.get(MARK) == "1"
 
 
@@ -47,7 +44,7 @@ def _minute(moment: datetime | None) -> str:
 
 
 def _ago(moment: datetime | None) -> str:
-    """Return how long ago something was, in the largest unit that fits."""
+    """Return the time since a moment, in the largest unit that fits."""
     if moment is None:
         return "-"
     seconds = int((datetime.now(UTC) - moment).total_seconds())
@@ -58,7 +55,7 @@ def _ago(moment: datetime | None) -> str:
 
 
 def _period(key: str) -> str:
-    """Write a period as short as it can be told: a whole day as its date."""
+    """Return a period in the shortest form: a whole day as its date."""
     start, end, *partition = key.split("/", 2)
     first, last = datetime.fromisoformat(start), datetime.fromisoformat(end)
     if first.time() == last.time() == time() and last - first <= timedelta(days=1):
@@ -94,7 +91,7 @@ _BY_PROGRESS = (
 def _parts(
     counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS
 ) -> list[tuple[str, int, str, str]]:
-    """Cut a bar into what it counts: (name, count, where it begins, how wide it is), as percentages."""
+    """Return the parts of a bar as (name, count, start, width), with start and width in percent."""
     whole = sum(counts.values())
     found, start = [], 0
     for name in order:

@@ -1,4 +1,4 @@
-"""What waits for a person, over all launches: what is held, what is in doubt, and which global pauses are in effect."""
+"""The page of what waits for a person: held launches, requests in doubt, and global pauses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 HELD_PER_PAGE, LAUNCHES_IN_DOUBT_PER_PAGE = 10, 10
 DOUBTS_PER_PAGE, DOUBTS_PER_LAUNCH = 50, 10
-"""Requests in doubt of one launch by itself, and beside those of others."""
+"""Requests in doubt per page: on the page of one launch, and per launch on the page of all."""
 
 
 @router.get("/waiting")
@@ -42,7 +42,7 @@ def show_waiting(
     launch_key: Annotated[Name, Query(alias="launch")] = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
-    """Show what waits for a person; ``launch``: only what is in doubt of one launch, all of it."""
+    """Show what waits for a person. ``launch``: show all requests in doubt of this launch, and nothing else."""
     if launch_key:
         return _doubts_of(request, viewer, ledger, visible_launch(ledger, viewer, launch_key), number)
     visible = viewer.visible(ledger.launches.campaigns())
@@ -96,7 +96,7 @@ class _Held:
     planned: int
     role: str | None
     acts: Sequence[str]
-    run: airflow_db.Run | None  # looked for where it is to be answered there
+    run: airflow_db.Run | None  # only if a role must answer there
 
 
 def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
@@ -112,7 +112,7 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
 @dataclass(frozen=True, slots=True)
 class _Doubted:
     launch: Launch
-    requests: Sequence[tuple[Dispatched, AttemptRecord | None]]  # each with what put it into doubt
+    requests: Sequence[tuple[Dispatched, AttemptRecord | None]]  # each with the attempt that put it in doubt
     counted: LaunchDoubts
     paged: Paged
 

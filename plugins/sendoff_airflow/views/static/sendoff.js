@@ -1,4 +1,4 @@
-// What pages do beyond showing: look again by themselves, act without a reload, and lead to Airflow's own pages.
+// Refresh pages, send actions without a reload, and open Airflow's own pages.
 'use strict';
 
 const MARK = { 'X-Sendoff-Request': '1', 'Content-Type': 'application/json' };
@@ -14,7 +14,7 @@ function put(place, nodes) {
   place.replaceChildren(...[...nodes].map((node) => document.adoptNode(node)));
 }
 
-// --- Looking again -----------------------------------------------------------------------------------------------
+// --- Refreshing --------------------------------------------------------------------------------------------------
 
 let timer = 0;
 let failures = 0;
@@ -23,7 +23,7 @@ function main() {
   return document.getElementById('main');
 }
 
-// Nothing is taken from under the hands of somebody who writes, chooses, or has opened what they may do.
+// Do not refresh while a user writes, selects, or has an action open.
 function isInUse() {
   const at = document.activeElement;
   if (main().contains(at) && at.matches('input, select, textarea, button, form *')) return true;
@@ -79,7 +79,7 @@ function swap(found) {
   if (focus) main().querySelector(focus)?.focus({ preventScroll: true });
 }
 
-// Where something stands, so that what stands there afterwards gets the focus back.
+// Return a selector for an element, so that its replacement gets the focus back.
 function path(element) {
   if (element.id) return `#${CSS.escape(element.id)}`;
   if (element.tagName === 'A') return `a[href="${CSS.escape(element.getAttribute('href'))}"]`;
@@ -112,7 +112,7 @@ async function ask(address, body, place) {
     put(place, found.body.childNodes);
     return answer.ok || answer.status === 409;
   } catch {
-    tell(place, 'Airflow did not answer. Whether this was done is not known: look at the page again.', 'alarm');
+    tell(place, 'Airflow did not answer, so it is not known whether this was done. Reload the page and check.', 'alarm');
     return false;
   } finally {
     busy.hidden = true;
@@ -154,7 +154,7 @@ document.addEventListener('submit', async (event) => {
 
 // --- Airflow -----------------------------------------------------------------------------------------------------
 
-// The frame in which Airflow shows these pages lets nobody leave it, so a link of the page around it is followed.
+// Airflow shows these pages in a frame that links cannot leave. So click a link in the surrounding page.
 function lead(href) {
   const link = window.parent.document.createElement('a');
   link.href = href;
@@ -179,10 +179,10 @@ async function askAirflow(button) {
     } else {
       const detail = (await answer.json().catch(() => ({}))).detail;
       const why = typeof detail === 'string' ? detail : `status ${answer.status}`;
-      tell(said, `Airflow did not do it: ${why}.`, 'alarm');
+      tell(said, `Airflow refused: ${why}.`, 'alarm');
     }
   } catch {
-    tell(said, 'Airflow did not answer. Whether it was done is not known.', 'alarm');
+    tell(said, 'Airflow did not answer, so it is not known whether this was done.', 'alarm');
   } finally {
     busy.hidden = true;
     button.disabled = false;

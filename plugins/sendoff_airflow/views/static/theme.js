@@ -1,4 +1,4 @@
-// Follows the light or the dark of the page of Airflow around this one, before anything is seen.
+// Follow the light or dark mode of the surrounding Airflow page, before anything is drawn.
 'use strict';
 (() => {
   const root = document.documentElement;
@@ -6,7 +6,7 @@
   try {
     outer = window.parent === window ? null : window.parent.document.documentElement;
   } catch {
-    return; // the frame is somebody else's: the browser's own preference stands
+    return; // the frame is from another origin: keep the browser's preference
   }
   if (!outer) return;
   const follow = () => {
