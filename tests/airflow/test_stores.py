@@ -45,9 +45,7 @@ def test_the_ledger_is_the_setting_where_there_is_no_connection(monkeypatch: pyt
 
 
 def test_there_is_no_ledger_by_default() -> None:
-    with pytest.raises(
-        SettingsError, match="Add the connection sendoff_ledger in Airflow, or set SENDOFF_LEDGER_URL"
-    ):
+    with pytest.raises(SettingsError, match="add the connection sendoff_ledger, or set SENDOFF_LEDGER_URL"):
         open_ledger()
 
 
@@ -156,7 +154,7 @@ def test_a_sqlite_connection_may_have_its_path_in_the_host(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        (None, "There is no connection w, which the campaign uses as its warehouse. Add it in Airflow"),
+        (None, "there is no connection w, which is named as a warehouse; add it in Airflow"),
         ({"conn_type": "postgres"}, "connection w: the host is empty"),
         ({"conn_type": "sqlite"}, "the path of the database (host field) is empty"),
         # HttpHook is a hook, but none that can be queried; of "oracle" the provider is not installed

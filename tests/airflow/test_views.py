@@ -759,7 +759,7 @@ def test_pages_of_an_empty_ledger_say_what_to_do(vera: Person, ledger: Ledger) -
         ("sqlite:////nowhere/at/all.db", "An administrator must repair"),
         ("postgresql://ann@127.0.0.1:9/shop", "cannot reach it"),
         ("nonsense", "the connection sendoff_ledger"),
-        (None, "No ledger is configured"),
+        (None, "There is no ledger"),
     ],
 )
 def test_without_a_ledger_a_page_says_what_to_do(

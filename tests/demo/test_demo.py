@@ -134,7 +134,7 @@ def test_a_folder_with_a_persons_files_is_left_alone(tmp_path: Path) -> None:
     kept = tmp_path / "demo" / "thesis.txt"
     kept.parent.mkdir()
     kept.write_text("years of work")
-    assert "choose another folder with --workspace" in _fails(tmp_path, *free_ports())
+    assert "Choose another folder with --workspace" in _fails(tmp_path, *free_ports())
     assert kept.read_text() == "years of work"
 
 

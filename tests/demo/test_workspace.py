@@ -25,7 +25,7 @@ def test_a_new_demo_begins_with_an_empty_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
-    with pytest.raises(DemoError, match="choose another folder with --workspace"), Workspace(tmp_path):
+    with pytest.raises(DemoError, match="Choose another folder with --workspace"), Workspace(tmp_path):
         pass
     assert (tmp_path / "thesis.txt").exists()
 
@@ -33,7 +33,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
 def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
     with (
         Workspace(tmp_path) as first,
-        pytest.raises(DemoError, match="another demo is running"),
+        pytest.raises(DemoError, match="Another demo is running"),
         Workspace(tmp_path),
     ):
         first.warehouse.touch()

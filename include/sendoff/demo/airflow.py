@@ -1,6 +1,7 @@
 """A real Airflow for the demo: the environment of its four components, and a client of its REST API.
 
-Nothing here imports Airflow: it is run as the command ``airflow`` beside this Python, and spoken to over HTTP.
+Nothing here imports Airflow. It runs as the command ``airflow`` of this Python environment, and the demo calls it over
+HTTP.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sendoff.demo.processes import Process, Supervisor
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 USER = "admin"
 PASSWORD = "admin"  # noqa: S105  # of an Airflow that only this machine can reach, for as long as the demo runs
-# A cluster policy: Airflow calls it for every task of every DAG. The default of 15 quiet minutes suits real people.
+# A cluster policy: Airflow calls it for every task of every DAG. The default of 15 quiet minutes is for real people.
 POLICY = """
 from datetime import timedelta
 
@@ -33,29 +34,30 @@ def task_policy(task):
         task.quiet_for = timedelta(seconds=12)
         task.poke_interval = 2
 """
-# Named by a setting below. Several processes write to one SQLite file; the default patience is 5 seconds.
+# A setting below refers to this. Several processes write to one SQLite file, and the default time-out is 5 seconds.
 SQLITE_PATIENCE = {"timeout": 60}
 
 
 def command(name: str) -> str:
-    """The path of a console command of this Python's environment; DemoError where it is not installed."""
+    """Return the path of a console command of this Python environment. Raise DemoError if it is not installed."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise DemoError(
-            f"the command {name!r} is not beside {sys.executable}; in the clone: pip install '.[airflow,service]'"
+            f"The command {name!r} is not next to {sys.executable}. Run this in the clone: "
+            "pip install '.[airflow,service]'"
         )
     return str(path)
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without a person's own Airflow or Sendoff, and without proxies for loopback."""
+    """Return this process's environment without settings of Airflow and Sendoff, and without proxies for loopback."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SENDOFF_"))}
     return {**own, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
 @dataclass(frozen=True, slots=True)
 class Airflow:
-    """An Airflow installation of its own: its home, where its DAGs are, and the port of its API and UI."""
+    """A separate Airflow: its home, its DAGs folder, and the port of its API and UI."""
 
     home: Path
     dags: Path
@@ -64,14 +66,11 @@ class Airflow:
 
     @property
     def address(self) -> str:
-        """Where its UI and its API are."""
+        """The URL of its UI and its API."""
         return f"http://127.0.0.1:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """What each of its processes needs: loopback only, SQLite, four workers, and no log servers.
-
-        The log servers are left out since they listen on every interface, and the files are here anyway.
-        """
+        """Return the environment of its processes: loopback only, SQLite, four workers."""
         return {
             **clean_environment(),
             "AIRFLOW_HOME": str(self.home),
@@ -92,9 +91,9 @@ class Airflow:
         }
 
     def migrate(self, supervisor: Supervisor) -> Process:
-        """Begin to make its database, which takes some seconds; the process ends when it is made."""
+        """Start to create its database and return the process, which ends after some seconds when this is done."""
         self.home.mkdir(parents=True)
-        config = self.home / "config"  # on the path of every component
+        config = self.home / "config"  # on Python's path in every component
         config.mkdir()
         (config / "airflow_local_settings.py").write_text(POLICY)
         passwords = self.home / "passwords.json"
@@ -104,7 +103,10 @@ class Airflow:
         return supervisor.start("airflow-migrate", line, self.environment(), stays=False)
 
     def start(self, supervisor: Supervisor) -> None:
-        """Start the four components; the database must have been made."""
+        """Start the four components. The database must exist.
+
+        Log servers are off: they listen on every interface, and the log files are on this machine anyway.
+        """
         without_log_servers = {"scheduler", "triggerer"}
         for name in COMPONENTS:
             options = ["--skip-serve-logs"] if name in without_log_servers else []
@@ -113,7 +115,7 @@ class Airflow:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a DAG run, or one of its mapped parts (``map_index`` 0 and up), and its state (None: not yet)."""
+    """A task of a DAG run, or one mapped instance of it (``map_index`` 0 and up). ``state``: None before it starts."""
 
     name: str
     map_index: int
@@ -122,12 +124,12 @@ class Task:
 
 
 def has_failed(task: Task) -> bool:
-    """Check whether a task failed, or failed twice and would be tried for an hour: longer than a person watches."""
+    """Check whether a task failed, or failed twice and would retry for an hour, which is too long for a demo."""
     return task.state == "failed" or (task.state == "up_for_retry" and task.tries > 1)
 
 
 class AirflowApi:
-    """What the demo asks of Airflow's REST API, as its one user."""
+    """The calls of the demo to Airflow's REST API, as its only user."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -135,7 +137,7 @@ class AirflowApi:
         self._session.trust_env = False
 
     def healthy(self) -> bool:
-        """Whether all four components say that they are well."""
+        """Check whether all four components report that they are healthy."""
         try:
             reply = self._session.get(f"{self._address}/api/v2/monitor/health", timeout=10)
             parts = reply.json() if reply.ok else {}
@@ -145,31 +147,31 @@ class AirflowApi:
         return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
 
     def log_in(self) -> None:
-        """Fetch a token, which everything below needs. From here on a GET is repeated when a connection breaks."""
+        """Fetch a token, which all calls below need. From now on, repeat a GET if the connection breaks."""
         self._session.mount("http://", HTTPAdapter(max_retries=Retry(3, backoff_factor=0.5)))
         who = {"username": USER, "password": PASSWORD}
         token = self._call("POST", "/auth/token", json=who)["access_token"]
         self._session.headers["Authorization"] = f"Bearer {token}"
 
     def has_dag(self, dag: str) -> bool:
-        """Whether the DAG was read from its file by now; DemoError if a DAG file cannot be imported."""
+        """Check whether Airflow has read the DAG from its file. Raise DemoError if a DAG file cannot be imported."""
         errors = self._call("GET", "/api/v2/importErrors")["import_errors"]
         if errors:
             raise DemoError(f"Airflow cannot import {errors[0]['filename']}:\n{errors[0]['stack_trace']}")
         return any(entry["dag_id"] == dag for entry in self._call("GET", "/api/v2/dags?limit=100")["dags"])
 
     def plugin_errors(self) -> list[str]:
-        """What kept plugins from being imported."""
+        """Return the errors of plugins that cannot be imported."""
         return [
             str(entry["error"])
             for entry in self._call("GET", "/api/v2/plugins/importErrors")["import_errors"]
         ]
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start the run that the DAG's schedule has next, or one of now where it has no schedule, and give its id.
+        """Start the next scheduled run of a DAG, or a run for now if it has no schedule, and return its ID.
 
-        ``conf``: what the trigger form would say.
-        It is made before the DAG is unpaused, so that the scheduler finds it and makes no other one.
+        ``conf``: the values of the trigger form. The run is created before the DAG is unpaused, so that the scheduler
+        finds it and creates no other run.
         """
         details = self._call("GET", f"/api/v2/dags/{dag}")
         body = {
@@ -183,11 +185,11 @@ class AirflowApi:
         return str(run["dag_run_id"])
 
     def state(self, dag: str, run: str) -> str:
-        """The state of a run: queued, running, success or failed."""
+        """Return the state of a run: queued, running, success or failed."""
         return str(self._call("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"])
 
     def tasks(self, dag: str, run: str) -> list[Task]:
-        """The tasks of a run, as far as they exist by now."""
+        """Return the tasks of a run that exist so far."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances?limit=200"
         return [
             Task(instance["task_id"], instance["map_index"], instance["state"], instance["try_number"])
@@ -195,7 +197,7 @@ class AirflowApi:
         ]
 
     def log_tail(self, dag: str, run: str, task: Task, lines: int = 25) -> str:
-        """The last lines of a task's log."""
+        """Return the last lines of a task's log."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task.name}/logs/{task.tries}"
         content = self._call("GET", f"{path}?map_index={task.map_index}&full_content=true")["content"]
         return "\n".join(f"    {line}" for line in list(_lines(content))[-lines:])
@@ -211,9 +213,9 @@ class AirflowApi:
 
 
 def _lines(content: list[dict[str, Any]]) -> Iterator[str]:
-    """Write structured log messages, whose errors carry their frames, the way a person reads them."""
+    """Yield structured log messages as readable lines, with the last frames of their errors."""
     for entry in content:
-        if "timestamp" not in entry or str(entry.get("event")).startswith("::"):  # marks of folded groups
+        if "timestamp" not in entry or str(entry.get("event")).startswith("::"):  # markers of folded groups
             continue
         yield f"{str(entry.get('level', '')).upper():8}{entry.get('event', '')}"
         for error in entry.get("error_detail") or ():

@@ -10,12 +10,12 @@ from sendoff.errors import SendoffError
 
 
 class DemoError(SendoffError):
-    """The demo cannot go on; the message says what to do about it."""
+    """The demo cannot continue. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a person may choose: ``exit`` stops everything at the end instead of leaving Airflow's UI to look at."""
+    """The options of the demo. ``exit``: stop everything at the end, instead of keeping Airflow's UI running."""
 
     exit: bool = False
     customers: int = 60_000

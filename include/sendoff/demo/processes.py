@@ -1,6 +1,6 @@
-"""Starts processes, watches them, and ends them all on any way out: return, error, Ctrl-C, even ``kill -9``.
+"""Start processes, watch them, and end them all at every exit: return, error, Ctrl-C, even ``kill -9``.
 
-The demo, the crash tests (``tools/chaos``), and the tests of whole processes run theirs by this module.
+The demo, the crash tests (``tools/chaos``), and the tests of whole processes use this module.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from sendoff.demo import watchdog
 from sendoff.errors import SendoffError
 
 Found = TypeVar("Found")
-TIMEOUT = 240.0  # seconds; a machine that does other things as well may need half of them
+TIMEOUT = 240.0  # seconds; a busy machine may need half of them
 
-# The shell tells the watchdog its number, through standard input, before it becomes the command: there is never
-# a process that the watchdog does not know, even if its owner is killed while it starts one.
+# The shell writes its process ID to the watchdog, through standard input, before it becomes the command. So the
+# watchdog knows every process, even if the owner is killed while it starts one.
 _ANNOUNCE = ("/bin/sh", "-c", 'echo $$ >&0 && exec "$@" </dev/null', "sh")
 
 
 class ProcessError(SendoffError):
-    """A process failed, or something did not come about in time; the message says what, and names the log."""
+    """A process failed, or a condition was not met in time. The message says which, and names the log."""
 
 
 class Process:
-    """A command in a session of its own, which can be ended and started again; made by a :class:`Supervisor`.
+    """A command in its own session that can be ended and started again. A :class:`Supervisor` creates it.
 
-    It writes to ``log``. One that ``stays`` runs as long as its supervisor; another is expected to end by itself.
+    It writes to ``log``. A process that ``stays`` runs as long as its supervisor. Any other must end by itself.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Process:
         self._stop = stop
 
     def start(self) -> None:
-        """Start it, again where it was ended, and wait until it is ready."""
+        """Start or restart the process, and wait until it is ready."""
         with self.log.open("ab") as output:
             self._process = self._supervisor.spawn(
                 self._command, self._environment, user=self._user, stdout=output, stderr=output
@@ -77,11 +77,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number, which is that of its session and of its process group as well."""
+        """Its process ID, which is also the ID of its session and its process group."""
         return self._process.pid
 
     def poll(self) -> int | None:
-        """Return its exit code; None while it runs."""
+        """Return its exit code, or None while it runs."""
         return self._process.poll()
 
     def send_signal(self, how: signal.Signals) -> None:
@@ -90,7 +90,7 @@ class Process:
             os.killpg(self.pid, how)
 
     def wait(self, seconds: float = TIMEOUT) -> int:
-        """Wait for it to end, however it ends, and return its exit code."""
+        """Wait until it ends, and return its exit code. Raise ProcessError if it takes too long."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -108,7 +108,7 @@ class Process:
             self._process.wait(TIMEOUT)
 
     def end(self, how: signal.Signals | None = None, seconds: float = TIMEOUT) -> int:
-        """Signal its process group, wait until it is gone, and return its exit code; kill it if it takes too long."""
+        """Signal its process group, wait until it ends, and return its exit code. Kill it if it takes too long."""
         self.send_signal(how or self._stop)
         try:
             return self.wait(seconds)
@@ -117,12 +117,12 @@ class Process:
             return self.wait()
 
     def finish(self, seconds: float = TIMEOUT) -> None:
-        """Wait for it to end by itself. Raise ProcessError if it fails."""
+        """Wait until it ends by itself. Raise ProcessError if it fails."""
         self.wait(seconds)
         self.check()
 
     def check(self) -> None:
-        """Raise ProcessError, with the end of its log, if it failed, or has ended and should stay."""
+        """Raise ProcessError, with the end of its log, if it failed, or if it ended but should stay."""
         code = self.poll()
         if code or (code == 0 and self._stays):
             raise ProcessError(f"{self.name} {_ending(code)}; the end of {self.log}:\n{tail(self.log)}")
@@ -130,7 +130,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port of the loopback address, who needs it, and the option that chooses another."""
+    """A loopback port, the process that needs it, and the option to choose another."""
 
     number: int
     owner: str
@@ -138,10 +138,10 @@ class Port:
 
 
 class Supervisor:
-    """Starts processes, notices when one dies, and ends them all when it is left.
+    """A context manager that starts processes, notices when one dies, and ends them all at its exit.
 
-    Each is a session of its own, so that a Ctrl-C at the terminal reaches only their owner. A watchdog process ends
-    them, which it also does when this process is killed.
+    Each process has its own session, so that a Ctrl-C in the terminal reaches only their owner. A watchdog process ends
+    them, even if this process is killed.
     """
 
     def __init__(self, logs: Path, grace: float = watchdog.GRACE) -> None:
@@ -185,9 +185,9 @@ class Supervisor:
         user: str | None = None,
         stop: signal.Signals = signal.SIGTERM,
     ) -> Process:
-        """Start a process that writes to ``<name>.log``, and go on once it is ``ready``.
+        """Start a process that writes to ``<name>.log``, and return it when it is ``ready``.
 
-        ``environment``: that of this process if not given. ``user``: whom it runs as. ``stop``: what ends it.
+        ``environment``: default is that of this process. ``user``: the user it runs as. ``stop``: the signal to end it.
         """
         process = Process(self, name, command, environment, stays=stays, ready=ready, user=user, stop=stop)
         process.start()
@@ -196,7 +196,7 @@ class Supervisor:
     def run(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], wait: float = TIMEOUT
     ) -> str:
-        """Run a process to its end, within ``wait`` seconds, and return what it wrote to standard output.
+        """Run a process to its end, within ``wait`` seconds, and return its standard output.
 
         Raise ProcessError with the end of its log if it fails.
         """
@@ -213,16 +213,16 @@ class Supervisor:
         return output.decode()
 
     def check(self) -> None:
-        """Raise ProcessError, with the end of its log, if a process failed, or has ended and should stay."""
+        """Raise ProcessError, with the end of its log, if a process failed, or if it ended but should stay."""
         for process in self.running:
             process.check()
 
     def wait_until(
         self, look: Callable[[], Found | None], what: str, wait: float = TIMEOUT, every: float = 0.2
     ) -> Found:
-        """Call ``look`` every so many seconds until it returns something true, and return that.
+        """Call ``look`` every ``every`` seconds until it returns a true value, and return the value.
 
-        Raise ProcessError when ``wait`` seconds have passed or a process is gone meanwhile.
+        Raise ProcessError after ``wait`` seconds, or if a process ends meanwhile.
         """
         deadline = time.monotonic() + wait
         while not (found := look()):
@@ -239,7 +239,7 @@ class Supervisor:
         user: str | None = None,
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start a process that the watchdog knows, and leave the rest to the caller."""
+        """Start a process that the watchdog knows, without supervising it further."""
         if user:
             options |= {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
         return subprocess.Popen(  # noqa: S603  # commands of our own
@@ -251,7 +251,7 @@ class Supervisor:
         )
 
     def forget(self, pid: int) -> None:
-        """Tell the watchdog that a session is over."""
+        """Report to the watchdog that a session has ended."""
         os.write(self._line, b"-%d\n" % pid)
 
     def _collect(self) -> None:
@@ -260,7 +260,7 @@ class Supervisor:
 
 
 def answers(address: str) -> bool:
-    """Check whether a GET of this address is answered with success."""
+    """Check whether a GET of this URL succeeds."""
     try:
         with requests.Session() as session:
             session.trust_env = False
@@ -270,24 +270,24 @@ def answers(address: str) -> bool:
 
 
 def require_free(ports: Sequence[Port]) -> None:
-    """Raise ProcessError that names each port somebody listens on, who needs it, and the option for another."""
+    """Raise ProcessError if a port is in use. It names each such port, what needs it, and the option for another."""
     taken = [port for port in ports if not _is_free(port.number)]
     if taken:
         lines = (
             f"  {port.number} is needed by {port.owner}; choose another with {port.option}" for port in taken
         )
-        raise ProcessError("\n".join(["Something else listens on a port that is needed:", *lines]))
+        raise ProcessError("\n".join(["Another process already uses a port:", *lines]))
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a log file, indented."""
+    """Return the last lines of a log file, indented."""
     text = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
     return "\n".join(f"    {line}" for line in text) or "    (it wrote nothing)"
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a polite kill and a closed terminal end the block as Ctrl-C does, by KeyboardInterrupt."""
+    """Raise KeyboardInterrupt in the block on SIGTERM and SIGHUP, as on Ctrl-C."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -306,7 +306,9 @@ def _uninterrupted() -> Iterator[None]:
 def _signals(
     handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # Python hands signals to no other thread
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python delivers signals only to the main thread
         yield
         return
     before = [(number, signal.signal(number, handler)) for number in numbers]
@@ -321,7 +323,7 @@ def _is_free(number: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a port whose last owner just left is free
+        )  # a port that was just released counts as free
         try:
             probe.bind(("127.0.0.1", number))
         except OSError:

@@ -1,4 +1,4 @@
-"""The demo's progress: a line for each step that is done, and between them how far the next one is."""
+"""Show the demo's progress: a line for each finished step, and the progress of the current one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Self
 from rich.console import Console, RenderableType
 from rich.status import Status
 
-_EVERY = 5.0  # seconds between two lines of progress where a line cannot be written over
+_EVERY = 5.0  # seconds between two lines of progress, if the output is no terminal
 _SHOWN_FROM = 0.1  # seconds
 
 
 class Progress:
-    """Standard output: a terminal, where progress is one moving line, or a file, where it is a line now and then."""
+    """Write progress to standard output: one updated line on a terminal, a line now and then in a file."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(highlight=False)
@@ -33,7 +33,7 @@ class Progress:
         self._stop_status()
 
     def doing(self, text: str) -> None:
-        """Show how far a step is that takes a while."""
+        """Show the progress of the current step."""
         if self._console.is_terminal:
             self._status = self._status or self._console.status("")
             self._status.update(text)
@@ -43,7 +43,7 @@ class Progress:
             self._line(f"  ... {text}")
 
     def done(self, title: str, text: str) -> None:
-        """Print the result of a step, and how long it took since the last one."""
+        """Print the result of a step, and the time since the last one."""
         self._stop_status()
         now = self._clock()
         took, self._began = now - self._began, now

@@ -1,4 +1,4 @@
-"""The demo: one campaign on this machine, from the warestack to the report, run by a real Airflow."""
+"""The demo: one campaign on this machine, from the warehouse to the report, in a real Airflow."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, Verdict
 
 CAMPAIGN = "lapsed_buyers"
-INTERRUPTED = 130  # what a shell says of a command that was ended by Ctrl-C
+INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 
 
 def demo(options: Options) -> int:
-    """Run the demo and give its exit code: 0 if the campaign ended and every verdict equals the service's record.
+    """Run the demo and return its exit code: 0 if the campaign ended and every verdict equals the service's record.
 
-    Raise DemoError if it cannot go on. On every way out all its processes are gone.
+    Raise DemoError if it cannot continue. At every exit, all its processes are gone.
     """
     with Progress() as progress:
         try:
@@ -41,7 +41,7 @@ def demo(options: Options) -> int:
 
 
 def summary(figures: LaunchStats, result: VerificationResult) -> dict[str, Any]:
-    """Return the figures of the demo for machines."""
+    """Return the figures of the demo as JSON values."""
     verdicts = Counter(figures.verdicts)
     return {
         "audience": figures.audience,
@@ -80,7 +80,7 @@ def _play(options: Options, progress: Progress) -> int:
 def _campaign(dags: Path) -> CampaignFolder:
     path = dags / "campaigns" / CAMPAIGN
     if not path.is_dir():
-        raise DemoError(f"there is no {path}: run the demo from the root of Sendoff's repository")
+        raise DemoError(f"There is no {path}. Run the demo from the root of Sendoff's repository.")
     return load_campaign(path)
 
 

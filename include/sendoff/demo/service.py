@@ -1,4 +1,4 @@
-"""The local messaging service of the demo: its process, its account, its devices, and its own record of the truth."""
+"""The local messaging service of the demo: its process, its account, its devices, and its record of what it did."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the service gave us to call it with."""
+    """The credentials for the service."""
 
     client_id: str
     client_secret: str = field(repr=False)
@@ -41,7 +41,7 @@ class LocalService:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self, supervisor: Supervisor) -> None:
-        """Start it and wait until it answers."""
+        """Start the service and wait until it answers."""
         serve = [command("messaging-service"), "serve", "--host", "127.0.0.1", "--port", str(self._port)]
         supervisor.start(
             "messaging-service",
@@ -51,25 +51,25 @@ class LocalService:
         )
 
     def open_account(self, supervisor: Supervisor) -> Account:
-        """Add an app and a client ID with a secret."""
+        """Add an app and a client ID with a secret, and return their credentials."""
         app = self._command(supervisor, "apps", "add", "--name", "demo")
         client = self._command(supervisor, "client-ids", "add", "--name", "airflow", "--type", "secret")
         return Account(client["client_id"], client["client_secret"], app["apptoken"])
 
     def import_devices(self, supervisor: Supervisor, file: Path) -> int:
-        """Import the devices of a CSV file and give their number."""
+        """Import the devices of a CSV file and return their number."""
         return int(self._command(supervisor, "devices", "import", str(file))["devices"])
 
     def progress(self) -> dict[str, Any]:
-        """Return how far it is with its runs and post-backs."""
+        """Return the progress of its runs and post-backs."""
         return self._get("/admin/progress")
 
     def is_quiet(self) -> bool:
-        """Check whether it has nothing more to send or to post back."""
+        """Check whether it has nothing left to send or to post back."""
         return bool(self.progress()["quiet"])
 
     def records(self) -> list[Mapping[str, Any]]:
-        """Return its record of every campaign that it was ever asked for."""
+        """Return its record of every campaign it was ever asked to send."""
         campaigns: list[Any] = []
         while page := self._get(f"/admin/campaigns?count={_PAGE}&skip={len(campaigns)}")["campaigns"]:
             campaigns += page

@@ -1,4 +1,4 @@
-"""Everything that runs in a demo, and the campaign that goes through it."""
+"""All processes of the demo, and the campaign that runs through them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LONGEST_RUN = 900.0  # seconds
 
 
 class DemoStack:
-    """The warehouse, the service, the receiver, Airflow, and the ledger between them, for one demo."""
+    """The warehouse, the service, the receiver, Airflow, and the ledger of one demo."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class DemoStack:
         self._secrets = [secrets.token_hex(32)]
 
     def run_campaign(self) -> tuple[LaunchStats, VerificationResult]:
-        """Set everything up, run the campaign's DAG to its end, and check what the ledger says of it."""
-        migration = self.airflow.migrate(self.supervisor)  # takes the longest, beside the rest
+        """Set everything up, run the campaign's DAG to its end, and compare the ledger with the service's record."""
+        migration = self.airflow.migrate(self.supervisor)  # takes the longest, so it runs beside the rest
         self._make_warehouse()
         account = self._open_service()
         self._open_receiver()
@@ -143,7 +143,7 @@ class DemoStack:
 
     def _run_dag(self, api: AirflowApi) -> None:
         dag = self._folder.name
-        run = api.trigger(dag, {"send_late": True})  # the newest period may have ended up to a week ago
+        run = api.trigger(dag, {"send_late": True})  # the newest period may have ended a week ago
         deadline = time.monotonic() + LONGEST_RUN
         while (state := api.state(dag, run)) in {"queued", "running"}:
             if time.monotonic() > deadline:

@@ -1,7 +1,7 @@
-"""Verification: the ledger's verdicts against the service's own record of what happened, device by device.
+"""Compare the ledger's verdicts with the service's own record, device by device.
 
-The rules stand here a second time, written from section 6 of the service's document and not from
-:mod:`sendoff.postbacks.reconcile`, so that a mistake there shows.
+This is a second implementation of the rules, written from section 6 of the service's document and not from
+:mod:`sendoff.postbacks.reconcile`. So a mistake there becomes visible here.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _SILENT = frozenset({Verdict.MISSING, Verdict.UNKNOWABLE, Verdict.IN_DOUBT})
 
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
-    """What the service recorded of one device: its platform, and what became of what was sent to it."""
+    """The service's record of one device: its platform, and whether a message was delivered and opened."""
 
     platform: str
     delivered: bool
     opened: bool
-    campaigns: int = 1  # of how many it was a target
+    campaigns: int = 1  # the number of campaigns that targeted it
 
 
 def device_records(campaigns: Iterable[Mapping[str, Any]]) -> dict[int, DeviceRecord]:
-    """Gather the service's records of its campaigns, each as its admin route gives it, by device id."""
+    """Combine the service's records of its campaigns, as its admin route returns them, by device ID."""
     records: dict[int, DeviceRecord] = {}
     for campaign in campaigns:
         delivered, opened = set(campaign["delivered"]), set(campaign["opened"])
@@ -51,10 +51,10 @@ def device_records(campaigns: Iterable[Mapping[str, Any]]) -> dict[int, DeviceRe
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """How many devices have the verdict that the truth asks for, and each kind of difference with its number."""
+    """The number of devices with the expected verdict, and the number for each kind of difference."""
 
     equal: int
-    differences: Mapping[tuple[str, str], int]  # (what the truth asks for, what the ledger says) -> devices
+    differences: Mapping[tuple[str, str], int]  # (expected verdict, verdict in the ledger) -> devices
 
     @property
     def holds(self) -> bool:
@@ -73,10 +73,10 @@ class VerificationResult:
 
 
 def verify(ledger: Ledger, launch_key: str, records: Mapping[int, DeviceRecord]) -> VerificationResult:
-    """Compare every verdict of a launch over device ids with ``records``, by device id.
+    """Compare every verdict of a launch with ``records``, by device ID.
 
-    A device that has two verdicts, or none, that was sent to twice, or without a dispatch, is a difference. Where the
-    service chose the people, only those of whom it reported something have a verdict.
+    A device is a difference if it has two verdicts or none, or was sent to twice or without a dispatch. If the service
+    chose the people, only those in its reports have a verdict.
     """
     actual = _verdicts(ledger.verdicts.sets(launch_key))
     expected = _expected(ledger, launch_key, records)

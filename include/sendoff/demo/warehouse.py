@@ -1,7 +1,7 @@
-"""The demo's warehouse: a shop with customers, devices, purchases and consents, all invented, in one SQLite file.
+"""The demo's warehouse: an invented shop with customers, devices, purchases and consents, in one SQLite file.
 
 A device is one endpoint that the service can reach: an app, a browser, or an email address. As in a real shop, some
-rows were loaded twice and some have lost their device_id.
+rows are duplicates and some have no device_id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST_DEVICE_ID = 40_000_000
 _LOADED_TWICE = 0.004
 _WITHOUT_ID = 0.001
 
-_EMAIL_ADDRESSES = 0.30  # of all devices; a customer has one at most
+_EMAIL_ADDRESSES = 0.30  # of all devices; a customer has at most one
 _PLATFORMS = {"android": 0.36, "ios": 0.29, "chrome": 0.20, "firefox": 0.07, "safari": 0.08}
 _SPEAKERS = {"en": 0.42, "fr": 0.22, "de": 0.18, "es": 0.12, "it": 0.06}
 _ZONES = {
@@ -44,7 +44,7 @@ _FIRST_NAMES = {
     "es": ("Lucía", "Mateo", "Begoña", "Iker"),
     "it": ("Giulia", "Luca", "Noè", "Chiara"),
 }
-# How long ago people bought last, in days, and how many of them. The rest never bought anything.
+# The age of people's last purchase, in days, and their share. The rest never bought anything.
 _BOUGHT_LAST = (("active", 0, 80, 0.22), ("lapsed", 110, 900, 0.66))
 _CONSENTS = {"push": 0.78, "email": 0.64, "sms": 0.30}
 
@@ -75,7 +75,7 @@ ORDER BY d.device_id
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How many there are of each; ``devices`` are different ones, of which some have several rows."""
+    """The number of rows of each kind. ``devices`` counts distinct devices, although some have several rows."""
 
     customers: int
     devices: int
@@ -83,15 +83,15 @@ class Made:
     consents: int
 
     def __str__(self) -> str:
-        """Say it in half a line."""
+        """Return the numbers in half a line."""
         return f"{self.devices:,} devices of {self.customers:,} customers with {self.purchases:,} purchases"
 
 
 def make_warehouse(path: Path, *, customers: int, seed: int, today: date) -> Made:
-    """Write the warehouse to a SQLite file, in place of one that is there; the same arguments give the same rows.
+    """Write the warehouse to a SQLite file, replacing the file. The same arguments produce the same rows.
 
-    Five devices for three customers. Purchases end with the day before ``today``, so that a campaign for a period that
-    ends then finds its people.
+    There are five devices for three customers. Purchases end on the day before ``today``, so that a campaign for a
+    period that ends then finds its people.
     """
     rng = np.random.default_rng(seed)
     path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def export_directory(path: Path, csv_path: Path) -> int:
-    """Write the devices of a warehouse as the service's device directory, a line for each; return their number."""
+    """Write the devices of a warehouse as a CSV file for the service's device directory, and return their number."""
     with (
         closing(sqlite3.connect(path)) as warehouse,
         open(csv_path, "w", newline="", encoding="utf-8", opener=_private) as file,

@@ -1,8 +1,8 @@
-"""Ends every session that it was told of, when whoever told it is gone, however that came to pass.
+"""End the sessions of an owner process when the owner is gone, even if it was killed.
 
-Run as a process of its own, in a session of its own, with only the standard library. On standard input a line
-``123`` names a session that began and ``-123`` one that is over; the end of the input is the end of the owner.
-Whole sessions, since Airflow gives each task a process group of its own, which would outlive its scheduler's.
+The watchdog runs as a separate process, in its own session, with only the standard library. On standard input, a line
+``123`` names a session that began and ``-123`` one that ended. The end of the input means that the owner is gone. The
+watchdog ends whole sessions, because Airflow gives each task its own process group, which would outlive the scheduler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TICK = 0.05
 
 
 def watch(lines: Iterable[bytes]) -> set[int]:
-    """Read to the end of ``lines`` and give the sessions that had begun and were not over by then."""
+    """Read ``lines`` to the end and return the sessions that began and did not end."""
     sessions: set[int] = set()
     for line in lines:
         number = int(line)
@@ -32,9 +32,9 @@ def watch(lines: Iterable[bytes]) -> set[int]:
 
 
 def end(sessions: Collection[int], grace: float = GRACE) -> None:
-    """Ask the sessions' leaders to stop, and kill what is left of a session whose leader is gone or too slow.
+    """Ask the leaders of the sessions to stop. Kill the rest of a session when its leader is gone or too slow.
 
-    ``grace`` is in seconds. On return no process of these sessions runs, unless it could not even be killed.
+    ``grace`` is in seconds. On return, no process of these sessions runs, unless it could not be killed.
     """
     for leader in sessions:
         _signal(leader, signal.SIGTERM)
@@ -51,14 +51,14 @@ def _members(sessions: Collection[int]) -> Iterator[tuple[int, int]]:
     for process in _running():
         try:
             session = os.getsid(process)
-        except (ProcessLookupError, PermissionError):  # gone meanwhile, or somebody else's
+        except (ProcessLookupError, PermissionError):  # gone meanwhile, or another user's
             continue
         if session in sessions:
             yield process, session
 
 
 def _running() -> Iterator[int]:
-    """Return the numbers of all processes that are not merely waiting to be collected by their parent."""
+    """Yield the IDs of all processes except zombies."""
     if not Path("/proc/self/stat").exists():
         yield from _listed()
         return
@@ -90,5 +90,5 @@ def _signal(process: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     for polite in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(polite, signal.SIG_IGN)  # it ends with its owner, never before
+        signal.signal(polite, signal.SIG_IGN)  # it ends after its owner, never before
     end(watch(sys.stdin.buffer), float(sys.argv[1]))

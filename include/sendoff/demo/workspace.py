@@ -1,4 +1,4 @@
-"""The folder that one demo keeps everything in: emptied when it starts, left to look at when it ends."""
+"""The folder with all files of a demo. It is emptied at the start and kept at the end."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MARK = "this-folder-belongs-to-the-sendoff-demo"
 
 
 class Workspace:
-    """The paths of a demo's files; entering it takes the folder for this process and empties it.
+    """The paths of a demo's files. Entering the context locks the folder for this process and empties it.
 
-    Raise DemoError where the folder holds something that no demo made, or where another demo is running in it.
+    Raise DemoError if the folder holds files that no demo made, or if another demo runs in it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,17 +38,17 @@ class Workspace:
         mark = self.folder / MARK
         if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
             raise DemoError(
-                f"{self.folder} holds files that no demo made; choose another folder with --workspace"
+                f"{self.folder} holds files that no demo made. Choose another folder with --workspace."
             )
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)  # it may be of an older demo
+        self.folder.chmod(0o700)  # an older demo may have created it
         self._lock = os.open(mark, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
             raise DemoError(
-                f"another demo is running in {self.folder}; choose another with --workspace"
+                f"Another demo is running in {self.folder}. Choose another folder with --workspace."
             ) from None
         for entry in self.folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():

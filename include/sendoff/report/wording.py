@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, WHY_UNKNOWABLE, LaunchStats, counted, share
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
-_SENT_AGAIN = "This launch sends again and again. A person may get many messages but counts once here."
+_SENT_AGAIN = "Sent again and again. A person may get many messages but counts once here."
 _REQUESTS: Mapping[str, str] = {
     DispatchState.IN_DOUBT: "in doubt: the service gave no clear answer, and no post-back has shown since that it "
     "processed the request. Sending again might reach people twice.",

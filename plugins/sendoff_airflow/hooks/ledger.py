@@ -40,8 +40,7 @@ class LedgerHook(BaseHook):
         settings = load_settings()
         if settings.ledger_url is None:
             raise SettingsError(
-                f"No ledger is configured. Add the connection {self.ledger_conn_id} in Airflow, or set "
-                "SENDOFF_LEDGER_URL."
+                f"there is no ledger: add the connection {self.ledger_conn_id}, or set SENDOFF_LEDGER_URL"
             )
         return settings.ledger_url
 

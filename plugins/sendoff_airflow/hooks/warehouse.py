@@ -33,7 +33,7 @@ def warehouse_source(conn_id: str) -> Source:
     connection = find_connection(conn_id)
     if connection is None:
         raise SettingsError(
-            f"There is no connection {conn_id}, which the campaign uses as its warehouse. Add it in Airflow."
+            f"there is no connection {conn_id}, which is named as a warehouse; add it in Airflow"
         )
     if connection.conn_type in DIALECTS:
         return database_url(connection)

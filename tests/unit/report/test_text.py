@@ -273,7 +273,7 @@ def test_json_says_that_the_most_reached_are_not_known() -> None:
 
 def test_what_is_sent_again_and_again_is_said_and_so_is_what_its_silence_means() -> None:
     text = as_text(figures(is_recurring=True, unknowable_because={"sent again": 200}))
-    assert "This launch sends again and again. A person may get many messages" in " ".join(text.split())
+    assert "Sent again and again. A person may get many messages" in " ".join(text.split())
     assert "silence proves nothing: the service sends this campaign repeatedly" in " ".join(text.split())
     assert "again and again" not in as_text(figures())
 
