@@ -1,9 +1,9 @@
--- A small shop in SQLite: 200 customers with a phone, a browser, an email address and a number each. All invented.
--- Dates count from the day on which it is made, so that a campaign for today finds its people.
+-- A small, invented shop in SQLite: 200 customers, each with a phone, a browser, an email address and a number.
+-- Dates are relative to the day you create it, so that a campaign for today finds its people.
 
 CREATE TABLE customers (
     customer_id INTEGER PRIMARY KEY, user_id TEXT NOT NULL, first_name TEXT NOT NULL, plan TEXT NOT NULL,
-    language TEXT NOT NULL, time_zone TEXT);  -- of some people nobody knows the time zone
+    language TEXT NOT NULL, time_zone TEXT);  -- some people have no time zone
 
 -- One endpoint that the service can reach: an app, a browser, an email address or a number.
 CREATE TABLE devices (
@@ -51,7 +51,7 @@ UNION ALL
 SELECT 100000 + 10 * customer_id + 4, customer_id, 'sms',
     NULL, '+3538655500' || printf('%03d', customer_id), language, time_zone FROM customers;
 
--- Four in seven agreed to be written to.
+-- Four in seven gave consent.
 INSERT INTO consents
 SELECT customer_id, 'marketing', channel, CASE WHEN customer_id % 7 < 4 THEN 1 ELSE 0 END
 FROM customers
@@ -62,7 +62,7 @@ INSERT INTO purchases
 SELECT customer_id, datetime('now', CASE WHEN customer_id % 4 < 2 THEN '-200 days' ELSE '-20 days' END), 25.0 + customer_id
 FROM customers;
 
--- A third has an order that is on its way or ready since yesterday; a few sent something back.
+-- A third has an order that was shipped or became ready since yesterday. A few returned something.
 INSERT INTO orders
 SELECT
     5000 + customer_id,

@@ -1,4 +1,4 @@
--- The column platform lets the report tell a browser that was not reached from a phone that never says.
+-- With the column platform, the report can tell a missing browser from a phone that never reports deliveries.
 SELECT d.device_id, d.platform
 FROM devices AS d
 JOIN consents AS c ON c.customer_id = d.customer_id

@@ -1,4 +1,4 @@
--- Orders that became ready in the period: each run asks for the time since the run before.
+-- Orders that became ready in the period, which is the time since the previous run.
 SELECT d.device_id, d.platform
 FROM orders AS o
 JOIN devices AS d ON d.customer_id = o.customer_id AND d.platform = 'sms'

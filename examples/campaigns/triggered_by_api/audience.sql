@@ -1,4 +1,4 @@
--- Called without people of its own, it goes to these: nobody but the one who tests it.
+-- A call without recipients goes to these people: only the tester.
 SELECT d.device_id
 FROM devices AS d
 WHERE d.email = 'customer1@example.com'
