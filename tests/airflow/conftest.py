@@ -1,4 +1,4 @@
-"""An Airflow of its own for these tests: home, database and DAG folder in a directory that is thrown away."""
+"""A separate Airflow for these tests: its home, database and DAG folder are in a temporary directory."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
     from fastapi.testclient import TestClient
 
-# Airflow reads its settings while it is imported, and pytest imports test modules right after this file.
+# Airflow reads its settings when it is imported, and pytest imports test modules right after this file.
 HOME = Path(tempfile.mkdtemp(prefix="sendoff-airflow-"))
 EMPTY = HOME / "dags"
 EMPTY.mkdir()
 DATABASE_VARIABLE = "SENDOFF_TEST_AIRFLOW_DATABASE"
-# Who answers a question writes beside what runs the DAG; SQLite gives up after 5 seconds by itself.
+# One process runs the DAG while another answers its questions. SQLite gives up after 5 seconds by default.
 DATABASE = os.environ.get(DATABASE_VARIABLE) or f"sqlite:///{HOME / 'airflow.db'}?timeout=120"
 
 for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOFF_"))]:
@@ -46,7 +46,7 @@ for name in [name for name in os.environ if name.startswith(("AIRFLOW_", "SENDOF
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
     "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,
-    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",  # by the clock, and what is imported takes the processor
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",  # wall-clock time; importing takes processor time
     "AIRFLOW__CORE__DAGS_FOLDER": str(EMPTY),
     "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parents[2] / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -69,7 +69,7 @@ AIRFLOWS_OWN_WARNINGS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let pass, one by one, what Airflow warns of in its own code; every other warning stays an error."""
+    """Allow, one by one, the warnings of Airflow's own code. Every other warning stays an error."""
     for known in AIRFLOWS_OWN_WARNINGS:
         config.addinivalue_line("filterwarnings", known)
 
@@ -81,7 +81,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def airflow_database() -> None:
-    """Make Airflow's database, once for all tests."""
+    """Create Airflow's database, once for all tests."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
 
@@ -91,7 +91,7 @@ def airflow_database() -> None:
 
 @pytest.fixture
 def run_dag(airflow_database: None) -> Callable[..., DagRun]:
-    """Runs a DAG to its end in this process, tasks and triggers included, and gives its run."""
+    """Run a DAG to its end in this process, with its tasks and triggers, and return its run."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
     def run(dag: DAG, **how: Any) -> DagRun:
@@ -109,14 +109,14 @@ _real_sleep = time.sleep
 
 
 def _sleep(seconds: float) -> None:
-    """Sleep; for a tenth of the second that DAG.test() sleeps whenever nothing but what is outside of it goes on."""
+    """Sleep a tenth of the second that DAG.test() sleeps while it waits for something outside."""
     is_airflow = sys._getframe(1).f_globals["__name__"] == "airflow.sdk.definitions.dag"
     _real_sleep(0.1 if is_airflow else seconds)
 
 
 PLATFORMS = ("android", "ios", "chrome", "firefox", "safari")
-DEVICES = [7_340_000_000 + n for n in range(1, 501)]  # long enough that no count looks like one
-SEGMENT_SIZE = 60  # nine segments, the last of them smaller
+DEVICES = [7_340_000_000 + n for n in range(1, 501)]  # long enough not to look like a count
+SEGMENT_SIZE = 60  # nine segments, the last one smaller
 SEGMENTS = 9
 POST_BACK_SECRET = "0123456789abcdef" * 2
 DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -139,7 +139,7 @@ parallelism: 2
 FEW = """
 SELECT device_id, platform FROM devices WHERE device_id IN (
     SELECT DISTINCT device_id FROM devices WHERE device_id IS NOT NULL ORDER BY device_id LIMIT 60)
-"""  # 60 of them, without a device ID in the query: Airflow shows queries
+"""  # 60 of them, without a device ID in the query, because Airflow shows queries
 QUERY = "SELECT device_id, platform FROM devices WHERE :period_start < :period_end"
 
 
@@ -161,7 +161,7 @@ class House:
     def campaign(
         self, name: str, query: str = QUERY, connection: str = "service", more: str = "", **choices: Any
     ) -> DAG:
-        """Make the DAG of a campaign; where ``quiet_for`` is not given, its report comes after the last post-back."""
+        """Return the DAG of a campaign. Without ``quiet_for``, its report comes after the last post-back."""
         from sendoff.campaign import load_campaign
         from sendoff_airflow.dags import campaign_dag
 
@@ -177,7 +177,7 @@ class House:
         return dag
 
     def quieten(self, dag: DAG) -> None:
-        """Have a DAG look for silence once the service has nothing more to send: no clock knows when that is."""
+        """Make the sensor of a DAG wait until the service has nothing left to send. No fixed time would be right."""
         for task in dag.tasks:
             if task.task_type == "PostBacksQuietSensor":
                 task.on_execute_callback = [lambda _: self.wait_until_quiet()]
@@ -212,7 +212,7 @@ class House:
         return self.xcoms(run)["audience", "launch_key", -1]
 
     def tasks(self, run: DagRun) -> dict[str, list[str]]:
-        """The states of a run's tasks."""
+        """Return the states of a run's tasks."""
         found: dict[str, list[str]] = {}
         for instance in run.get_task_instances():
             found.setdefault(instance.task_id, []).append(str(instance.state))
@@ -241,7 +241,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     client = run_command("client-ids", "add", "--name", "us", "--type", "secret", *at)
     run_command("devices", "import", str(folder / "devices.csv"), *at)
     quick = ("--delay-from", "0", "--delay-to", "0.3", "--first-pause", "0.1", "--longest-pause", "1")
-    quick += ("--attempts", "100")  # nothing is lost because the receiver could not answer for a while
+    quick += ("--attempts", "100")  # no post-back is lost because the receiver was busy for a while
     with (
         pytest.MonkeyPatch.context() as patch,
         closing(start_service(database, {**app, **client}, *quick)) as service,
@@ -270,7 +270,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def _make_warehouse(folder: Path) -> None:
-    """Each device once, twenty of them twice, and a row without a device."""
+    """Return each device once, twenty of them twice, and a row without a device."""
     rows = [(device, PLATFORMS[device % len(PLATFORMS)]) for device in DEVICES]
     with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
         shop.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
@@ -281,7 +281,7 @@ def _make_warehouse(folder: Path) -> None:
 
 
 class People:
-    """Those who answer in Airflow's REST API, as its page of required actions does."""
+    """People who answer through Airflow's REST API, as its page of required actions does."""
 
     def __init__(self, client: TestClient, task: str = "approve", place: int = -1) -> None:
         self.task = task
@@ -292,11 +292,11 @@ class People:
         self.statuses: list[int] = []
 
     def will(self, dag: str, *answers: tuple[str, str], first: Callable[[], None] = lambda: None) -> None:
-        """Have each of (who, option) answer once the DAG asks; the DAG is run while they do."""
+        """Answer as each (who, option) when the DAG asks. The DAG runs meanwhile."""
         self._start(dag, lambda: self._answer(dag, answers, first))
 
     def let_time_pass(self, dag: str) -> None:
-        """Do as the scheduler does with a question that nobody answered in time."""
+        """Do what the scheduler does with a question that got no answer in time."""
         from airflow.jobs.job import Job
         from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
 
@@ -330,14 +330,14 @@ class People:
                 what()
             except BaseException as problem:
                 self._problems.append(problem)
-                _end(dag, self.task)  # or it would be waited for forever
+                _end(dag, self.task)  # otherwise the test would wait for it forever
 
         self._threads.append(threading.Thread(target=act, daemon=True))
         self._threads[-1].start()
 
     def close(self) -> None:
         for thread in self._threads:
-            thread.join(3 * PATIENCE)  # it gives up by itself before that
+            thread.join(3 * PATIENCE)  # it gives up before that
             assert not thread.is_alive()
         for problem in self._problems:
             raise problem
@@ -345,7 +345,7 @@ class People:
 
 @pytest.fixture(scope="module")
 def rest_api(airflow_database: None) -> TestClient:
-    """Airflow's REST API; making it takes a second of processor time."""
+    """Airflow's REST API. Creating it takes a second of processor time."""
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient
 
@@ -369,9 +369,9 @@ def _instance(dag: str, task: str) -> TaskInstance | None:
 
 
 def _waiting(dag: str, task: str) -> TaskInstance:
-    """Wait until a task asks, and until what runs the DAG has looked at it since.
+    """Wait until a task asks, and until the runner of the DAG has seen it.
 
-    DAG.test() notes once more that the task asks when the task is out of its hands: over an answer that came before.
+    DAG.test() records once more that the task asks, after the task has left its hands. An early answer would be lost.
     """
     until(lambda: (found := _instance(dag, task)) is not None and found.state == "awaiting_input")
     asks = datetime.now(UTC)
@@ -382,7 +382,7 @@ def _waiting(dag: str, task: str) -> TaskInstance:
 
 
 def _looked_at(dag: str, run: str) -> datetime | None:
-    """Say when it was last decided what a run does next."""
+    """Return when the next step of a run was last decided."""
     from airflow.models.dagrun import DagRun
 
     from airflow import settings

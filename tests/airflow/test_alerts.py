@@ -1,4 +1,4 @@
-"""What is told of a run that takes too long, in the way in which Airflow has it told."""
+"""The alert for a run that takes too long, called the way Airflow calls it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
 
 @pytest.fixture
 def callback(tmp_path: Path) -> CallbackTrigger:
-    """What the triggerer runs when the deadline of a campaign's run is over."""
+    """Return what the triggerer runs when the deadline of a campaign's run has passed."""
     folder = tmp_path / "quiet_one"
     folder.mkdir()
     (folder / "campaign.yaml").write_text(CAMPAIGN)

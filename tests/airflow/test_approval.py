@@ -1,4 +1,4 @@
-"""People are asked before a launch is sent, by Airflow's own means, and the ledger keeps what they said."""
+"""People approve a launch through Airflow's own means, and the ledger keeps their answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
     people.will("approved", ("eve", "Approve"), ("bob", "Approve"), ("ann", "Reject"))
     run = run_dag(dag, logical_date=house.day)
     people.close()
-    assert people.statuses == [403, 200, 409]  # not of the role; the answer; one too late
+    assert people.statuses == [403, 200, 409]  # not of the role; the answer; one that is too late
     assert run.state == "success"
     key = house.launch_key(run)
     assert _decisions(house, key) == [("approved", "bob")]
@@ -84,7 +84,7 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
     assert f"launch {key} is rejected by ann: its planned requests are not sent" in capfd.readouterr().out
 
     again = run_dag(dag, logical_date=house.day.replace(hour=11))
-    assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # nobody is asked twice
+    assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # no one is asked twice
 
 
 def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:

@@ -1,8 +1,7 @@
-"""Secrets, people and messages are planted, campaigns run and fail, and all that is left behind is searched for them.
+"""Plant secrets, people and messages, run campaigns that succeed and fail, and search all traces for them.
 
-Looked for in plain, in hexadecimal, in Base64 and as URLs have it: in Airflow's database, logs and output, in what the
-receiver wrote, and in the ledger, where each place that may hold something is named. The service's own record is the
-other side's.
+The search covers plain text, hexadecimal, Base64 and URL encoding. It covers Airflow's database, logs and output, the
+receiver's output, and the ledger, whose allowed places are listed. The service's own record is not ours.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ segment_size: 10
 
 
 def forms(text: str) -> set[bytes]:
-    """The ways in which a text may be written somewhere; in Base64 it may start within a group of three bytes."""
+    """Return the ways a text may be encoded. In Base64 it may start within a group of three bytes."""
     data = text.encode()
     found = {data, data.hex().encode(), data.hex().upper().encode(), quote(text).encode()}
     found |= {quote(text, safe="").encode(), quote_plus(text).encode(), json.dumps(text)[1:-1].encode()}
@@ -74,7 +73,7 @@ def forms(text: str) -> set[bytes]:
 
 
 def planted_in(data: bytes, canaries: Mapping[str, Iterable[str]]) -> set[str]:
-    """The names of the canaries that some bytes hold."""
+    """Return the names of the canaries in some bytes."""
     return {
         name
         for name, texts in canaries.items()
@@ -104,7 +103,7 @@ def test_the_search_finds_a_canary_in_every_form(write: Callable[[str], bytes]) 
 
 @dataclass
 class Planted:
-    """A house in which everything that must not get out is known."""
+    """A deployment whose secrets, people and messages are all known to the test."""
 
     folder: Path
     ledger_url: str
@@ -164,7 +163,7 @@ def planted(
     monkeypatch.setenv("SENDOFF_LEDGER_URL", ledger_url)
     with closing(Ledger(ledger_url)) as ledger:
         ledger.migrate()
-    everybody = str(people[0])[:8]  # with which every ID begins, and nothing else
+    everybody = str(people[0])[:8]  # every ID starts with this, and nothing else does
     assert all(str(device).startswith(everybody) for device in people)
     canaries = {
         "device IDs": [everybody],
@@ -219,7 +218,7 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     assert run_dag(lost, logical_date=house.day).state == "failed"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", planted.ledger_url)
     house.wait_until_quiet()
-    planted.receiver.end()  # it says what it did
+    planted.receiver.end()  # it writes a summary
 
     printed = "".join(capfd.readouterr())
     for said in ("refuses the client ID", "no connection to 127.0.0.1:9", "the warehouse said", "refused 2"):
@@ -255,7 +254,7 @@ def _assert_airflow_holds_nothing(canaries: Mapping[str, Iterable[str]]) -> None
 
 
 def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str, Iterable[str]]) -> None:
-    """What a dump of the ledger holds: of people and messages what it is there for, of secrets nothing."""
+    """A dump of the ledger holds people and messages only where they belong, and no secrets."""
     ledger = Path(planted.ledger_url.removeprefix("sqlite:///"))
     found = {
         (place, name)
@@ -265,13 +264,13 @@ def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str
     }
     assert found == {
         ("launches.definition", "words"),
-        ("launches.definition", "parameters"),  # the values that are the same for everybody
-        ("segments.template_values", "parameters"),  # each person's own values, with which they are sent to
+        ("launches.definition", "parameters"),  # the values that are the same for everyone
+        ("segments.template_values", "parameters"),  # each person's own values, which are sent
         ("segments.template_values", "device IDs"),
         ("post_backs.device_id", "device IDs"),
         ("post_backs.profile_id", "device IDs"),  # here a profile has the number of its device
         ("post_backs.user_id", "user IDs"),
-        ("post_backs.user_id", "device IDs"),  # which these user IDs contain
+        ("post_backs.user_id", "device IDs"),  # these user IDs contain device IDs
         ("post_backs.body", "device IDs"),
         ("post_backs.body", "user IDs"),
         ("post_backs.body", "unreadable body"),
@@ -282,7 +281,7 @@ def _assert_the_ledger_holds_what_it_may(planted: Planted, canaries: Mapping[str
 
 
 def _assert_jinja_was_not_rendered(house: Any) -> None:
-    """The title and the words reach the service as the file has them."""
+    """The title and the text reach the service exactly as in the file."""
     campaigns = house.admin("campaigns?count=1000")["campaigns"]
     titles = [each["title"] for each in campaigns if each["title"].startswith("Spring ")]
     assert len(titles) == 2
@@ -290,7 +289,7 @@ def _assert_jinja_was_not_rendered(house: Any) -> None:
 
 
 def _places(database: Path) -> Iterator[tuple[str, bytes]]:
-    """Each column of each table of a SQLite database, with all that it holds."""
+    """Yield each column of each table of a SQLite database with all its values."""
     with closing(sqlite3.connect(database)) as db:
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (table,) in tables:

@@ -1,4 +1,4 @@
-"""The pages on conformance and promises; they stand here because collecting all tests needs Airflow."""
+"""The pages on conformance and promises. They are tested here because collecting all tests needs Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The DAG files and the factory: what they make, and what they leave undone while they are read."""
+"""The DAG files and the factory: the DAGs they make, and the work they avoid while Airflow reads them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ channels: {android_push: }
 
 @pytest.fixture(autouse=True)
 def path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's path is as it was, without the DAG folders of these tests, after each of them."""
+    """Restore Python's path after each test, without the DAG folders of these tests."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
@@ -58,7 +58,9 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     for task in tasks:
         assert hasattr(import_module(task["_task_module"]), task["task_type"])
     (reporting,) = {task["_task_module"] for task in tasks if task["task_type"] == "ReconcileOperator"}
-    assert reporting == "sendoff_airflow.operators"  # the name by which notes, lineage and policies know it
+    assert (
+        reporting == "sendoff_airflow.operators"
+    )  # notes, lineage and policies know the operator by this name
 
 
 @pytest.mark.promise("sound/borders")
@@ -90,7 +92,7 @@ def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_n
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the DAG files with three campaigns of which one cannot be read."""
+    """Return a copy of the DAG files with three campaigns, one of them unreadable."""
     shutil.copytree(DAGS, tmp_path / "dags", ignore=shutil.ignore_patterns("campaigns", "__pycache__"))
     campaigns = tmp_path / "dags" / "campaigns"
     for name in ("first", "second", "third"):
@@ -161,7 +163,7 @@ def test_one_campaigns_mistake_stops_no_other(
 
 
 def test_a_folder_that_cannot_be_entered_stops_no_other() -> None:
-    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own only root may enter
+    user, home = os.geteuid(), Path(tempfile.mkdtemp(dir="/tmp"))  # only root may enter pytest's own folder
     for name in ("first", "lost+found"):
         (home / name).mkdir()
         (home / name / "campaign.yaml").write_text(SOUND)
@@ -547,8 +549,8 @@ def test_a_task_reads_its_own_campaign_alone(
     assert campaigns == {"third"}
     assert str(folder / "sales.py") not in opened
     assert campaign_dags(folder / "campaigns", connections={"another"}) == {}
-    assert "connection: found" in caplog.text  # what a campaign may not do, its tasks may not either
+    assert "connection: found" in caplog.text  # the rules for a campaign also hold for its tasks
     monkeypatch.setenv(TASK_OF, "sendoff_reconcile")
     assert campaign_dags(folder / "campaigns") == {}
     monkeypatch.delenv(TASK_OF)
-    assert len(campaign_dags(folder / "campaigns")) == 201  # not "second", which is broken, nor "first"
+    assert len(campaign_dags(folder / "campaigns")) == 201  # without "second", which is broken, and "first"

@@ -1,4 +1,4 @@
-"""The examples of the pages on Airflow are what they say."""
+"""The examples on the pages about Airflow work as written."""
 
 from __future__ import annotations
 

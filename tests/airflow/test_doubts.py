@@ -1,4 +1,4 @@
-"""People are asked about requests in doubt, and the ledger does as they say and keeps who it was."""
+"""People settle requests in doubt through Airflow, and the ledger stores their decisions with their names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def fault(house: Any, **what: Any) -> Iterator[None]:
 
 @pytest.fixture
 def nothing_in_doubt(house: Any) -> Iterator[None]:
-    """Leave no doubt to the next test, whose DAG would ask about it."""
+    """Leave no doubts to the next test, whose DAG would ask about them."""
     yield
     with house.ledger() as ledger:
         for each in ledger.doubts.open():
@@ -63,7 +63,7 @@ pytestmark = pytest.mark.usefixtures("nothing_in_doubt")
 
 
 def in_doubt(house: Any, name: str, query: str | None = None) -> str:
-    """Freeze a launch, take its first request, and do not learn what became of that; gives its key."""
+    """Freeze a launch, claim its first request, and lose its outcome. Return the launch key."""
     house.campaign(name, query=query or house.few)
     day = Period(house.day - timedelta(days=1), house.day)
     with house.ledger() as ledger:
@@ -92,7 +92,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     campaign = house.campaign("lost", query=house.few)
-    with fault(house, kind="500", count=1):  # not processed, which nobody but the service knows
+    with fault(house, kind="500", count=1):  # not processed, but only the service knows
         first = run_dag(campaign, logical_date=house.day)
     key = house.launch_key(first)
     assert house.states(key) == {"in_doubt": 1}
@@ -114,7 +114,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
         assert part in asked.body
     assert all(f"**{option}**" in asked.body for option in asked.options)
     assert asked.options == [SEND_AGAIN, WRITE_OFF, LEAVE]
-    assert "HTTP 500 | 1" not in capfd.readouterr().out  # the question is for those who are asked
+    assert "HTTP 500 | 1" not in capfd.readouterr().out  # only the approvers may read the question
 
     again = run_dag(campaign, logical_date=house.day + timedelta(hours=1))
     assert house.launch_key(again) == key
@@ -231,7 +231,7 @@ def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRu
 def test_the_command_that_doubts_and_report_print_continues_the_launch(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
-    daily = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'  # whose runs have a period, and continue any launch
+    daily = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'  # its runs have a period and can continue any launch
     campaign = house.campaign("continued", query=house.few, more=daily)
     with fault(house, kind="500", count=1):
         run = run_dag(campaign, logical_date=house.day.replace(hour=0), run_conf={"send_late": True})

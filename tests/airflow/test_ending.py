@@ -1,4 +1,4 @@
-"""A task that is told to end leaves no request unrecorded."""
+"""A task that Airflow ends leaves no request unrecorded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sendoff_airflow.operators import CreateCampaignOperator
 
 from ..waiting import until
 
-SECONDS = 5.0  # for which the service thinks about each request
+SECONDS = 5.0  # how long the service takes for each request
 
 
 @contextmanager
@@ -42,12 +42,12 @@ def signal_process() -> None:
 
 
 def signal_another_thread() -> None:
-    """Let a thread take the signal that does not handle it, as the system may where threads are started."""
+    """Deliver the signal to a thread that does not handle it, as the system may while threads start."""
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 
 def told_to_end(house: Any, launch_key: str, signal_it: Callable[[], None]) -> None:
-    """Signal once a request is under way."""
+    """Signal when a request is being made."""
     with closing(Ledger(house.ledger_url)) as ledger:
         until(lambda: ledger.dispatch_queries.states(launch_key).get("in_flight"))
     signal_it()
@@ -78,4 +78,4 @@ def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing
     states = house.states(key)
     assert states.keys() == {"accepted", "planned"}
     assert len(house.truths(name)) == states["accepted"]
-    task.on_kill()  # when nothing is under way, there is nothing to end
+    task.on_kill()  # if no request is being made, there is nothing to end

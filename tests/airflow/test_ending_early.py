@@ -1,4 +1,4 @@
-"""A task that is told to end while it is still starting its threads leaves no request unrecorded either."""
+"""A task that Airflow ends while it is still starting its threads leaves no request unrecorded either."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sendoff_airflow.operators import CreateCampaignOperator
 
 from ..waiting import PATIENCE, until
 
-SECONDS = 3.0  # for which the service thinks about each request
+SECONDS = 3.0  # how long the service takes for each request
 
 
 def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(

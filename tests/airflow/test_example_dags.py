@@ -1,4 +1,4 @@
-"""The example DAGs, read from files as Airflow reads them, and run against the local service."""
+"""The example DAGs, read from files as Airflow reads them, run against the local service."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ send: {kind: triggered, time_zone: UTC, start: 2026-01-05, end: never, trigger: 
 
 @pytest.fixture
 def examples(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, DAG]:
-    """The example DAGs in a deployment whose connections have their usual names, and that does not wait long."""
+    """Return the example DAGs in a deployment with the usual connection names and short waits."""
     for usual, ours in (("DEFAULT", "SERVICE"), ("WAREHOUSE", "SHOP")):
         monkeypatch.setenv(f"AIRFLOW_CONN_SENDOFF_{usual}", os.environ[f"AIRFLOW_CONN_{ours}"])
     copy = shutil.copytree(EXAMPLES, tmp_path / "dags")
@@ -54,7 +54,7 @@ def examples(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
 
 
 def _template(folder: Path) -> int:
-    """Have the service keep what the one-to-one example executes, and give its number."""
+    """Create the campaign that the one-to-one example executes, and return its ID."""
     made = folder / "template"
     made.mkdir()
     (made / "campaign.yaml").write_text(TEMPLATE)

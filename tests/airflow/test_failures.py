@@ -1,4 +1,4 @@
-"""What Airflow is told of an error, and what it is not."""
+"""How errors become Airflow's errors, and which details they leave out."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_task_is_put_off_for_a_day_at_most(wish: float, seconds: float) -> Non
 
 
 class Busy(BaseOperator):
-    """Is told once to come back."""
+    """An operator that is asked once to come back later."""
 
     def __init__(self, mark: Path, **kwargs: object) -> None:
         super().__init__(**kwargs)

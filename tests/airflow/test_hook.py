@@ -32,29 +32,29 @@ TOKEN = "open-sesame-access-token"
 
 @dataclass
 class Request:
-    """One request as the server saw it."""
+    """One request as the server received it."""
 
     path: str
     headers: dict[str, str]
     body: bytes
-    connection: int  # the client's port: the same for requests of one TCP connection
+    connection: int  # the client's port, the same for all requests of one TCP connection
 
 
 @dataclass
 class Server:
-    """A server that answers each path as it is told, and a token where it is not."""
+    """A server that gives each path its configured answer, and issues tokens by default."""
 
     url: str = ""
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
-    dead: set[str] = field(default_factory=set)  # tokens that are answered with a 401
+    dead: set[str] = field(default_factory=set)  # tokens that get a 401
 
     def answer(self, path: str, status: int, body: bytes = b"", **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers[path] = (status, named, body)
 
     def issue(self, token: str) -> None:
-        """From now on the token endpoint issues this token."""
+        """Make the token endpoint issue this token from now on."""
         body = {"access_token": token, "token_type": "Bearer", "expires_in": 3600}
         self.answer("/api/oauth/token", 200, json.dumps(body).encode(), Content_Type="application/json")
 
@@ -104,7 +104,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch, server: Server) -> Callable[..., SendoffHook]:
-    # A process keeps its tokens by address and client ID, and another test's server may have had the same port.
+    # A process keeps its tokens by URL and client ID, and another test's server may have had the same port.
     client_id = uuid4().hex
 
     def make(**fields: Any) -> SendoffHook:
@@ -171,7 +171,7 @@ def test_an_answer_that_does_not_come_ends_in_a_time_out(connect: Callable[..., 
     waited_for: list[bool] = []
     with _faulty_server(lambda _: waited_for.append(gave_up.wait(PATIENCE))) as (url, seen):
         patient = connect(host=url)
-        patient.tokens().token()  # which the process keeps
+        patient.tokens().token()  # the process keeps it
         patient.session.close()
         hook = connect(host=url, extra={"timeout": 0.2})
         outcome = hook.client().create_campaign(b"{}")
@@ -180,7 +180,7 @@ def test_an_answer_that_does_not_come_ends_in_a_time_out(connect: Callable[..., 
             hook.run("api/external/other", data="{}")
         until(lambda: len(seen) == 3)
         gave_up.set()
-    assert waited_for == [True, True]  # the client gave up, and not the server
+    assert waited_for == [True, True]  # the client gave up, not the server
     assert isinstance(outcome, InDoubt)
     assert "within 0.2 seconds" in outcome.reason
     assert seen == ["/api/oauth/token", "/api/external/create/campaign", "/api/external/other"]
@@ -206,7 +206,7 @@ def test_a_401_is_answered_with_one_new_token_and_one_retry(
     server: Server, connect: Callable[..., SendoffHook]
 ) -> None:
     hook = connect()
-    hook.tokens().token()  # which the process keeps
+    hook.tokens().token()  # the process keeps it
     server.dead.add(TOKEN)
     server.issue("open-sesame-new-token")
     server.answer("/api/external/other", 200, b'{"success": true}')
@@ -279,7 +279,7 @@ def test_a_redirect_is_not_followed(server: Server, connect: Callable[..., Sendo
     [
         (400, {}, AirflowFailException),
         (403, {}, AirflowFailException),
-        (500, {}, AirflowFailException),  # perhaps it was done: not for Airflow to repeat
+        (500, {}, AirflowFailException),  # it may have been processed, so Airflow must not retry it
         (429, {"Retry_After": "7"}, RetryTaskError),
     ],
 )
@@ -387,7 +387,7 @@ def test_an_unknown_extra_is_named_without_its_value(
     connect: Callable[..., SendoffHook], capsys: pytest.CaptureFixture[str]
 ) -> None:
     connect(extra={"apptoken": APP_TOKEN}).client()
-    printed = capsys.readouterr().out  # where Airflow's logger of hooks writes to
+    printed = capsys.readouterr().out  # Airflow's logger of hooks writes to it
     assert "unknown extra fields are ignored: apptoken" in printed
     assert APP_TOKEN not in printed
 
@@ -509,7 +509,7 @@ def test_a_connection_that_is_not_there_has_no_rate() -> None:
 
 @contextmanager
 def _faulty_server(fault: Callable[[socket.socket], object]) -> Iterator[tuple[str, list[str]]]:
-    """Serve tokens as usual, and do ``fault`` with each connection that brings any other request, once it is read."""
+    """Serve tokens as usual, and apply ``fault`` to each connection with any other request, after reading it."""
     seen: list[str] = []
     token = json.dumps({"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}).encode()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -574,5 +574,5 @@ def test_http_needs_the_permission_of_the_connection(
     assert not is_good
     assert "connection service: the base URL begins with http://" in said
     is_good, said = connect(host=address, extra={"allow_http": allowed}).test_connection()
-    assert "the host service.invalid:8091 is not known" in said  # so it was asked
+    assert "the host service.invalid:8091 is not known" in said  # so the name was looked up
     connect(host=address, extra={"allow_http": allowed}).client()

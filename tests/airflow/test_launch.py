@@ -67,7 +67,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     assert Path(report["picture"]).stat().st_size > 1_000
     assert "engaged" in printed.out.lower()
 
-    token = SendoffHook("service").tokens().token()  # the one that this process has used all along
+    token = SendoffHook("service").tokens().token()  # the token that this process used all along
     for secret in [*house.secrets, token, "We missed you"]:
         assert secret not in printed.out + printed.err
     assert not re.search(r"7340000\d{3}", printed.out + printed.err + json.dumps(list(found.values())))
@@ -207,7 +207,7 @@ def test_a_warehouse_whose_type_cannot_be_queried_fails_at_once_and_is_named(
 
 @contextmanager
 def post_backs_held_back(house: Any) -> Iterator[None]:
-    """Have post-backs wait for an hour of the service's clock, which is over at the end."""
+    """Delay post-backs by an hour of the service's clock, and end the delay at the end."""
     faults, clock = f"{house.service}/admin/faults", f"{house.service}/admin/clock/advance"
     fault = {"kind": "delay", "seconds": 3_600, "probability": 1}
     assert requests.post(faults, json=fault, timeout=PATIENCE).ok
@@ -252,7 +252,7 @@ def test_each_stage_tells_of_its_asset_once(house: Any, run_dag: Callable[..., D
 
 
 def _expected_verdicts(house: Any, truths: list[dict[str, Any]]) -> dict[str, set[int]]:
-    """What the service's own record asks for; deliveries to Android, iOS and Safari are never reported."""
+    """Return the verdicts that the service's record implies. Android, iOS and Safari never report deliveries."""
     opened = {device for truth in truths for device in truth["opened"]}
     delivered = {device for truth in truths for device in truth["delivered"]}
     reliable = {

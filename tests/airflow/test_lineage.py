@@ -1,4 +1,4 @@
-"""What OpenLineage is told while a campaign's DAG runs, with Airflow's own provider and its file transport."""
+"""The OpenLineage events of a campaign's DAG, with Airflow's own provider and its file transport."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ assert dag.test(logical_date=timezone.parse(sys.argv[3])).state == "success"
 
 
 def _run(house: Any, name: str, tmp_path: Path) -> list[dict[str, Any]]:
-    """Run a campaign in a process of its own, and give what was told of its tasks."""
+    """Run a campaign in a separate process, and return the events of its tasks."""
     told = tmp_path / "events.jsonl"
     told.touch()
     transport = {"type": "file", "log_file_path": str(told), "append": True}
     settings = {
-        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",  # an event that took longer is not told of
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "120",  # slower events are dropped
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
     }
@@ -117,12 +117,12 @@ def test_the_lineage_leads_from_the_tables_to_the_report(
     ("dialect", "sql", "found"),
     [
         ("postgres", "SELECT device_id FROM crm.devices;", [("", "crm", "devices")]),
-        # those of a common table expression, but not its own name
+        # the tables of a common table expression, but not its own name
         ("postgres", "WITH a AS (SELECT * FROM orders) SELECT id AS device_id FROM a", [("", "", "orders")]),
         ("sqlite", "SELECT a FROM b WHERE EXISTS (SELECT 1 FROM c) UNION SELECT d FROM e", ["b", "c", "e"]),
         ("snowflake", "SELECT device_id FROM crm.public.devices SAMPLE (10)", [("crm", "public", "devices")]),
         ("bigquery", "SELECT device_id FROM `shop.crm.devices`", [("shop", "crm", "devices")]),
-        # a function that gives rows is no table
+        # a table function is not a table
         ("postgres", "SELECT n AS device_id FROM generate_series(1, 5) AS n", []),
         ("no_such_database", "SELECT device_id FROM devices", [("", "", "devices")]),
     ],
@@ -153,7 +153,9 @@ def test_what_cannot_be_read_is_an_error_in_the_event_and_leaves_the_rest(
     error = found.run_facets["extractionError"]
     assert (error.totalTasks, error.failedTasks) == (1, 1)
     assert error.errors[0].task == "audience.sql"
-    monkeypatch.delenv("SENDOFF_LEDGER_URL")  # and without a ledger there is none, which fails nobody's task
+    monkeypatch.delenv(
+        "SENDOFF_LEDGER_URL"
+    )  # without a ledger there is no lineage, which must not fail the task
     assert of_audience(str(house.folder / "unread"), "sendoff_ledger", {**facts, "audience": 3}) is None
 
 

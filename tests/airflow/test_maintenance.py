@@ -21,7 +21,7 @@ DAY = timedelta(days=1)
 
 
 def launch(ledger: Ledger, at: datetime) -> str:
-    """Send a launch to two people, and return the key of its one dispatch."""
+    """Send a launch to two people, and return the key of its only dispatch."""
     return make_accepted(ledger, [1, 2], period=Period(at - DAY, at), at=at)
 
 

@@ -1,4 +1,4 @@
-"""Reports in the words of any notifier of Airflow, as the documentation shows it."""
+"""Reports in the templates of any Airflow notifier, as the documentation shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/send-report-notifications.md"
 
 @pytest.fixture
 def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
-    """What a chat was told, each with its path; it is the connection ``team_chat``."""
+    """Yield the messages that the connection ``team_chat`` received, each with its path."""
     told = []
 
     class Chat(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Sendoff where Airflow shows its own things: links of task instances, and notes of runs."""
+"""Sendoff in Airflow's own pages: links of task instances, and notes of runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TASKS = ("audience", "preview", "approve", "check_dispatched", "wait_for_post_ba
 
 @pytest.fixture
 def links(rest_api: TestClient) -> Callable[..., dict[str, str | None]]:
-    """Asks Airflow's REST API for the links of a task instance, as its page does."""
+    """Requests the links of a task instance from Airflow's REST API, as its page does."""
     token = rest_api.post("/auth/token", json={"username": "ann", "password": "ann"}).json()["access_token"]
 
     def ask(run: DagRun, task: str, place: int = -1) -> dict[str, str | None]:
@@ -80,7 +80,7 @@ def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_bes
     answers: list[Any] = []
 
     def press() -> None:
-        """Release on the page of the launch, and press the button of the answer: as the browser does, by cookie."""
+        """Release on the page of the launch and press the button in the answer, as a browser does, by cookie."""
         client = rest_api
         token = client.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
         ours = {"Cookie": f"_token={token}", "X-Sendoff-Request": "1"}
@@ -103,7 +103,7 @@ def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_bes
     people.will("asked", first=press)
     run = run_dag(dag, logical_date=house.day)
     people.close()
-    assert [each.status_code for each in answers] == [200, 409]  # ... and nobody answers twice
+    assert [each.status_code for each in answers] == [200, 409]  # ... and no one answers twice
     assert run.state == "success"
     with closing(settings.Session()) as session:
         told = session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == "asked").one()
@@ -171,7 +171,7 @@ def test_a_note_that_somebody_wrote_stays(house: Any, run_dag: Callable[..., Dag
 
 
 def _end_again(run: DagRun) -> None:
-    """Have a run that is over end once more, in a transaction like the scheduler's; a run under test has none."""
+    """End a finished run once more in a transaction like the scheduler's. A run under test has none."""
     with closing(settings.Session()) as session:
         found = session.get(DagRun, run.id)
         assert found is not None

@@ -1,4 +1,4 @@
-"""Which logical period a DAG run is for."""
+"""The logical period of a DAG run."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
             (NINE - 7 * DAY, NINE),
         ),
         (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE + DAY}, (NINE - 7 * DAY, NINE)),
-        # a schedule of moments: the moment
+        # a schedule of points in time: the point
         (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, (NINE, NINE)),
-        # no schedule: the day before that of the logical date in UTC, whatever the hour
+        # no schedule: the day before the logical date in UTC, whatever the hour
         (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (None, {"logical_date": MIDNIGHT}, (MIDNIGHT - DAY, MIDNIGHT)),
         (
@@ -54,7 +54,7 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
             {"logical_date": datetime(2026, 3, 3, 1, tzinfo=timezone(timedelta(hours=2)))},
             (MIDNIGHT - DAY, MIDNIGHT),
         ),
-        # no logical date either: the day before that on which the run was due
+        # no logical date either: the day before the run was due
         (None, {"run_after": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
         ([ASSET], {"run_after": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (
@@ -81,11 +81,11 @@ def test_a_run_that_fits_no_interval_of_its_schedule_is_refused(schedule: Any) -
     [
         # a partition of an interval
         (WEEKLY, {"interval": (NINE - 7 * DAY, NINE)}, (NINE - 7 * DAY, NINE)),
-        # one with a date is for that day, whenever it runs
+        # a partition with a date: that day, whenever the run takes place
         (BY_PARTITION, {"partition_date": NINE, "run_after": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
         (BY_PARTITION, {"partition_date": NINE, "run_after": NINE + 9 * DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
         (PARTITIONED, {"partition_date": MIDNIGHT}, (MIDNIGHT, MIDNIGHT + DAY)),
-        # any other is for the last day that is over
+        # any other partition: the previous day
         (PARTITIONED, {}, (MIDNIGHT - DAY, MIDNIGHT)),
         (PartitionedAtRuntime(), {"logical_date": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
         (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),

@@ -1,4 +1,4 @@
-"""What Airflow makes of the provider's and the plugin's registration."""
+"""The registration of the provider and the plugin in Airflow."""
 
 from __future__ import annotations
 

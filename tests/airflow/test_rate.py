@@ -1,4 +1,4 @@
-"""The rate of a connection is what its preview reckons with and what its workers keep together."""
+"""A connection's rate limit: its preview uses it, and its workers keep it together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RATE = 6.0  # requests per second
 
 @pytest.fixture
 def unhurried(house: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A connection with a rate."""
+    """Return a connection with a rate limit."""
     connection = json.loads(os.environ["AIRFLOW_CONN_SERVICE"])
     connection["extra"] |= {"requests_per_second": RATE}
     monkeypatch.setenv("AIRFLOW_CONN_UNHURRIED", json.dumps(connection))

@@ -1,4 +1,4 @@
-"""What a launch came to, taken away by tasks: verdicts in the warehouse, a page, outcomes compared."""
+"""Tasks that export results: verdicts to the warehouse, a page, and compared outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST = 7_340_000_001
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger with a reconciled launch to a hundred people, a warehouse in which some ordered, and a campaign."""
+    """A ledger with a reconciled launch to a hundred people, a warehouse with orders of some of them, and a campaign."""
     folder = write_campaign(tmp_path / "spring")
     open_shop(tmp_path / "shop.db", [*range(FIRST, FIRST + 30), FIRST + 50])
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
@@ -41,7 +41,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def returned(run_dag: Callable[..., DagRun], name: str, make: Callable[[], BaseOperator]) -> Any:
-    """Run one task and give what it returned."""
+    """Run one task and return its result."""
     with DAG(name, schedule=None, start_date=NOW) as dag:
         make()
     run = run_dag(dag, logical_date=NOW)

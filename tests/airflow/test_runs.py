@@ -1,4 +1,4 @@
-"""What a run of a campaign's DAG does besides sending at once: looking only, waiting, sending less, or not at all."""
+"""Runs of a campaign's DAG that preview only, wait, send to fewer people, or send nothing."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_an_old_period_of_a_schedule_is_skipped_unless_the_form_says_send_late(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
     dag = house.campaign("last_winter", query=house.few, more=WEEKLY)
-    run = run_dag(dag, logical_date=house.day)  # as a backfill makes it
+    run = run_dag(dag, logical_date=house.day)  # as a backfill creates it
     assert run.state == "success"
     assert house.tasks(run) == SKIPPED
     assert house.truths("last_winter") == []
@@ -167,7 +167,7 @@ def test_a_task_waits_in_the_triggerer_between_two_waves(house: Any) -> None:
 def test_a_campaign_runs_after_the_asset_of_another_one(house: Any, run_dag: Callable[..., DagRun]) -> None:
     first = house.campaign("first_of_two", query=house.few)
     then = house.campaign("then", query=house.few, more="after: [first_of_two.report]\n")
-    run_dag(first, logical_date=house.day)  # makes the asset known
+    run_dag(first, logical_date=house.day)  # registers the asset
     run_dag(then, logical_date=house.day)
     with closing(settings.Session()) as session:
         session.query(DagModel).filter_by(dag_id="then").update({"is_paused": False})
@@ -178,13 +178,13 @@ def test_a_campaign_runs_after_the_asset_of_another_one(house: Any, run_dag: Cal
 
 
 def queued(dag: str) -> int:
-    """Count the renewed assets that the scheduler will make a DAG's next run of."""
+    """Count the asset events that wait for the scheduler to start a run of the DAG."""
     with closing(settings.Session()) as session:
         return session.query(AssetDagRunQueue).filter_by(target_dag_id=dag).count()
 
 
 def frozen(house: Any, name: str) -> str:
-    """Freeze a launch of a campaign, and give its key."""
+    """Freeze a launch of a campaign, and return its key."""
     day = Period(house.day - timedelta(days=1), house.day)
     with house.ledger() as ledger:
         folder = load_campaign(house.folder / name)
@@ -192,7 +192,7 @@ def frozen(house: Any, name: str) -> str:
 
 
 def held_against_window(house: Any, name: str) -> tuple[str, int]:
-    """Freeze a launch whose window is closed for hours yet, and give its key and the hour at which it opens."""
+    """Freeze a launch whose window stays closed for hours. Return its key and the hour the window opens."""
     hour = (datetime.now(UTC) + timedelta(hours=12)).hour
     window = f'{{earliest: "{hour:02}:00", latest: "{hour:02}:30", time_zone: UTC}}'
     house.campaign(name, query=house.few, more=f"gates: {{window: {window}}}\n")

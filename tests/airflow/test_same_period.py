@@ -1,6 +1,6 @@
-"""One period is one launch: what was sent, or may have been, is sent by no other run.
+"""One period is one launch: no other run sends a request that was made or may have been made.
 
-Several workers at once, cleared tasks, and processes that are killed are in tests/acceptance/test_airflow_histories.py.
+Concurrent workers, cleared tasks and killed processes are in tests/acceptance/test_airflow_histories.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTHING = {"accepted": 0, "refused": 0, "in_doubt": 0}
 
 
 def dispatches(house: Any, name: str) -> list[tuple[str, str, int]]:
-    """The dispatches of a campaign's one launch: each with its state and the number of its attempts."""
+    """Return the dispatches of a campaign's only launch, each with its state and its number of attempts."""
     with house.ledger() as ledger:
         [launch] = ledger.launches.search(campaign=name)
         made = ledger.dispatch_queries.of_launch(launch.launch_key)
@@ -51,7 +51,7 @@ def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
     made = dispatches(house, "one_period")
     assert [(state, attempt) for _, state, attempt in made] == [("accepted", 1)] * house.segments
 
-    anew = run_dag(dag, logical_date=start)  # in the place of the first
+    anew = run_dag(dag, logical_date=start)  # replaces the first
     by_hand = run_dag(dag, logical_date=start + HOUR)
     assert len({first.run_id, anew.run_id, by_hand.run_id}) == 3
     for run in (anew, by_hand):
@@ -101,7 +101,7 @@ def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
             task.execute({})
         wait = deferred.value.trigger.moment - datetime.now(UTC)
         assert timedelta(minutes=3) < wait <= timedelta(minutes=5, seconds=1)
-        # What is left of a lease that is nearly over is waited for by the run itself.
+        # The run itself waits for the end of a lease that is nearly over.
         nearly = datetime.now(UTC) + timedelta(seconds=20)
         with ledger._database.write() as db:
             in_flight = sa.update(dispatches_of_ledger).where(dispatches_of_ledger.c.state == "in_flight")

@@ -1,4 +1,4 @@
-"""The alarm on silence, as Airflow gives it: one failed task for each change."""
+"""The alert on feed health in Airflow: one failed task for each change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAYS = timedelta(days=1)
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
-    """A ledger with a launch to a hundred people, sent two hours ago, of whom nobody was heard of."""
+    """A ledger with a launch to a hundred people, sent two hours ago, without any post-back."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
     at = datetime.now(UTC) - timedelta(hours=2)

@@ -1,6 +1,6 @@
-"""What a task of Sendoff measures arrives where Airflow's own metrics go, by OpenTelemetry and by StatsD.
+"""The metrics of a task reach Airflow's own metrics, through OpenTelemetry and through StatsD.
 
-The task runs as a worker runs it: in a process that Airflow forks for it, and that ends with it.
+The task runs as in a worker: in a process that Airflow forks for it and that ends with it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Task = Callable[..., str]
 
 @pytest.fixture
 def run_task(tmp_path: Path) -> Task:
-    """Runs a reconciling task in an Airflow of its own that is set up by variables, and gives what it wrote."""
+    """Run a reconciling task in a separate Airflow with these variables, and return its output."""
 
     def run(**variables: str) -> str:
         home = tmp_path / "airflow"
@@ -111,7 +111,7 @@ def test_opentelemetry_gets_what_a_task_measured_when_it_ends(run_task: Task, co
     run_task(
         AIRFLOW__METRICS__OTEL_ON="True",
         OTEL_SERVICE_NAME="airflow",
-        OTEL_METRIC_EXPORT_INTERVAL="3600000",  # what arrives, arrives because the task ended
+        OTEL_METRIC_EXPORT_INTERVAL="3600000",  # so metrics arrive only because the task ended
         **collector.environment,
     )
     names = {"sendoff.launches", "sendoff.aggregation.lag", "sendoff.post_backs.aggregated", "sendoff.feeds"}
@@ -143,7 +143,7 @@ def test_statsd_gets_what_a_task_measured_as_it_comes(run_task: Task, style: str
 
 
 def _received(agent: socket.socket) -> list[str]:
-    """Give what was sent to a socket by now: on one machine all of it is there."""
+    """Return what a socket received so far. On one machine, everything has arrived by now."""
     told: list[str] = []
     agent.setblocking(False)
     while True:

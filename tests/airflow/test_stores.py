@@ -1,4 +1,4 @@
-"""The ledger, the receiver and the warehouse, as connections or settings name them."""
+"""The ledger, the receiver and the warehouse, from connections or settings."""
 
 from __future__ import annotations
 
@@ -157,10 +157,10 @@ def test_a_sqlite_connection_may_have_its_path_in_the_host(monkeypatch: pytest.M
         (None, "there is no connection w, which is named as a warehouse; add it in Airflow"),
         ({"conn_type": "postgres"}, "connection w: the host is empty"),
         ({"conn_type": "sqlite"}, "the path of the database (host field) is empty"),
-        # HttpHook is a hook, but none that can be queried; of "oracle" the provider is not installed
+        # HttpHook has no SQL, and the provider for "oracle" is not installed
         ({"conn_type": "http", "host": "x"}, "type http cannot be queried"),
         ({"conn_type": "oracle", "host": "x"}, "type oracle cannot be queried"),
-        # so Airflow stores a connection whose provider was not installed when it was added
+        # Airflow stores this type for a connection whose provider was not installed when it was added
         ({"conn_type": "generic", "host": "x"}, "connection w: type generic cannot be queried"),
         ({"conn_type": "generic", "host": "x"}, "apache-airflow-providers-postgres"),
         ({"conn_type": "email", "host": "x"}, "connection w: type email cannot be queried"),
@@ -183,7 +183,7 @@ def test_a_duckdb_connection_is_its_file(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_duckdb_connection_that_says_more_is_for_its_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     _connection(monkeypatch, "w", conn_type="duckdb", host="x.duckdb", extra='{"extensions": ["httpfs"]}')
-    with pytest.raises(SettingsError, match="type duckdb cannot be queried"):  # whose provider is not here
+    with pytest.raises(SettingsError, match="type duckdb cannot be queried"):  # its provider is not installed
         warehouse_source("w")
 
 
@@ -229,7 +229,7 @@ def test_a_snowflake_connection_that_says_more_is_for_its_hook(
 
 
 class ShopHook(DbApiHook):
-    """A hook as a provider brings it, of a database that SQLAlchemy has no dialect for."""
+    """A provider's hook for a database without a SQLAlchemy dialect."""
 
     conn_name_attr = "shop_conn_id"
     conn_type = "shop"
@@ -240,7 +240,7 @@ class ShopHook(DbApiHook):
 
 
 class DialectHook(ShopHook):
-    """The same, of a database that SQLAlchemy knows."""
+    """The same, for a database with a SQLAlchemy dialect."""
 
     @property
     def sqlalchemy_url(self) -> Any:

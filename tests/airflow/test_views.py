@@ -1,4 +1,4 @@
-"""Sendoff's pages through the application of Airflow's API server, with its own tokens: who sees, who may act, how."""
+"""Sendoff's pages in Airflow's API server, with its own tokens: who may see, who may act, and how."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
 
 
 class ByDag(SimpleAuthManager):
-    """Airflow's simple login, in which people who are not admins see and steer some DAGs alone."""
+    """Airflow's simple login, extended: users who are not admins see and control only some DAGs."""
 
     seen: frozenset[str] | None = None
     steered: frozenset[str] | None = None
     edits_every_dag = False
-    questions: ClassVar[list[int]] = []  # how many DAGs each was about
+    questions: ClassVar[list[int]] = []  # the number of DAGs in each check
 
     def is_authorized_dag(
         self, *, method: Any, user: Any, access_entity: Any = None, details: DagDetails | None = None
@@ -90,7 +90,7 @@ class ByDag(SimpleAuthManager):
                 may = details.id in allowed
             elif method == "PUT" and access_entity is None:
                 may = self.edits_every_dag
-            else:  # as FAB's: of no DAG in particular, whoever may do so with any
+            else:  # like FAB's: without a DAG, anyone with the right for any DAG
                 may = bool(allowed)
             if not may:
                 return False
@@ -99,7 +99,7 @@ class ByDag(SimpleAuthManager):
         )
 
     def batch_is_authorized_dag(self, requests: Any, *, user: Any) -> bool:
-        """Answer about many at once, as managers do that ask another server."""
+        """Answer many checks at once, as managers do that call another server."""
         self.questions.append(len(requests))
         return super().batch_is_authorized_dag(requests, user=user)
 
@@ -127,7 +127,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
 
 
 class Person:
-    """Somebody who is logged in, with a token of Airflow's own."""
+    """A logged-in user with a token of Airflow."""
 
     def __init__(self, server: TestClient, name: str, role: str, *teams: str) -> None:
         user = SimpleAuthManagerUser(username=name, role=role, teams=list(teams))
@@ -142,7 +142,7 @@ class Person:
         return self._server.post(f"{PREFIX}/{path}", content=json.dumps(body or {}), headers=sent)
 
     def ask_airflow(self, method: str, path: str, body: Any) -> Any:
-        """Ask as the buttons do: with the cookie alone."""
+        """Send a request as the buttons do: with the cookie alone."""
         return self._server.request(method, f"/{path}", json=body, headers=self.login)
 
 
@@ -153,7 +153,7 @@ def as_(server: TestClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pe
     monkeypatch.setattr(ByDag, "edits_every_dag", False)
     monkeypatch.setattr(
         people, "MAX_SECONDS", math.inf
-    )  # or a slow machine leaves launches for the next page
+    )  # otherwise a slow machine leaves launches to the next page
     return lambda name="vera", role="VIEWER", *teams: Person(server, name, role, *teams)
 
 
@@ -168,7 +168,7 @@ def vera(as_: Callable[..., Person]) -> Person:
 
 
 def routes(method: str) -> list[str]:
-    """The paths of every route of the pages, with something in the place of each parameter."""
+    """Return the paths of all routes of the pages, with a value for each parameter."""
     found = []
     for route in create_pages().routes:
         assert isinstance(route, Route | Mount)
@@ -192,7 +192,7 @@ def forms(text: str) -> list[str]:
 
 
 def of_button(text: str) -> tuple[str, str, Any]:
-    """What a button asks of Airflow: method, path and body."""
+    """Return a button's request to Airflow: method, path and body."""
     found = re.search(
         r'data-airflow-method="(\w+)" data-airflow-path="([^"]+)" data-airflow-body="([^"]+)"', text
     )
@@ -230,7 +230,7 @@ def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledg
             assert forms(answer.text) == [], path
     bodies = {"/launches/{launch_key}/doubts/{how}": {**WHY, "requests": [f"{NOBODY}:1"]}}
     for path in routes("POST"):
-        if path == "/person":  # a question, which is answered like a page
+        if path == "/person":  # a question, answered like a page
             continue
         for key in (keys["approval"], NOBODY):
             answer = vera.post(filled(path, key), bodies.get(path, WHY))
@@ -245,7 +245,7 @@ def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledg
         ({"Content-Type": "application/json"}, 403),  # a page of another site cannot send the header
         ({**HERE, "Origin": "http://elsewhere.example"}, 403),
         ({**HERE, "Origin": "http://airflow.example.elsewhere.example"}, 403),
-        ({**HERE, "Origin": "http://["}, 403),  # no address at all
+        ({**HERE, "Origin": "http://["}, 403),  # not a URL
         ({**HERE, "Origin": "null"}, 403),  # a frame in a sandbox
         ({**HERE, "Sec-Fetch-Site": "cross-site"}, 403),
         ({**HERE, "Sec-Fetch-Site": "same-site"}, 403),
@@ -299,7 +299,7 @@ def test_what_would_be_kept_and_not_be_seen_is_refused(olga: Person, ledger: Led
     ):
         answer = olga.post(path, body)
         assert answer.status_code == 422, path
-        # Half a character is none at all: such a body is not of text, whatever its fields.
+        # A lone surrogate is not a character, so the body is not text.
         assert ("cannot be read" if hidden == "\ud800" else words) in answer.text, path
     assert ledger.pauses.all() == []
     if hidden < " ":
@@ -357,7 +357,7 @@ def test_somebody_sees_and_steers_the_campaigns_of_their_own_dags_alone(
         f"launches/{hidden}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     )
     assert settled.status_code == 404
-    # The key of another launch's request does not do what that launch would not allow.
+    # The key of another launch's request must not allow what that launch forbids.
     smuggled = ruth.post(f"launches/{own}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]})
     assert smuggled.status_code == 409
     assert len(ledger.doubts.open(hidden)) == 3
@@ -462,7 +462,7 @@ def test_doubts_are_settled_as_they_were_seen(
     shown = re.findall(r'name="requests" data-list value="([0-9a-f]{32}:\d+)"', text)
     assert shown == [f"{each}:1" for each in (first, second, third)]
     resolve(ledger, first, "resend", "ann", "quick", now=NOW)
-    send(ledger, key, TIMED_OUT)  # the first once more: nobody has seen this doubt
+    send(ledger, key, TIMED_OUT)  # the first one again: no one has seen this doubt
     looks: list[Any] = []
     monkeypatch.setattr(
         "sendoff.dispatch.control.aggregate", lambda *given, **rest: looks.append(aggregate(*given, **rest))
@@ -531,7 +531,7 @@ def test_global_pauses_begin_and_end_with_who_and_why(olga: Person, ledger: Ledg
             {"spring_sale", "big_news", "other"},
             False,
             [],
-        ),  # each that there is, but not those that may yet be made
+        ),  # every existing campaign, but not future ones
         ({"spring_sale"}, True, []),
         ({"spring_sale", "big_news"}, True, ["service"]),
         ({"other"}, True, ["another"]),
@@ -602,7 +602,7 @@ def test_a_persons_history_names_them_nowhere(
     written = capfd.readouterr()
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
         assert device not in text
-    assert 'method="post"' in vera.get("person").text  # so that it is in no address without the script either
+    assert 'method="post"' in vera.get("person").text  # so that it is in no URL, even without the script
 
 
 def test_a_launch_says_why_it_cannot_be_known_who_got_it(vera: Person, ledger: Ledger) -> None:
@@ -662,7 +662,7 @@ def test_lists_are_cut_into_pages(vera: Person, ledger: Ledger) -> None:
 
 @pytest.fixture
 def read(ledger: Ledger) -> Iterator[Counter[str]]:
-    """What is read of ledgers that are opened from now on: statements, and rows."""
+    """Count the statements and the rows that ledgers opened from now on read."""
     found: Counter[str] = Counter()
 
     def count_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -681,7 +681,7 @@ def read(ledger: Ledger) -> Iterator[Counter[str]]:
 
 
 def doubt_all(ledger: Ledger) -> None:
-    """Have no answer come to any request that was planned."""
+    """Leave every planned request without an answer."""
     engine = sa.create_engine(ledger.name)
     claimed = {"state": "in_doubt", "attempt": 1}
     made = sa.select(
@@ -874,7 +874,7 @@ def test_the_plugin_shows_the_pages_in_the_navigation_and_on_dags_and_runs() -> 
 
 @pytest.fixture
 def teams(server: TestClient) -> Iterator[None]:
-    """Two teams in Airflow, crm and press, each with a bundle of DAGs; and what is left of them is removed."""
+    """Add two teams to Airflow, crm and press, each with a bundle of DAGs. Remove all traces of them afterwards."""
     names = ("crm", "press")
     with create_session() as session:
         for name in names:
@@ -918,14 +918,14 @@ def test_where_airflow_has_teams_nobody_sees_or_steers_more_than_airflow_lets_th
             assert answer.status_code == (409 if may else 404), name
         answer = person.post("pauses/pause", {**WHY, "connection": "service"})
         assert answer.status_code == (200 if person is ada else 403)
-    # Nor may one set a pause that would hold only what they may steer, but also what another team is yet to make.
+    # Nor may a user set a pause that affects only what they may control now, but also what another team adds later.
     freeze(ledger, "of_crm", day=2, connection="of crm alone")
     assert cora.post("pauses/pause", {**WHY, "connection": "of crm alone"}).status_code == 403
     assert runs_["of_crm"].id in cora.get(f"launches/{keys['of_crm']}").text
 
 
 class Run:
-    """A run of a campaign's DAG in Airflow, made by its own REST API."""
+    """A run of a campaign's DAG in Airflow, created through its own REST API."""
 
     def __init__(
         self, server: TestClient, folder: Path, name: str, key: str, bundle: str = "dags-folder"
@@ -973,7 +973,7 @@ def test_a_launch_and_its_run_lead_to_each_other(
     assert run.id in olga.get(f"launches/{key}").text
     other = Run(server, tmp_path / "other", "misleads", key)  # of another DAG, and newer
     told = f"{run._tasks}/check_dispatched/xcomEntries", {"key": "launch_key", "value": NOBODY}
-    run._api("POST", *told)  # by a task that does not make launches
+    run._api("POST", *told)  # by a task that creates no launches
     assert "misleads" not in olga.get(f"launches/{key}").text
     assert "has no launch yet" in olga.get(f"dag?dag_id=misleads&run_id={quote(other.id)}").text
     led = olga.get(f"dag?dag_id=leads&run_id={quote(run.id)}")
@@ -1036,7 +1036,7 @@ def test_the_run_of_a_launch_is_found_however_airflow_stored_its_key(
     name = f"stored_{is_from_task}"
     key = freeze(ledger, name)
     run = Run(server, tmp_path, name, key)
-    if is_from_task:  # the task API stores the value as it comes, and the REST API the JSON of it
+    if is_from_task:  # the task API stores the value itself, the REST API its JSON
         with create_session() as session:
             told = {"dag_id": name, "task_id": "audience", "run_id": run.id}
             XComModel.set("launch_key", key, serialize=False, session=session, **told)
@@ -1083,7 +1083,7 @@ def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
     assert olga.post("person", {"identifier": str(FIRST_DEVICE)}).status_code == 200
     other = freeze(ledger, "works", day=2, state="held")
     assert olga.post(f"launches/{other}/reject", WHY).status_code == 200
-    # Whoever adds a button adds it above.
+    # List every new button above.
     acts = ("release", "reject", "pause", "resume", "stop")
     assert {*done, "launches/{launch_key}/reject"} == {
         *(f"launches/{{launch_key}}/{act}" for act in acts),
@@ -1100,7 +1100,7 @@ def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
 
 @contextmanager
 def refusing(part: str, after: int = 0) -> Iterator[None]:
-    """Let the databases refuse every statement with ``part`` in it, after some."""
+    """Make the databases refuse every statement that contains ``part``, after the first few."""
     asked = 0
 
     def refuse(_: Any, __: Any, statement: str, *___: Any) -> None:

@@ -1,6 +1,6 @@
-"""Sendoff's pages with Airflow's own database on PostgreSQL, by both of its drivers.
+"""Sendoff's pages with Airflow's own database on PostgreSQL, with both of its drivers.
 
-Airflow knows one database from when it is imported, so each driver takes a process of its own.
+Airflow reads its database setting at import, so each driver needs a separate process.
 """
 
 from __future__ import annotations

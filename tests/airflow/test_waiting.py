@@ -1,4 +1,4 @@
-"""The sensor and its trigger, on a real ledger."""
+"""The sensor and its trigger, with a real ledger."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_waiting_takes_no_worker_and_has_the_same_time_out(ledger: Ledger) -> No
 def test_a_launch_that_is_never_quiet_ends_in_the_same_error_both_ways(ledger: Ledger) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(deferrable=False, timeout=0.2, poke_interval=0.1).execute({})
-    with pytest.raises(AirflowSensorTimeout):  # this is how Airflow resumes a task whose trigger was too slow
+    with pytest.raises(AirflowSensorTimeout):  # Airflow resumes a task like this if its trigger was too slow
         sensor(deferrable=True).resume_execution("__fail__", {"error": "Trigger timeout"}, {})
 
 
@@ -126,7 +126,7 @@ def test_the_trigger_tells_how_to_continue_a_launch_with_a_request_planned_again
 
 
 def test_the_trigger_leaves_the_event_loop_to_other_triggers(ledger: Ledger) -> None:
-    """Neither what it imports nor the database is waited for in the loop's thread."""
+    """Neither its imports nor the database block the event loop."""
     send(ledger)
     script = textwrap.dedent(
         f"""
@@ -171,7 +171,7 @@ def test_a_ledger_that_does_not_answer_is_asked_again(
     async def wait() -> None:
         await asyncio.wait_for(_first_event(trigger()), 0.5)
 
-    with reserved_port() as port:  # which nothing listens on
+    with reserved_port() as port:  # with no listener
         monkeypatch.setenv("SENDOFF_LEDGER_URL", f"postgresql+psycopg://sendoff@127.0.0.1:{port}/sendoff")
         with pytest.raises(TimeoutError):
             asyncio.run(wait())
@@ -218,7 +218,7 @@ def _waiting_for(key: str) -> PostBacksQuietSensor:
 
 
 def _remade(trigger: PostBacksQuietTrigger) -> PostBacksQuietTrigger:
-    """The trigger as another process makes it from what was stored."""
+    """Return the trigger as another process rebuilds it from the stored arguments."""
     path, kwargs = json.loads(json.dumps(trigger.serialize()))
     module, _, name = path.rpartition(".")
     return getattr(import_module(module), name)(**kwargs)

@@ -1,4 +1,4 @@
-"""The demo as a person runs it: the command, on free ports, with few customers."""
+"""The demo as a user runs it: the command, on free ports, with few customers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SENDOFF = str(Path(sys.executable).with_name("sendoff"))
-LONGEST = 900  # seconds of a whole demo, on a machine that does other things as well
+LONGEST = 900  # seconds for a whole demo on a busy machine
 VERDICTS = ("delivered", "engaged", "missing", "unknowable", "in_doubt", "not_sent")
 
 
 class Demo:
-    """A demo in a workspace of its own, its output in a file."""
+    """A demo in its own workspace, with its output in a file."""
 
     def __init__(self, folder: Path, directory: Path = ROOT) -> None:
         self.workspace = folder / "demo"
@@ -55,9 +55,9 @@ class Demo:
             time.sleep(0.05)
 
     def left_over(self) -> list[int]:
-        """What still runs and descends from this demo.
+        """Return the running processes that descend from this demo.
 
-        Its children are sessions of their own and carry a mark; what they start may hide the mark behind a title.
+        Its children have their own sessions and carry a mark. Their own children may hide the mark behind a title.
         """
         running = {pid: session for pid in psutil.pids() if (session := _session(pid))}
         self.sessions |= {session for pid, session in running.items() if _mark(pid) == str(self.workspace)}
@@ -91,8 +91,8 @@ def test_it_ends_with_figures_that_equal_the_truth_and_leaves_no_process(demo: D
 @pytest.mark.parametrize(
     ("moment", "how"),
     [
-        ("warehouse", signal.SIGINT),  # while the service is starting
-        ("receiver", signal.SIGKILL),  # while Airflow is starting
+        ("warehouse", signal.SIGINT),  # while the service starts
+        ("receiver", signal.SIGKILL),  # while Airflow starts
         ("airflow", signal.SIGINT),  # while the campaign runs
     ],
 )
@@ -102,7 +102,7 @@ def test_ended_at_any_moment_it_leaves_no_process(demo: Demo, moment: str, how: 
     assert demo.left_over()
     demo.process.send_signal(how)
     demo.process.wait(PATIENCE)
-    deadline = time.monotonic() + PATIENCE  # after kill -9 the watchdog may still be at it
+    deadline = time.monotonic() + PATIENCE  # after kill -9, the watchdog may still be busy
     while demo.left_over() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert demo.left_over() == []
@@ -159,7 +159,7 @@ def _mark(pid: int) -> str | None:
 
 
 def _session(pid: int) -> int:
-    """Its session, or 0 where it is over, or waits to be collected by a parent that is no concern of the demo."""
+    """Return the session of a process, or 0 if the process ended or is a zombie."""
     try:
         return 0 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
     except (psutil.Error, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The demo's supervisor, on real processes."""
+"""The demo's supervisor, with real processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from sendoff.demo import watchdog
 from sendoff.demo.processes import Port, ProcessError, Supervisor, require_free
 
-# A child that starts a grandchild in a process group of its own, as Airflow does for each task; both stay.
+# A child that starts a grandchild in its own process group, as Airflow does for each task. Both keep running.
 STUBBORN = """
 import os, signal, sys, time
 if os.fork() == 0:
@@ -110,7 +110,7 @@ def test_a_session_that_is_over_is_forgotten() -> None:
 
 
 def _unasked_for() -> socket.socket:
-    """Listen on a port that the system gives to nobody of itself, so that it is free again afterwards."""
+    """Listen on a port outside the range that the system assigns, so that it is free again afterwards."""
     for number in range(20_000, 32_000):
         with suppress(OSError):
             return socket.create_server(("127.0.0.1", number))
@@ -136,7 +136,7 @@ def _runs(pid: int) -> bool:
         return True
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:  # it ended in between
+    except OSError:  # it ended meanwhile
         return False
 
 

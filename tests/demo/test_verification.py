@@ -17,7 +17,7 @@ from sendoff.postbacks.reconcile import reconcile_launch
 
 from ..factories import KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
 
-# Devices 1 to 6 were requested, 7 and 8 refused, and nobody knows of 9 and 10. Nothing was delivered.
+# Devices 1 to 6 were requested, 7 and 8 refused, and 9 and 10 are in doubt. Nothing was delivered.
 OUTCOMES: tuple[Outcome, ...] = (
     Accepted(200, 1),
     Accepted(200, 2),
@@ -25,7 +25,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Refused(400, "no"),
     InDoubt("reset"),
 )
-PLATFORMS = ("ios", "chrome")  # of even and odd device ids
+PLATFORMS = ("ios", "chrome")  # for even and odd device IDs
 CAMPAIGN = make_campaign(channels={"ios_push": {}, "web_push": {"browsers": ["chrome"]}})
 
 
@@ -44,7 +44,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def truth(*devices: int, delivered: tuple[int, ...] = (), opened: tuple[int, ...] = ()) -> Mapping[str, Any]:
-    """What the service's admin route gives of a campaign to ``devices``."""
+    """Return the service's record of a campaign to ``devices``, as its admin route returns it."""
     platforms = {PLATFORMS[odd]: [device for device in devices if device % 2 == odd] for odd in (0, 1)}
     return {"targeted": list(devices), "delivered": delivered, "opened": opened, "platforms": platforms}
 
@@ -58,17 +58,17 @@ def test_silence_is_the_truth_where_nothing_was_delivered(ledger: Ledger) -> Non
 @pytest.mark.parametrize(
     ("first", "more", "differences"),
     [
-        # a delivery whose post-back never came, to a browser that reports it
+        # a delivery without a post-back, to a browser that reports deliveries
         (truth(1, 2, delivered=(1,)), (), {("delivered", "missing"): 1}),
-        # a delivery to a telephone, which reports none: nothing is known, and so nothing differs
+        # a delivery to a phone, which reports none, so nothing differs
         (truth(1, 2, delivered=(2,)), (), {}),
-        # an opening that never came
+        # an open that never arrived
         (truth(1, 2, delivered=(2,), opened=(2,)), (), {("engaged", "unknowable"): 1}),
         # a second campaign for the same device
         (truth(1, 2), (truth(1),), {("sent to twice", "missing"): 1}),
-        # a campaign that the ledger takes for refused
+        # a campaign that is refused according to the ledger
         (truth(1, 2), (truth(7, 8),), {("sent to without a dispatch", "not_sent"): 2}),
-        # a campaign for somebody who is not in the audience
+        # a campaign for a person outside the audience
         (truth(1, 2, 11), (), {("sent to without a dispatch", "without a verdict"): 1}),
     ],
 )
@@ -116,7 +116,7 @@ def test_who_is_held_out_is_not_sent(
     assert verify(ledger, launch.launch_key, records).differences == differences
 
 
-# The service says that 1 and 2 opened, that 3 and 4 were delivered (4 is an iPhone), and nothing of 5.
+# According to the service, 1 and 2 opened, and 3 and 4 got a delivery (4 is an iPhone). There is no report on 5.
 CHOSEN_BY_SERVICE = device_records([truth(1, 2, 3, 4, 5, delivered=(1, 2, 3, 4), opened=(1, 2))])
 
 
@@ -125,21 +125,21 @@ CHOSEN_BY_SERVICE = device_records([truth(1, 2, 3, 4, 5, delivered=(1, 2, 3, 4),
     [
         (Accepted(200, 1), (1, 2), (3,), {}),
         (InDoubt("reset"), (1, 2), (3,), {}),
-        # an opening and a delivery that never came
+        # an open and a delivery that never arrived
         (
             Accepted(200, 1),
             (1,),
             (),
             {("engaged", "without a verdict"): 1, ("delivered", "without a verdict"): 1},
         ),
-        # somebody of whom the service reported nothing, and a stranger
+        # a person without any report from the service, and a stranger
         (
             Accepted(200, 1),
             (1, 2, 5),
             (3, 6),
             {("not in the audience", "engaged"): 1, ("not in the audience", "delivered"): 1},
         ),
-        # a campaign that the ledger takes for refused
+        # a campaign that is refused according to the ledger
         (Refused(400, "no"), (), (), {("sent to without a dispatch", "without a verdict"): 5}),
     ],
 )

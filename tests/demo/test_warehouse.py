@@ -1,4 +1,4 @@
-"""The demo's warehouse and the two campaigns that are read from it."""
+"""The demo's warehouse and the two campaigns that read from it."""
 
 from __future__ import annotations
 
