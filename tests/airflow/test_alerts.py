@@ -77,7 +77,7 @@ def test_the_log_says_how_far_the_launch_is(
     [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert record.getMessage() == (
         "campaign quiet_one: run manual__1 has not ended after 2 hours; "
-        f"launch {KEY} for 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z is held; dispatches: 2 planned; no post-back"
+        f"launch {KEY} for 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z is held; requests: 2 planned; no post-backs"
     )
 
 

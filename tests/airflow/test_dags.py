@@ -143,7 +143,7 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
         ("start: 9999-12-31\nschedule: '@yearly'", r"first/campaign\.yaml: Airflow cannot make a DAG"),
         (
             "start: 0001-01-01\nschedule_time_zone: Asia/Tokyo\nschedule: '@daily'",
-            r"no DAG \(OverflowError\)",
+            r"DAG of this campaign \(OverflowError\)",
         ),
     ],
 )
@@ -385,7 +385,7 @@ approval: {needed: above, above: 100}
         "| Channels | android\\_push |",
         "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
         "| The service sends | at once, as soon as the service accepts a request |",
-        "| Approval | needed above 100 people, by whom Airflow lets |",
+        "| Approval | needed above 100 people, by someone with rights in Airflow |",
         "- exclude: kind list, name complaints",
         "- holdout: percent 5.0",
         "- most: 5000",

@@ -95,7 +95,7 @@ def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_bes
             released.text,
         )
         assert button, released.text
-        assert "Answer Approve to DAG asked in Airflow" in released.text
+        assert "Approve asked in Airflow" in released.text
         method, path, asked = (html.unescape(each) for each in button.groups())
         answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))
         answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))

@@ -25,7 +25,7 @@ FIRST = 7_340_000_001
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger with a reconciled launch to a hundred people, a warehouse with orders of some of them, and a campaign."""
+    """A ledger with a reconciled launch to a hundred people, a warehouse with some orders, and a campaign."""
     folder = write_campaign(tmp_path / "spring")
     open_shop(tmp_path / "shop.db", [*range(FIRST, FIRST + 30), FIRST + 50])
     url = f"sqlite:///{tmp_path / 'ledger.db'}"

@@ -711,7 +711,7 @@ def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
     doubt_all(ledger)
     olga = as_("olga", "OP")
     paths = {
-        "": "20,000 requests in doubt, of 200 launches</a>, to 40,000 people",
+        "": "20,000 requests in doubt in 200 launches</a>, to 40,000 people",
         "waiting": "1 to 10 of 200 launches in doubt",
         "waiting?page=20": "191 to 200 of 200 launches in doubt",
         f"waiting?launch={keys[7]}&page=2": "51 to 100 of 100 requests in doubt",
@@ -989,7 +989,7 @@ def test_a_launch_and_its_run_lead_to_each_other(
     asked = {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     answer = olga.post(f"launches/{key}/doubts/resend", asked)
     method, path, body = of_button(answer.text)
-    assert "clear it" in answer.text
+    assert "Clear it" in answer.text
     assert body["task_ids"] == ["dispatch"]
     assert path.startswith("api/v2/dags/leads/")
     assert "Clear dispatch of DAG leads" in answer.text
@@ -1024,7 +1024,7 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
-    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 people" in flat
+    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 recipients" in flat
     assert "closed" in flat
 
 
@@ -1147,7 +1147,7 @@ def test_doubts_settled_before_the_ledger_went_away_are_told_as_done(olga: Perso
     with refusing("INSERT INTO decisions", after=1):
         answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": seen})
     assert (answer.status_code, "1 request written off" in answer.text) == (200, True), answer.text
-    assert "2 requests were not changed" in answer.text
+    assert "2 requests were left alone" in answer.text
     assert ledger.dispatch_queries.states(key) == {"in_doubt": 2, "written_off": 1}
     with refusing("INSERT INTO decisions"):
         answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": seen[1:]})

@@ -136,7 +136,7 @@ def _written_off(count: int) -> str:
 
 def _left_alone(count: int) -> str:
     was = "was" if count == 1 else "were"
-    return f"{counted(count, 'request')} {was} not changed: changed since you loaded this page, or not yours to settle."
+    return f"{counted(count, 'request')} {was} left alone: changed since you loaded this page, or not yours to settle."
 
 
 @router.post("/pauses/{act}")
