@@ -1,4 +1,4 @@
-"""Chromium for tests of pages: how it is started, and what it is asked about every page that it shows."""
+"""Chromium for tests of pages: how it starts, and the checks on every page that it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 CHROMIUM_VARIABLE = "SENDOFF_TEST_CHROMIUM"
 PICTURE_VARIABLE = "SENDOFF_WRITE_PICTURES"
 PICTURES = Path(__file__).parents[2] / "docs/pictures"
-PATIENCE = 120_000  # milliseconds, for whatever must happen some time
+PATIENCE = 120_000  # milliseconds, for anything that must happen eventually
 QUIET = (
     "--disable-gpu",
     "--disable-quic",
@@ -24,7 +24,7 @@ QUIET = (
 )
 UNLABELLED_FIELDS = """[...document.querySelectorAll('input:not([type=hidden]), textarea, iframe')]
   .filter(e => !(e.labels?.length || e.title)).map(e => e.outerHTML)"""
-# Text whose contrast with what is behind it is less than WCAG's 4.5 to 1; what lies on a picture is left out.
+# Text with less contrast to its background than WCAG's 4.5 to 1. Text on pictures is left out.
 FAINT_TEXT = """() => {
   const parse = text => { const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
     canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
@@ -50,7 +50,7 @@ FAINT_TEXT = """() => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
+    """Yield a headless Chromium. Skip the test if it is not installed, or if Playwright is missing."""
     named = os.environ.get(CHROMIUM_VARIABLE)
     path = named or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
@@ -59,7 +59,7 @@ def browser() -> Iterator[Any]:
         pytest.fail(f"there is no {path}, which {CHROMIUM_VARIABLE} names", pytrace=False)
     playwright = pytest.importorskip("playwright.sync_api", reason="needs Chromium: playwright is missing")
     with playwright.sync_playwright() as driver:
-        # Without its sandbox where it would not start in one; it sees nothing but servers of this machine.
+        # Without its sandbox if it would not start in one. It sees only servers of this machine.
         started = driver.chromium.launch(
             executable_path=path, chromium_sandbox=os.geteuid() != 0, args=QUIET, timeout=PATIENCE
         )
@@ -68,7 +68,7 @@ def browser() -> Iterator[Any]:
 
 
 def new_window(browser: Any, **how: Any) -> Any:
-    """A window of its own, which waits long for what must happen, and notes in ``complaints`` what it did not like."""
+    """Yield a new window with long time-outs. It collects its warnings and errors in ``complaints``."""
     context = browser.new_context(**how)
     context.set_default_timeout(PATIENCE)
     window = context.new_page()
@@ -79,5 +79,5 @@ def new_window(browser: Any, **how: Any) -> Any:
 
 
 def picture_folder(otherwise: Path) -> Path:
-    """Where pictures are written: where the documentation has them if that is asked for."""
+    """Return the folder for pictures: the one of the documentation if the environment asks for it."""
     return PICTURES if os.environ.get(PICTURE_VARIABLE) else otherwise

@@ -1,4 +1,4 @@
-"""A receiver as ``sendoff receiver`` runs it, the ledgers that it stores in, and clients that send to it."""
+"""A receiver as ``sendoff receiver`` runs it, the ledgers it stores in, and clients that send to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WAIT_SECONDS = 120
 
 @dataclass
 class Receiver:
-    """A running receiver, with what it wrote, and the ledger that it stores in."""
+    """A running receiver with its output and the ledger it stores in."""
 
     process: Process
     port: int
@@ -63,7 +63,7 @@ class Receiver:
         return self.process.wait(WAIT_SECONDS)
 
     def until(self, check: Callable[[], bool]) -> None:
-        """Wait until something holds, and fail where it does not, or where the receiver ended."""
+        """Wait until a condition holds. Fail if it does not, or if the receiver ends."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not check():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -71,7 +71,7 @@ class Receiver:
             time.sleep(0.05)
 
     def status(self, path: str, method: str = "POST", body: object = None) -> int | None:
-        """The status of one request on a connection of its own; None: there was no answer."""
+        """Return the status of one request on its own connection, or None without an answer."""
         answer = self.answer(path, method, body)
         return answer and answer[0]
 
@@ -81,7 +81,7 @@ class Receiver:
     def answer(
         self, path: str, method: str = "POST", body: object = None
     ) -> tuple[int, dict[str, str]] | None:
-        """The status and the headers of an answer."""
+        """Return the status and the headers of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_SECONDS)
         with closing(connection), suppress(OSError, http.client.HTTPException):
             connection.request(method, path, body)  # type: ignore[arg-type]
@@ -90,9 +90,9 @@ class Receiver:
         return None
 
     def exchange(self, *parts: bytes, finish: bool = False) -> bytes:
-        """Send bytes as they are, and give everything that comes back until the connection ends or is quiet."""
+        """Send bytes unchanged. Return everything that comes back until the connection ends or is quiet."""
         with self.connect() as client:
-            with suppress(OSError):  # some are turned away while they still talk
+            with suppress(OSError):  # the server rejects some before they are finished
                 for part in parts:
                     client.sendall(part)
                 if finish:
@@ -111,7 +111,7 @@ class Receiver:
 
     @contextmanager
     def under_load(self, first: int, connections: int = 16) -> Iterator[list[Sender]]:
-        """Post-backs with devices from ``first`` on, each sent once."""
+        """Yield post-backs with devices from ``first`` on, each sent once."""
         senders = [
             Sender(self, iter(range(first + place, first + 1_000_000, connections)))
             for place in range(connections)
@@ -130,7 +130,7 @@ class Receiver:
 
 @dataclass(eq=False)
 class Sender(threading.Thread):
-    """One connection that sends post-backs, one after the other, and remembers how each was answered."""
+    """One connection that sends post-backs one after the other and records how each was answered."""
 
     receiver: Receiver
     devices: Iterator[int]
@@ -174,7 +174,7 @@ def everything(client: socket.socket) -> bytes:
 
 
 def stored_in(url: str) -> list[tuple[int, int, int]]:
-    """What a ledger holds: receiver, number, device."""
+    """Return the rows of a ledger: receiver, number, device."""
     columns = (post_backs.c.receiver, post_backs.c.number, post_backs.c.device_id)
     engine = sa.create_engine(url)
     try:
@@ -187,19 +187,19 @@ def stored_in(url: str) -> list[tuple[int, int, int]]:
 
 @pytest.fixture
 def stored() -> Callable[[str], list[tuple[int, int, int]]]:
-    """What a ledger holds, by its URL: receiver, number, device."""
+    """Return the rows of the ledger at this URL: receiver, number, device."""
     return stored_in
 
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    """A migrated ledger in a file."""
+    """Return the URL of a migrated ledger in a file."""
     return migrated(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest) -> str:
-    """A migrated ledger on each database."""
+    """Return the URL of a migrated ledger on each database."""
     if request.param == "sqlite":
         return str(request.getfixturevalue("sqlite_url"))
     url = request.getfixturevalue("postgres_url")
@@ -222,7 +222,7 @@ Receiving = Callable[..., AbstractContextManager[Receiver]]
 
 @pytest.fixture
 def receiving(free_port: int, tmp_path: Path) -> Iterator[Receiving]:
-    """Start receivers: ``with receiving(url, workers=2) as receiver``; what is left of them is killed."""
+    """Start receivers: ``with receiving(url, workers=2) as receiver``. Kill the remaining ones at the end."""
 
     @contextmanager
     def receiving(
@@ -265,7 +265,7 @@ def receiving(free_port: int, tmp_path: Path) -> Iterator[Receiving]:
 
 
 def _until_free(port: int) -> None:
-    """Wait until the workers of a receiver that was killed are gone as well, and hold its port no more."""
+    """Wait until the workers of a killed receiver are gone too and its port is free."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not is_free(port):
         assert time.monotonic() < deadline, f"somebody else listens on port {port}"

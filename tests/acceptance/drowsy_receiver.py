@@ -1,7 +1,7 @@
-"""Run ``sendoff receiver`` on a machine that has no time for the thread of the parent that waits for a worker.
+"""Run ``sendoff receiver`` on a simulated machine that delays the parent's thread that waits for a worker.
 
-The command line is that of ``sendoff receiver``. Python reaps a process that ended in whichever thread asks first: here
-that is never the main thread, and the one that reaped learns of it half a second later.
+The command line is that of ``sendoff receiver``. Python reaps an ended process in the thread that asks first. Here that
+is never the main thread, and the thread that reaped learns of it half a second later.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Run the receiver again and again, each time killed one step later in taking its first post-back.
+"""Run the receiver again and again. Kill it each time one step later while it takes its first post-back.
 
-``killed_receiver.py PORT [hasty]``, with the settings of ``sendoff receiver`` in the environment. For each line on
-standard input, a number n, a receiver is served as ``sendoff receiver`` serves it: the same server, its worker in a
-process of its own. The worker is traced, and at the n-th step it kills itself and its parent with SIGKILL; 0 kills
-never. A step is a line, or a return, of the modules that take a post-back, in whichever thread. The process id is
-written when the receiver starts, and the number of steps that were taken when it has ended.
+``killed_receiver.py PORT [hasty]`` takes the settings of ``sendoff receiver`` from the environment. For each line on
+standard input, a number n, it serves a receiver as ``sendoff receiver`` does: the same server, with its worker in a
+separate process. The worker is traced. At the n-th step it kills itself and its parent with SIGKILL, or never if n is
+0. A step is a line, or a return, in the modules that take a post-back, in any thread. The program writes the process
+ID when the receiver starts, and the number of steps when it has ended.
 
-A ``hasty`` receiver is broken on purpose: it answers, and stores afterwards.
+A ``hasty`` receiver is broken on purpose: it answers before it stores.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TRACED = {
     )
 }
 BEGINNING = PostBackEndpoint.__call__.__code__
-steps = mmap.mmap(-1, 8)  # shared with the processes that are forked
+steps = mmap.mmap(-1, 8)  # shared with the forked processes
 
 
 class HastyEndpoint(PostBackEndpoint):
@@ -69,7 +69,7 @@ def main(port: str, variant: str = "") -> None:
     )  # a disk may stall
     if variant == "hasty":
         sendoff.postbacks.receiver.PostBackEndpoint = HastyEndpoint  # type: ignore[misc]
-    Ledger(load_settings().ledger()).close()  # what is imported here need not be by each receiver
+    Ledger(load_settings().ledger()).close()  # import the modules here once, not in each receiver
     for line in sys.stdin:
         steps[:] = bytes(8)
         child = os.fork()
@@ -91,7 +91,7 @@ def receive(port: int, last: int) -> None:
     while True:
         try:
             return serve("127.0.0.1", port, load_settings(), make_app=partial(traced_app, last))
-        except SettingsError:  # the worker before is dead, and has not let go of its port
+        except SettingsError:  # the previous worker is dead but still holds its port
             time.sleep(0.01)
 
 
@@ -119,7 +119,7 @@ def step(last: int, frame: FrameType, event: str, argument: Any) -> Callable[...
 
 
 def taken() -> int:
-    """The number of steps that were taken; nothing counts before the first post-back begins."""
+    """Return the number of steps so far. Counting starts with the first post-back."""
     return int(struct.unpack("q", steps[:])[0])
 
 

@@ -1,4 +1,4 @@
-"""Run ``sendoff receiver`` with a long time-out of the ledger: no disk is so slow that a test fails of it.
+"""Run ``sendoff receiver`` with a long time-out for the ledger, so that a slow disk does not fail a test.
 
 The command line is that of ``sendoff receiver``, which gives up on a commit after ten seconds.
 """

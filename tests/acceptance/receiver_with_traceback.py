@@ -1,8 +1,8 @@
-"""Run ``sendoff receiver`` with every log that it could write, and with as much patience as a test has.
+"""Run ``sendoff receiver`` with every possible log, and with the time-outs that a test sets.
 
-The command line is that of ``sendoff receiver``. In the environment, CLIENT_SECONDS and LEDGER_SECONDS are its patience
-with slow clients and with its ledger, where a test waits for the end of that. With BROKEN_CLOCK, no request can be
-stored: the exception shows what a traceback tells. QUEUE_LIMIT is how many post-backs may wait.
+The command line is that of ``sendoff receiver``. The environment sets the time-outs: CLIENT_SECONDS for slow clients,
+LEDGER_SECONDS for the ledger. With BROKEN_CLOCK, no request can be stored, and the exception's traceback is logged.
+QUEUE_LIMIT is how many post-backs may wait.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ make_app = receiver.create_app
 
 
 def create_app(*args: Any, **options: Any) -> Starlette:
-    """Have asyncio, where it is to tell all, tell of each call what it tells of the slow ones on a busy machine."""
+    """Make asyncio in debug mode log each call, as it logs the slow ones on a busy machine."""
     asyncio.get_event_loop_policy().get_event_loop().slow_callback_duration = 0
     return make_app(*args, **options)
 
 
 def everything(configuration: dict[str, Any]) -> dict[str, Any]:
-    """A configuration of the log under which no logger keeps anything back."""
+    """Return a log configuration that suppresses nothing."""
     loggers = {name: {} for name in ("alembic", "asyncio", "psycopg", "sqlalchemy")} | configuration[
         "loggers"
     ]

@@ -1,6 +1,6 @@
-"""One period by many ways in a real Airflow: by schedule, by hand and by backfill at once, cleared, and killed.
+"""One period in a real Airflow: scheduled, by hand and as a backfill at the same time, cleared, and killed.
 
-The service's own record decides: nobody gets two messages, and what nobody knows is listed as in doubt.
+The service's own record decides: no one gets two messages, and requests with unknown outcomes are in doubt.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ post_backs: {{kinds: []}}  # no evidence: what is in doubt stays so
 segment_size: {segment}
 parallelism: 2
 """
-SEGMENT = 1  # so many requests that they last, while the service is slow, until all four workers are there
+SEGMENT = 1  # enough requests to last, while the service is slow, until all four workers are busy
 QUERY = "SELECT device_id, platform FROM devices WHERE platform <> 'email'"
 QUICK = f"""{POLICY}
         task.quiet_for = timedelta(seconds=1)
     task.retry_delay = task.max_retry_delay = timedelta(seconds=2)
 """
-PATIENCE = 300  # seconds for one step, on a machine that does other things as well
+PATIENCE = 300  # seconds for one step on a busy machine
 
 
 class Stage(DemoStack):
-    """A house in which histories are played instead of a demo."""
+    """A deployment that runs these histories instead of a demo."""
 
     def __init__(
         self, options: Options, workspace: Workspace, supervisor: Supervisor, ledger: Ledger
@@ -82,7 +82,7 @@ class Stage(DemoStack):
 
 
 class Histories:
-    """What is done to the runs of one DAG, and what the ledger and the service say of it."""
+    """The actions on the runs of one DAG, and the results in the ledger and the service."""
 
     def __init__(self, stage: Stage, api: AirflowApi) -> None:
         self.ledger = stage.ledger
@@ -94,7 +94,7 @@ class Histories:
         return self.api._call(method, f"/api/v2{path}", json)
 
     def start(self) -> None:
-        """Have the scheduler make its run of the newest period, and make another for the same period by hand."""
+        """Wait for the scheduler's run of the newest period, and start another for the same period by hand."""
         dag = self.call("GET", f"/dags/{NAME}")
         start, end = dag["next_dagrun_data_interval_start"], dag["next_dagrun_data_interval_end"]
         later = datetime.fromisoformat(start) + timedelta(hours=1)
@@ -137,7 +137,7 @@ class Histories:
         assert cleared["total_entries"] > 0
 
     def kill_in_the_middle(self) -> str:
-        """Kill a task process while a request of it is under way, and give the dispatch of that request."""
+        """Kill a task process while it makes a request, and return the dispatch of that request."""
         while True:
             [task, *_] = [each for each in self.dispatching(self.scheduled) if each["state"] == "running"]
             process = self._process(task["pid"])
@@ -166,9 +166,9 @@ class Histories:
             return link.scalar(query)
 
     def end_leases(self) -> None:
-        """Let the five minutes pass after which a worker that says nothing is dead.
+        """Advance the lease by the five minutes after which a silent worker counts as dead.
 
-        ``check_dispatched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
+        ``check_dispatched`` waits for this in the triggerer, until tomorrow by then, and checks again now.
         """
         for run in self.runs():
             self.until(
@@ -195,7 +195,7 @@ class Histories:
             engine.dispose()
 
     def backfill(self) -> None:
-        """Have the same period made once more by a backfill, which takes over the run that is over."""
+        """Run the same period again as a backfill, which takes over the finished run."""
         day = {"dag_id": NAME, "from_date": self.period, "to_date": self.period}
         number = self.call("POST", "/backfills", {**day, "reprocess_behavior": "completed"})["id"]
         self.until(lambda: self.call("GET", f"/backfills/{number}")["completed_at"])
@@ -248,7 +248,7 @@ def test_one_period_is_sent_once_by_whatever_runs_and_whatever_dies(histories: H
     histories.start()
     histories.until(lambda: histories.ledger.launches.search(campaign=NAME))
     histories.until(lambda: histories.states()["accepted"] >= 4)
-    for run in (BY_HAND, histories.scheduled):  # four workers in two runs, at the same launch
+    for run in (BY_HAND, histories.scheduled):  # four workers in two runs, on the same launch
         histories.until(lambda run=run: [t["state"] for t in histories.dispatching(run)] == ["running"] * 2)
     assert histories.states()["planned"] > 10
 

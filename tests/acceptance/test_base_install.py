@@ -19,7 +19,7 @@ FOREIGN = ["airflow", "aiohttp", "fastapi", "mypy", "pandas", "psycopg", "pytest
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of commands of a new environment that has ``pip install .`` and nothing else."""
+    """Return the command folder of a new environment after ``pip install .``, with nothing else in it."""
     venv = tmp_path_factory.mktemp("base") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "--disable-pip-version-check"]

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def rows() -> dict[str, dict[str, Any]]:
-    """What one run of the short form counted, by the name of the scenario."""
+    """Return the counts of one short run, by the name of the scenario."""
     done = subprocess.run(
         [sys.executable, "-m", "tools.chaos", "--short", "--json", "--seconds", "3600"],
         cwd=ROOT,

@@ -1,7 +1,7 @@
-"""docker-compose.yml as it stands, on machines of its own: three of them die while a campaign is sent.
+"""docker-compose.yml unchanged, on separate machines: three of them die while a campaign is sent.
 
-The commands, environment, secrets, users, networks and health checks are those of the file; the images are this
-machine's programs. The service's own record decides.
+The commands, environment, secrets, users, networks and health checks come from the file. The images are programs of
+this machine. The service's own record decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .cluster.machine import missing
 
 NAME = "on_two_machines"
 DEVICES = 4_800
-SEGMENT = 12  # so many requests that they last, while the service is slow, until both workers are there
+SEGMENT = 12  # enough requests to last, while the service is slow, until both workers are busy
 CAMPAIGN = f"""
 title: On two machines
 message: {{title: Hello, text: Once}}
@@ -59,7 +59,7 @@ from datetime import timedelta
 def task_policy(task):
     task.retry_delay = task.max_retry_delay = timedelta(seconds=2)
 """
-# How soon Airflow notices what has died, and little else: the defaults are for networks that stutter.
+# Airflow should notice soon what has died. The defaults are for unreliable networks.
 IMPATIENT = {
     "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",  # so that two workers share four tasks
     "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
@@ -70,7 +70,7 @@ IMPATIENT = {
     "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
 }
-PATIENCE = 300  # seconds for one step, on a machine that does other things as well
+PATIENCE = 300  # seconds for one step on a busy machine
 SLOW = {"kind": "slow", "at": ["create"], "probability": 1, "seconds": 3}  # processed, answered later
 
 
@@ -87,7 +87,7 @@ class Service(LocalService):
 
 
 class Room:
-    """The cluster with people in its warehouse and the service's directory, and what this test does to it."""
+    """The cluster with people in its warehouse and in the service's directory, and the actions of this test."""
 
     def __init__(self, cluster: Cluster, secrets: Path) -> None:
         self.cluster = cluster
@@ -98,14 +98,14 @@ class Room:
         self.run = ""
 
     def database(self, secret: str) -> str:
-        """The URL of a database as this machine reaches it."""
+        """Return the URL of a database from this machine."""
         url = sa.make_url((self._secrets / secret).read_text())
         return url.set(
             drivername="postgresql+psycopg", host=self.cluster.address("postgres")
         ).render_as_string(hide_password=False)
 
     def fill(self, folder: Path) -> None:
-        """Give the warehouse its devices, and the service the same ones."""
+        """Add the same devices to the warehouse and to the service."""
         devices = list(zip(range(50_000_000, 50_000_000 + DEVICES), cycle(PLATFORMS), strict=False))
         engine = sa.create_engine(self.database("warehouse"))
         with engine.begin() as db:
@@ -127,7 +127,7 @@ class Room:
         subprocess.run(command, check=True, env=environment, capture_output=True)
 
     def launch(self) -> None:
-        """Have Airflow start a run of the campaign."""
+        """Start a run of the campaign in Airflow."""
         self.until(self.api.healthy)
         self.api.log_in()
         self.until(lambda: self.api.has_dag(NAME))
@@ -158,11 +158,11 @@ class Room:
         ]
 
     def senders(self) -> set[str]:
-        """The machines on which tasks are sending."""
+        """Return the machines whose tasks are sending."""
         return {each["hostname"] for each in self.tasks() if each["state"] == "running"}
 
     def kill_in_the_middle(self, worker: str) -> set[str]:
-        """Kill a machine while requests of it are under way, and give the dispatches of those."""
+        """Kill a machine while it makes requests, and return the dispatches of these requests."""
         container = self.cluster.containers[worker]
         while self.states()["planned"]:
             container.stop()
@@ -189,9 +189,9 @@ class Room:
         return set(self._ask(query))
 
     def end_leases(self, keys: set[str]) -> None:
-        """Let the five minutes pass after which a worker that says nothing is dead.
+        """Advance the leases by the five minutes after which a silent worker counts as dead.
 
-        ``check_dispatched`` waits for them in the triggerer, by then until tomorrow, and looks again now.
+        ``check_dispatched`` waits for this in the triggerer, until tomorrow by then, and checks again now.
         """
         self.until(self._launched_waits)
         self._lease(keys, timedelta(0))
@@ -253,7 +253,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 @pytest.fixture
 def beside() -> Iterator[ThreadPoolExecutor]:
-    """Runs what takes its time beside the test."""
+    """Run slow work beside the test."""
     with ThreadPoolExecutor(1) as thread:
         yield thread
 
@@ -272,7 +272,7 @@ def test_worker_scheduler_and_receiver_die_and_nobody_gets_a_message_twice(
         room.cluster.kill(other)
     assert room.states()["planned"] > 0
     before = room.states()["accepted"]
-    room.until(lambda: room.states()["accepted"] > before)  # the other machine goes on without a scheduler
+    room.until(lambda: room.states()["accepted"] > before)  # the other machine continues without a scheduler
     assert requests.delete(f"{room.service.address}/admin/faults", timeout=60).ok
     for other in ("scheduler", "receiver-1"):
         room.cluster.start(other)
@@ -298,6 +298,6 @@ def test_worker_scheduler_and_receiver_die_and_nobody_gets_a_message_twice(
     checks.result()
     proxy = room.cluster.containers["proxy"]
     database = f"http://{room.cluster.address('postgres')}:5432"
-    assert proxy.run(["curl", "--silent", "--max-time", "60", database]).returncode == 7  # no way there
+    assert proxy.run(["curl", "--silent", "--max-time", "60", database]).returncode == 7  # unreachable
     assert "/v1/" not in room.cluster.log("proxy")
     assert room.cluster.log("proxy").count(" 200 ") > DEVICES // 4

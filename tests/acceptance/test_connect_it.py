@@ -1,7 +1,7 @@
 """README.md's "Connect it", word for word: a wheel in a new environment outside the clone, PostgreSQL, and a report.
 
-The commands and the types of connections are read from the page. The service is the local one; ledger and warehouse are
-databases on a real PostgreSQL.
+The test reads the commands and the connection types from the page. The service is the local one. The ledger and the
+warehouse are databases on a real PostgreSQL.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ QUERY = "SELECT device_id, platform FROM devices WHERE bought_at < :period_end"
 
 @dataclass
 class Machine:
-    """Where a reader of the page sits: a folder outside the clone, with an environment that is active."""
+    """The place of a reader of the page: a folder outside the clone, with an active environment."""
 
     folder: Path
     port: int
@@ -70,7 +70,7 @@ class Machine:
         return ended.stdout
 
     def shell(self, block: str, cwd: Path | None = None) -> str:
-        """Run a block of the page, with the addresses of this machine for those of the reader's."""
+        """Run a block of the page, with this machine's URLs instead of the reader's."""
         return self.run("bash", "-euc", self.as_here(block), cwd=cwd)
 
     def as_here(self, block: str) -> str:
@@ -106,7 +106,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A machine on which the first block of the page was run, and whose clone is gone since."""
+    """A machine after the first block of the page, with the clone removed."""
     folder = tmp_path_factory.mktemp("machine")
     [port] = reserve_ports(1)
     machine = Machine(folder, port, postgres_url)
@@ -114,9 +114,9 @@ def machine(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     machine.run(sys.executable, "-m", "venv", folder / "environment")
     machine.shell(INSTALL, cwd=clone)
     shutil.rmtree(clone)
-    machine.run("airflow", "db", "migrate")  # what who has an Airflow has done
+    machine.run("airflow", "db", "migrate")  # a reader with an Airflow has done this
     yield machine
-    shutil.rmtree(folder / "environment")  # half a gigabyte, which pytest would keep
+    shutil.rmtree(folder / "environment")  # half a gigabyte that pytest would keep
 
 
 def _clone(place: Path) -> Path:
@@ -136,7 +136,7 @@ def _clone(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def warehouse(machine: Machine) -> sa.URL:
-    """A table of the reader's; here it is in the database of the ledger, which has tables of other names."""
+    """Create a table of the reader's. It is in the database of the ledger, whose tables have other names."""
     url = sa.make_url(machine.ledger_url)
     engine = sa.create_engine(url)
     with engine.begin() as db:
@@ -149,7 +149,7 @@ def warehouse(machine: Machine) -> sa.URL:
 
 @pytest.fixture(scope="module")
 def service(machine: Machine) -> Iterator[dict[str, Any]]:
-    """The service, of another environment, with an account: the fields of the connection to it."""
+    """Start the service in another environment, and return the fields of the connection to it."""
     database = ("--database", f"sqlite:///{machine.folder / 'service.db'}")
 
     def run(*command: str) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def service(machine: Machine) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def receiver(machine: Machine) -> Iterator[Machine]:
-    """The receiver, as the second block of the page starts it."""
+    """Start the receiver as the second block of the page does."""
     log = machine.folder / "receiver.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -214,7 +214,7 @@ def receiver(machine: Machine) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def hooks(machine: Machine) -> list[dict[str, Any]]:
-    """The types of connections that this Airflow knows."""
+    """Return the connection types of this Airflow."""
     found: list[dict[str, Any]] = json.loads(machine.run("airflow", "providers", "hooks", "--output", "json"))
     return found
 
@@ -223,7 +223,7 @@ def hooks(machine: Machine) -> list[dict[str, Any]]:
 def connected(
     receiver: Machine, service: Mapping[str, str], warehouse: sa.URL, hooks: list[dict[str, Any]]
 ) -> dict[str, str]:
-    """Add the connections of the page's table; each with the type that Airflow stored."""
+    """Add the connections in the page's table, and return the type that Airflow stored for each."""
     types = {hook["hook_name"]: hook["connection_type"] for hook in hooks}
     fields: dict[str, Mapping[str, object]] = {
         "sendoff_default": service,
@@ -242,7 +242,7 @@ def connected(
     }
     for name, label in CONNECTIONS.items():
         options = [f"--{option}={value}" for option, value in fields[name].items()]
-        kind = types.get(label, label.lower())  # Airflow stores one that it does not know as generic
+        kind = types.get(label, label.lower())  # Airflow stores unknown types as generic
         receiver.run("airflow", "connections", "add", name, f"--conn-type={kind}", *options)
     listed = json.loads(receiver.run("airflow", "connections", "list", "--output", "json"))
     return {each["conn_id"]: each["conn_type"] for each in listed}

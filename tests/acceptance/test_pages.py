@@ -1,4 +1,4 @@
-"""Sendoff's pages in a real browser, inside the UI of a real Airflow that is served under a path of its address."""
+"""Sendoff's pages in a real browser, in the UI of a real Airflow that is served under a path."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Airflow:
         return answer.json()
 
     def run_of(self, key: str) -> str:
-        """Make a run of the campaign's DAG that worked on a launch."""
+        """Create a run of the campaign's DAG for a launch."""
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(self._minutes))
         body = {"logical_date": at.isoformat(), "dag_run_id": f"run-of-{key[:8]}"}
         run = self.api("POST", "dags/spring_sale/dagRuns", body)["dag_run_id"]
@@ -141,12 +141,12 @@ class Airflow:
         return run
 
     def fail(self, run: str) -> None:
-        """Have the task that sends end, as it does when something is in doubt and nothing else is left."""
+        """End the sending task, as after a request in doubt when nothing else is left."""
         path = f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0"
         self.api("PATCH", path, {"new_state": "failed"})
 
     def outside(self, window: Any) -> list[str]:
-        """What a window asked for that is not of this server."""
+        """Return the requests of a window to other servers."""
         own = self.url.removesuffix(PATH)
         return [url for url in window.asked_for if not url.removeprefix("blob:").startswith(own)]
 
@@ -160,7 +160,7 @@ def airflow(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def visit(browser: Any, airflow: Airflow) -> Iterator[Any]:
-    """Opens pages as somebody, in windows of their own, which note what they ask for and complain of."""
+    """Open pages as a user, in new windows that collect their requests and complaints."""
     windows = []
 
     def open_page(path: str, who: str = "olga", width: int = 1280, height: int = 900, **how: Any) -> Any:
@@ -209,7 +209,7 @@ def test_every_page_fits_its_window_and_is_readable_there(
     for name, path in pages.items():
         window.goto(f"{airflow.url}/{path}")
         for summary in window.locator("details > summary").all():
-            summary.click()  # also what opens is to be seen
+            summary.click()  # check the opened content too
         needed = window.evaluate("document.documentElement.scrollWidth")
         assert needed <= width, f"{name} needs {needed} of {width} pixels"
         assert window.evaluate(UNLABELLED_FIELDS) == [], name
@@ -247,7 +247,7 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     link = frame.get_by_role("link", name=f"Run {run}")
     link.click()
     window.wait_for_url(f"**{PATH}/dags/spring_sale/runs/{run}**")
-    # ... and on the page of the run there is a tab with the launch, beside the link of every page.
+    # ... and the page of the run has a tab with the launch, beside the link to all pages.
     window.locator("a[href$='/plugin/sendoff-launch']").click()
     window.wait_for_url("**/plugin/sendoff-launch")
     window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()

@@ -1,4 +1,4 @@
-"""What breaks a receiver, or tries to: it is killed at every step, sent nonsense, and its ledger is taken away."""
+"""Attempts to break a receiver: kill it at every step, send it nonsense, and take its ledger away."""
 
 import asyncio
 import http.client
@@ -50,14 +50,14 @@ def path_under(secret: str, kind: str = "delivery", key: str = KEY) -> str:
 
 @dataclass(frozen=True)
 class History:
-    """What became of one post-back whose receiver was killed."""
+    """The result of one post-back whose receiver was killed."""
 
     answered: bool
     stored: bool
 
 
 class KilledReceivers:
-    """Receivers one after the other on one port, each killed at a step of its own."""
+    """Receivers one after the other on one port, each killed at its own step."""
 
     def __init__(self, url: str, folder: Path, variant: str) -> None:
         [self.port] = reserve_ports()
@@ -81,7 +81,7 @@ class KilledReceivers:
         self.process.communicate(timeout=PATIENCE)
 
     def take(self, step: int, device: int) -> tuple[bool, int]:
-        """Post to a receiver that dies at a step (0: never); whether it answered 200, and the steps that it made."""
+        """Post to a receiver that dies at a step (0: never). Return whether it answered 200, and its step count."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{step}\n")
         receiver = self._told()
@@ -110,7 +110,7 @@ class KilledReceivers:
 
 
 def histories(url: str, folder: Path, stored: Stored, variant: str = "", every: int = 1) -> list[History]:
-    """Kill receivers at each step of a post-back, or at every so many, until one ends in peace."""
+    """Kill receivers at each step of a post-back, or at every ``every``-th step, until one ends normally."""
     with ExitStack() as stack:
         lanes = [stack.enter_context(closing(KilledReceivers(url, folder, variant))) for _ in range(2)]
         answered, last = lanes[0].take(0, device=last_device)
@@ -125,7 +125,7 @@ def histories(url: str, folder: Path, stored: Stored, variant: str = "", every: 
     rows = stored(url)
     kept = Counter(device for _, _, device in rows)
     assert set(kept.values()) <= {1}  # each was sent once
-    assert {number for _, number, _ in rows} <= {1}  # and each to a receiver of its own
+    assert {number for _, number, _ in rows} <= {1}  # and each to its own receiver
     return [History(answered, device in kept) for device, answered in answers.items()]
 
 
@@ -162,7 +162,7 @@ def request(path: str, body: bytes, *headers: str, method: str = "POST") -> byte
 
 
 def head_of(size: int, path: str, *headers: str) -> bytes:
-    """A head of so many bytes, by one long header."""
+    """Return a head of this many bytes, with one long header."""
     filling = size - len(head(path, *headers, "X-Long: "))
     return head(path, *headers, "X-Long: " + "x" * filling)
 
@@ -173,7 +173,7 @@ def chunked(path: str, *chunks: bytes) -> bytes:
 
 
 def statuses(answers: bytes) -> list[int]:
-    """The statuses of answers that have no body."""
+    """Return the statuses of answers without bodies."""
     lines = [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
     return [int(line.split()[1]) for line in lines]
 
@@ -210,7 +210,7 @@ READABLE = {
 
 
 def refused(path: str) -> dict[str, tuple[bytes, list[int]]]:
-    """Requests that are not stored, each with the statuses of the answers; none where the server hangs up."""
+    """Requests that are not stored, with the statuses of the answers. There are none if the server hangs up."""
     forged = path[:-2] + ("A" if path[-2] != "A" else "B") + path[-1]
     return {
         "a forged signature": (request(forged, PERSON), [404]),
@@ -282,7 +282,7 @@ ALL_LOGS = {"GRANIAN_LOG_ACCESS_ENABLED": "1", "RUST_LOG": "trace", "PYTHONASYNC
 
 
 def assert_nothing_told(receiver: Any) -> None:
-    """Everything that the processes wrote holds no secret, no signature or part of an address, and nobody's device."""
+    """The output of the processes holds no secret, no signature or part of a URL, and no device."""
     log = receiver.log()
     assert " DEBUG " in log
     for planted in ("987654321", KEY, "/v1/", "planted-secret", receiver.path.rpartition("/")[2][:12]):
@@ -316,7 +316,7 @@ def test_a_traceback_tells_nothing_of_a_post_back(sqlite_url: str, receiving: Re
 def test_slow_clients_are_turned_away_and_keep_nobody_waiting(sqlite_url: str, receiving: Receiving) -> None:
     with receiving(sqlite_url, command=LOUD, environment={"CLIENT_SECONDS": "5"}) as receiver:
         beginnings = {
-            b"": b"",  # says nothing at all
+            b"": b"",  # sends nothing at all
             b"POST / HTTP/1.1\r\nX-Slow: ": b"x",
             head(receiver.path, "Content-Length: 9999"): b" ",
             head(receiver.path, "Transfer-Encoding: chunked"): b"1\r\n \r\n",
@@ -340,7 +340,7 @@ def test_slow_clients_are_turned_away_and_keep_nobody_waiting(sqlite_url: str, r
 
 
 def dribble(clients: list[tuple[socket.socket, bytes]], stop: threading.Event) -> None:
-    """Say a little every now and then, so that no connection is idle."""
+    """Send a little now and then, so that no connection is idle."""
     while not stop.wait(0.2):
         for client, more in clients:
             with suppress(OSError):
@@ -348,7 +348,7 @@ def dribble(clients: list[tuple[socket.socket, bytes]], stop: threading.Event) -
 
 
 def everything(client: socket.socket) -> bytes:
-    """Read until the other side ends the connection; fails where it does not."""
+    """Read until the other side ends the connection. Fail if it does not."""
     answer = b""
     with suppress(ConnectionError):
         while part := client.recv(65_536):
@@ -361,7 +361,7 @@ def test_requests_that_follow_each_other_closely_are_answered_in_their_order(
 ) -> None:
     with receiving(sqlite_url) as receiver:
         rightly = [request(receiver.path, receiver.body(device)) for device in range(1, 51)]
-        last = request(receiver.path + "x", receiver.body(51))  # hangs up, and what follows is not taken
+        last = request(receiver.path + "x", receiver.body(51))  # the server hangs up and ignores what follows
         answers = receiver.exchange(b"".join([*rightly, last, request(receiver.path, receiver.body(52))]))
     assert statuses(answers) == [200] * 50 + [404]
     assert [device for _, _, device in receiver.stored()] == list(range(1, 51))
@@ -380,7 +380,7 @@ def test_many_connections_at_once_are_all_served(sqlite_url: str, receiving: Rec
 def test_a_post_back_that_is_sent_again_is_stored_again_and_changes_no_figure(
     sqlite_url: str, receiving: Receiving
 ) -> None:
-    """Folding counts it as a duplicate: test_reconcile.py holds that to the figures."""
+    """The aggregation counts it as a duplicate: test_reconcile.py checks that against the figures."""
     with receiving(sqlite_url) as receiver:
         assert [receiver.post(5) for _ in range(3)] == [200] * 3
         assert [number for _, number, device in receiver.stored() if device == 5] == [1, 2, 3]
@@ -404,12 +404,12 @@ def test_a_secret_is_replaced_while_addresses_under_the_old_one_are_still_in_use
 
 @dataclass(frozen=True)
 class Cluster:
-    """A PostgreSQL server of its own, which may be stopped."""
+    """A separate PostgreSQL server that the test may stop."""
 
     programs: Path
     folder: Path
     port: int
-    user: str | None  # whom the server runs as: it refuses to be root
+    user: str | None  # the user of the server, which refuses to run as root
 
     @property
     def url(self) -> str:
@@ -434,7 +434,7 @@ class Cluster:
         self.command("pg_ctl", "-w", "-t", str(PATIENCE), "-m", mode, "stop")
 
     def take_writes(self, *, be: bool) -> None:
-        """Begin or cease to take writes of sessions that are new, and end those that are there."""
+        """Start or stop accepting writes in new sessions, and end the existing ones."""
         change = "RESET default_transaction_read_only" if be else "SET default_transaction_read_only = on"
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT")
         with closing_engine(engine), engine.connect() as db:
@@ -444,11 +444,11 @@ class Cluster:
                 db.execute(sa.text(END_THE_OTHERS))
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal every process of the server: first the one that starts the others, so that none is missed."""
+        """Signal every process of the server, first the one that starts the others, so that none is missed."""
         postmaster = psutil.Process(int((self.folder / "data" / "postmaster.pid").read_text().split()[0]))
         postmaster.send_signal(number)
         for process in postmaster.children():
-            with suppress(psutil.NoSuchProcess):  # some end by themselves
+            with suppress(psutil.NoSuchProcess):  # some end meanwhile
                 process.send_signal(number)
 
 
@@ -459,14 +459,14 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 
 
 def programs() -> Path | None:
-    """The folder of PostgreSQL's programs, which Debian keeps out of the way."""
+    """Return the folder of PostgreSQL's programs, which Debian does not put on the path."""
     found = shutil.which("initdb") or max(Path("/usr/lib/postgresql").glob("*/bin/initdb"), default=None)
     return Path(found).parent if found else None
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A running server with an empty, migrated ledger in it."""
+    """A running server with an empty, migrated ledger."""
     if not (folder := programs()):
         pytest.skip("needs PostgreSQL's programs: there is no initdb")
     user = "postgres" if os.geteuid() == 0 else None
@@ -526,7 +526,7 @@ def test_a_lost_database_is_answered_503_until_it_is_back_and_nothing_is_lost(
 
 
 def assert_unavailable(receiver: Any) -> None:
-    """It says so where it should, and needs no ledger to say that an address is wrong."""
+    """It reports this where it should, and rejects a wrong URL without a ledger."""
     receiver.until(lambda: receiver.status("/readyz", "GET") == 503)
     status, headers = receiver.answer(receiver.path, body=PERSON)
     assert status == 503
@@ -556,7 +556,7 @@ def test_more_than_the_ledger_takes_is_answered_503_and_fills_no_memory(
     sent = Flood.SIZE * (len(flood.stored) + flood.refused)
     assert sent > 200 << 20
     assert peak - before < 60 << 20
-    assert len(flood.stored) > 300  # it stores all the while
+    assert len(flood.stored) > 300  # it stores all the time
     kept = [device for _, _, device in receiver.stored()]
     assert set(flood.stored) <= set(kept)
     assert len(kept) == len(set(kept))
@@ -564,7 +564,7 @@ def test_more_than_the_ledger_takes_is_answered_503_and_fills_no_memory(
 
 @contextmanager
 def slow(url: str) -> Iterator[None]:
-    """A ledger that commits a few times in a second."""
+    """A ledger that commits a few times per second."""
     stop = threading.Event()
     engine = sa.create_engine(url)
 
@@ -586,7 +586,7 @@ def slow(url: str) -> Iterator[None]:
 
 @dataclass(eq=False)
 class Flood(threading.Thread):
-    """Three hundred connections that send large post-backs as fast as they are answered, until enough were refused."""
+    """Send large post-backs on three hundred connections as fast as they are answered, until enough are refused."""
 
     receiver: Any
     refusals: int
@@ -648,7 +648,7 @@ def limited_files(sqlite_url: str) -> Iterator[tuple[str, Callable[[Any], None],
 
 @contextmanager
 def full_disk(megabytes: int) -> Iterator[tuple[Path, Callable[[Any], None], Callable[[Any], None]]]:
-    """A disk, what fills it but for the last megabyte, and what frees it again."""
+    """Return a disk, a function that fills it except for the last megabyte, and one that frees it again."""
     with small_disk(megabytes) as disk:
         filler = disk / "filler"
         yield (

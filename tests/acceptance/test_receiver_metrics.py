@@ -1,4 +1,4 @@
-"""What a running receiver tells of itself: metrics to a collector and to Prometheus, and logs as JSON."""
+"""The telemetry of a running receiver: metrics to a collector and to Prometheus, and logs as JSON."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ def test_each_process_sends_what_it_stored_and_refused(
     sqlite_url: str, receiving: Receiving, collector: Any
 ) -> None:
     settings = collector.environment | {
-        "OTEL_METRIC_EXPORT_INTERVAL": "3600000",  # what arrives, arrives because the process ended
+        "OTEL_METRIC_EXPORT_INTERVAL": "3600000",  # so metrics arrive only because the process ended
         "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
         "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-1",
     }
     with receiving(sqlite_url, workers=2, environment=settings) as receiver:
         devices = count(1)
-        while len({process for process, _, _ in receiver.stored()}) < 2:  # who stored nothing sends nothing
+        while (
+            len({process for process, _, _ in receiver.stored()}) < 2
+        ):  # a process that stored nothing sends nothing
             assert receiver.post(next(devices)) == 200
         assert receiver.status("/nobody") == 404
         assert receiver.end(signal.SIGTERM) == 0
@@ -56,7 +58,7 @@ def test_prometheus_asks_each_process_at_a_port_of_its_own(sqlite_url: str, rece
 
 
 def test_a_collector_that_is_not_there_keeps_nobody_waiting(sqlite_url: str, receiving: Receiving) -> None:
-    with socket.socket() as deaf:  # has the port, and does not listen
+    with socket.socket() as deaf:  # holds the port but does not listen
         deaf.bind(("127.0.0.1", 0))
         settings = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}",

@@ -50,7 +50,7 @@ def test_whatever_was_answered_200_is_stored_when_the_receiver_is_killed_under_l
     kept = [device for _, _, device in rows]
     assert set(answered) <= set(kept)
     assert len(kept) == len(set(kept))
-    # a worker may be killed before any post-back came to it; but whoever stored, did so under a number of its own
+    # a worker may die before its first post-back, but each worker that stored used its own number
     generations = [
         {receiver for receiver, _, device in rows if (device - 1) // 1_000_000 == kill} for kill in range(3)
     ]
@@ -88,7 +88,7 @@ def test_workers_that_stop_before_their_parent_hears_of_it_have_not_failed(
 ) -> None:
     with receiving(sqlite_url, workers=2) as receiver:
         workers = receiver.workers()
-        os.kill(receiver.process.pid, signal.SIGSTOP)  # as on a machine that has no time for it
+        os.kill(receiver.process.pid, signal.SIGSTOP)  # as on a machine without time for it
         receiver.tell(signal.SIGTERM)
         receiver.until(lambda: all(worker.status() == psutil.STATUS_ZOMBIE for worker in workers))
         os.kill(receiver.process.pid, signal.SIGCONT)
@@ -163,7 +163,7 @@ def test_slow_and_broken_clients_keep_nobody_from_being_served(sqlite_url: str, 
         for place in range(270):
             client = receiver.connect()
             clients.append(client)
-            with suppress(OSError):  # some are turned away while they still talk
+            with suppress(OSError):  # the server rejects some before they are finished
                 client.sendall(beginnings[place % len(beginnings)])
         assert [receiver.post(device) for device in range(1, 21)] == [200] * 20
         for client in clients:

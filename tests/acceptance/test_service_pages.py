@@ -1,4 +1,4 @@
-"""The pages of the service in a real browser: by keyboard, on a phone, in the dark, and with hostile content."""
+"""The pages of the service in a real browser: by keyboard, on a phone, in dark mode, and with hostile content."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EVENING = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 600 300" width
 
 
 class Endpoint:
-    """Takes post-backs, and notes the path of whatever else comes."""
+    """Take post-backs, and record the path of every other request."""
 
     def __init__(self) -> None:
         self.asked_for = asked_for = []
@@ -78,7 +78,7 @@ class Endpoint:
 
 
 class Service:
-    """A running service in which everything arrives at once and is opened, with an app and three devices."""
+    """A running service with an app and three devices. Every message arrives at once and is opened."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "service.db"
@@ -102,7 +102,7 @@ class Service:
         return json.loads(done.stdout)
 
     def send(self, **fields: object) -> str:
-        """Create a campaign, wait until it is through, and give the address of its first message."""
+        """Create a campaign, wait until it is finished, and return the URL of its first message."""
         posted = {"webhook_delivery": self.endpoint.url, "webhook_open": self.endpoint.url}
         body = {"apptoken": self.app_token, "title": "A campaign", **posted, **fields}
         answer = requests.post(f"{self.url}/api/external/create/campaign", json=body, timeout=120)
@@ -117,7 +117,7 @@ class Service:
         return f"/messages/{send}"
 
     def hostile_email(self) -> str:
-        """Give HTML that does what it can to reach the endpoint, which has heard nothing from now on."""
+        """Return HTML that tries in every way to reach the endpoint, and forget earlier requests."""
         self.endpoint.asked_for.clear()
         return HOSTILE_EMAIL.replace("EVIL", self.endpoint.url)
 
@@ -138,7 +138,7 @@ def service(browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servi
 
 @pytest.fixture
 def visit(browser, service):
-    """Opens pages in windows of their own, which note in ``complaints`` what they did not like."""
+    """Open pages in new windows that collect their warnings and errors in ``complaints``."""
     windows = []
 
     def open_page(path, width=1280, height=840, **how):
@@ -155,7 +155,7 @@ def visit(browser, service):
 
 @pytest.fixture(scope="module")
 def pages(service):
-    """The addresses of pages of every kind, with something to see on each."""
+    """Return the URLs of pages of every kind, each with some content."""
     text = {
         "push_title": "Your evening",
         "push_text": "Hi {{first_name}}",

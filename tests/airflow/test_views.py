@@ -738,7 +738,7 @@ def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
     monkeypatch.setattr(ByDag, "seen", frozenset({"sale_007", "sale_100"}))
     monkeypatch.setattr(ByDag, "steered", frozenset({"sale_100"}))
     ruth = as_("ruth", "OP")
-    assert "150 requests in doubt, of 2 launches" in ruth.get("").text
+    assert "150 requests in doubt in 2 launches" in ruth.get("").text
     text = ruth.get("waiting").text
     assert re.findall(r'id="doubt-([0-9a-f]{32})"', text) == [keys[7], keys[100]]
     assert f"launches/{keys[100]}/doubts/resend" in text

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger_url(tmp_path: Path, folder: Path) -> str:
-    """A ledger with a launch to a hundred people in two variants, with twenty held out."""
+    """A ledger with a launch to a hundred people in two variants, and twenty held out."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with closing(Ledger(url)) as ledger:
         ledger.migrate()

@@ -1,4 +1,4 @@
-"""Comparisons: their intervals are what others compute and hold as often as they say; what is unknown is said."""
+"""Comparisons: their intervals match published values and hold as often as stated, and unknown values say so."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_interval_of_a_difference_is_as_published(
     one: tuple[int, int], other: tuple[int, int], low: float | None, high: float
 ) -> None:
     compared = compared_shares("engaged", [("other", *other), ("one", *one)])
-    if low is None:  # of ten people nothing is said, however clear it looks
+    if low is None:  # with ten people there is no result, however clear it looks
         assert compared.differences[0].interval is None
         return
     assert (only(compared).low, only(compared).high) == pytest.approx((low, high), abs=5e-5)
@@ -166,7 +166,7 @@ def test_a_small_holdout_of_whom_few_convert_is_told_to_differ_somewhat_too_ofte
 
 
 def held_by_shares(rate: float, few: int, many: int) -> float:
-    """How often the interval of two sides that do not differ holds 0, summed over all that can come."""
+    """Return how often the interval of two equal sides holds 0, summed over all possible results."""
     chances = [stats.binom.pmf(range(people + 1), people, rate) for people in (few, many)]
     held = 0.0
     for one, other in np.argwhere(np.outer(*chances) > 1e-6).tolist():
@@ -176,7 +176,7 @@ def held_by_shares(rate: float, few: int, many: int) -> float:
 
 
 def held_by_means(bought: int, people: int, others: int) -> float:
-    """How often the interval of two sides whose orders do not differ holds 0: as many buy of each, in proportion."""
+    """Return how often the interval of two sides with equal orders holds 0: the same share buys on each."""
     chance = np.random.default_rng(8)
     found = []
     for _ in range(600):
@@ -321,7 +321,7 @@ def launch(
     kinds: tuple[str, ...] = ("delivery", "open"),
     named: str = "device_id",
 ) -> list[str]:
-    """Freeze a launch to 1 to 100 in blue and 101 to 200 in red, with 201 to 300 held out; give its dispatch keys."""
+    """Freeze a launch to 1 to 100 in blue and 101 to 200 in red, with 201 to 300 held out. Return its dispatch keys."""
     campaign = Campaign.model_validate(
         {
             "title": "Spring",
@@ -423,7 +423,7 @@ def test_a_launch_that_is_not_settled_is_told(ledger: Ledger) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
-    """A warehouse in which 30 of blue, 25 of red and 20 of the holdout ordered, 5 of them twice; and a stranger."""
+    """A warehouse where 30 of blue, 25 of red and 20 of the holdout ordered, 5 of them twice, and also a stranger."""
     bought = [*range(1, 31), *range(101, 126), *range(201, 221), 999]
     orders = [(who, 10.0 + who % 7) for who in bought] + [(who, 1.0) for who in range(1, 6)]
     with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:

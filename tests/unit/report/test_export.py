@@ -1,4 +1,4 @@
-"""Verdicts taken away: into files and tables, each person once, or nothing at all."""
+"""Exports of verdicts to files and tables: each person once, or nothing at all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def launch(
     held_out: Identifiers = HELD_OUT,
     opened: Sequence[int | str] = (1, 2, 3),
 ) -> VerdictRows:
-    """Freeze and reconcile a launch whose last request is refused, some of whose first opened."""
+    """Freeze and reconcile a launch. Its last request is refused, and some people of its first one opened."""
     people = union(held_out.kind, [held_out, *(each.identifiers for each in segments if each.identifiers)])
     suppressed = {"holdout": held_out, "cap": people - people}
     make_launch(ledger, people, segments=segments, campaign=CAMPAIGN, suppressed=suppressed)

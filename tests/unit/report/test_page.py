@@ -1,4 +1,4 @@
-"""The report as a page: it stands alone, says what the report says, and can be seen and read by everybody."""
+"""The report as a page: it loads nothing else, says what the report says, and is accessible."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_html(figures: LaunchStats, path: Path, comparisons: Sequence[Compariso
 
 
 class Page(HTMLParser):
-    """What stands in a page: its tags, its words, and the ids in it."""
+    """The content of a page: its tags, its words, and its IDs."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -296,7 +296,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium; the test is skipped where there is none, or no Playwright to drive it."""
+    """Yield a headless Chromium. Skip the test if it is not installed, or if Playwright is missing."""
     path = (
         os.environ.get("SENDOFF_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     )

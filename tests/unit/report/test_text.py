@@ -209,7 +209,7 @@ def test_who_is_held_out_of_all_variants_is_explained() -> None:
 
 
 def chosen_by_service(**changes: Any) -> LaunchStats:
-    """What is known of a broadcast: 60 engaged, and 240 more had a delivery."""
+    """Return the figures of a broadcast: 60 people engaged, and 240 more had a delivery."""
     known: dict[str, Any] = {
         "rows": 0,
         "dropped": {},
@@ -330,8 +330,8 @@ def test_a_terminal_without_blocks_gets_signs_that_it_has() -> None:
     [
         (0, 0, "-"),
         (0, 10, "0.0 %"),
-        (1, 10_000_000, "<0.1 %"),  # not nobody
-        (9_999_999, 10_000_000, ">99.9 %"),  # not everybody
+        (1, 10_000_000, "<0.1 %"),  # not no one
+        (9_999_999, 10_000_000, ">99.9 %"),  # not everyone
         (10, 10, "100.0 %"),
         (1, 3, "33.3 %"),
     ],
@@ -377,7 +377,7 @@ def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
 
 
 def shown(whole: LaunchStats, folder: Path) -> str:
-    """The words of the picture, which Matplotlib leaves as comments where it draws letters as curves."""
+    """Return the words of the picture. Matplotlib keeps them as comments when it draws letters as curves."""
     return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
 
 
