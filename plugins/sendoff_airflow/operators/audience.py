@@ -184,7 +184,7 @@ class BuildAudienceOperator(LaunchEventOperator):
         context["ti"].xcom_push("preview", counts)
         for name, count in counts.items():
             self.log.info("%s: %s", name, count)
-        raise AirflowSkipException("Dry run: nothing was frozen, and nothing will be sent.")
+        raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
 
 
 class PreviewOperator(BaseOperator):
