@@ -131,10 +131,10 @@ def test_a_repaired_campaign_comes_back(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('schedule: "0 25 * * *"', r"first/campaign\.yaml:5: schedule: found hour 25; allowed: 0 to 23"),
+        ('schedule: "0 25 * * *"', r"first/campaign\.yaml:5: schedule: found hour 25. Use 0 to 23"),
         (
             'schedule: "0 9 * * mon#2,fri"',
-            r"first/campaign\.yaml:5: schedule: found weekday 'mon#2,fri'; allowed: 0 to 7",
+            r"first/campaign\.yaml:5: schedule: found weekday 'mon#2,fri'. Use 0 to 7",
         ),
         (
             'schedule: "0 9 31 2 L3"',

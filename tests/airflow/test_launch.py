@@ -306,7 +306,7 @@ def test_a_limit_of_nobody_is_no_launch_to_everybody(
         BuildAudienceOperator(task_id="audience", folder=house.folder / "limited", size_limit=0)
     run = run_dag(dag, logical_date=house.day)
     assert house.tasks(run) == {"audience": ["failed"]}
-    assert "size limit: found 0; allowed: 1 or more" in capfd.readouterr().out
+    assert "size limit: found 0. Use 1 or more" in capfd.readouterr().out
     assert house.truths("limited") == []
 
 

@@ -75,7 +75,7 @@ def test_a_closed_gate_fails_at_once_and_says_what_it_saw(
     assert run.state == "failed"
     assert house.tasks(run)["audience"] == ["failed"]
     assert launches(house, "too_many") == []
-    assert "gates.most: found 500" in capfd.readouterr().out
+    assert "gates.most: 500" in capfd.readouterr().out
 
 
 @pytest.mark.promise("hands/late")

@@ -97,7 +97,7 @@ def test_what_is_not_one_query_is_refused_before_it_reaches_the_warehouse(
 ) -> None:
     trace = tmp_path / "trace"
     tmp_path.chmod(0o777)  # so that the database's own user could write here
-    with pytest.raises(QueryError, match=f"found .*{found}.*; allowed: one query"):
+    with pytest.raises(QueryError, match=f"found .*{found}.*. Use one query"):
         rows(shop, sql.format(trace=trace))
     assert not trace.exists()
     assert rows(shop, "SELECT count(*) AS n FROM devices") == [{"n": 1}]

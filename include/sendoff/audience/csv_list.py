@@ -29,7 +29,7 @@ def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
             people = batch.column(0)
             counter.add(people.view(pa.uint64()) if kind == "integer" else people)
     except FileNotFoundError:
-        raise AudienceError(f"{file}: found no such file; allowed: a CSV file with a header") from None
+        raise AudienceError(f"{file}: the file does not exist. Add a CSV file with a header") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their messages quote the file
         raise AudienceError(
             f"{file}: cannot be read as CSV with {_SPOKEN[kind]} in the column {column}"
@@ -43,9 +43,9 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
     Raise AudienceError if the column is not an identifier column, or if its identifiers cannot be ``numbers``.
     """
     if column not in IDENTIFIER_COLUMNS:
-        raise AudienceError(f"found column {column}; allowed: {', '.join(IDENTIFIER_COLUMNS)}")
+        raise AudienceError(f"found column {column}. Use {', '.join(IDENTIFIER_COLUMNS)}")
     if numbers and column in ("external_id", "user_id"):
-        raise AudienceError(f"found {column} as numbers; allowed: {column} as text, as in every audience")
+        raise AudienceError(f"found {column} as numbers. Use {column} as text, as audiences do")
     return "integer" if numbers or column == "device_id" else "string"
 
 
@@ -55,9 +55,7 @@ def _header(file: Path, column: str) -> str:
     columns = [name for name in names if name.strip().lower() == column.lower()]
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
-        raise AudienceError(
-            f"{file}: found {found} in the first line; allowed: a header with one such column"
-        )
+        raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
     return columns[0]
 
 

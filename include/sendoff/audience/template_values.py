@@ -89,8 +89,8 @@ class TemplateValuesBuilder:
     def __init__(self, columns: Sequence[str], given: Sequence[str]) -> None:
         if missing := [column for column in columns if column.lower() not in given]:
             raise AudienceError(
-                f"template.columns: found {', '.join(missing)}, which the query does not return; "
-                f"allowed: the query's columns {', '.join(given)}"
+                f"template.columns: found {', '.join(missing)}, which the query does not return. "
+                f"Use the query's columns {', '.join(given)}"
             )
         if twice := [column for column in columns if given.count(column.lower()) > 1]:
             raise AudienceError(f"the query returns the column {twice[0]} more than once")

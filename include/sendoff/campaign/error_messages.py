@@ -1,4 +1,4 @@
-"""Pydantic's errors as sentences: what was found, and what the JSON Schema allows there."""
+"""Pydantic's errors as sentences: the value found, and the values that the JSON Schema allows there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from sendoff.campaign.yaml_document import Place
 
 _QUOTED = re.compile(r"'([^']+)'")
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
+_RANGES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 _ALLOWED = {
     **dict.fromkeys(_MAPPING, "a mapping"),
     "tuple_type": "a list",
-    "too_short": "one or more",
+    "too_short": "a list of at least one item",
     "string_type": "a text",
     "string_too_short": "a text that is not empty",
     "int_type": "a whole number",
@@ -47,25 +48,29 @@ def sentence(error: ErrorDetails) -> str:
     if kind == "campaign":
         return error["msg"]
     if kind == "missing":
-        return f"found no {loc[-1]}; allowed: {loc[-1]} is required"
+        return f"the required field {str(loc[-1])!r} is missing"
     if kind == "extra_forbidden":
         allowed = sorted(_fields_at(loc[:-1]))
         hint = did_you_mean(str(loc[-1]), allowed)
-        return f"found the unknown field {str(loc[-1])!r}{hint}; allowed: {', '.join(allowed)}"
+        return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
     if kind == "union_tag_not_found":
         kinds = [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
-        return f"found no kind; allowed: kind is one of {', '.join(kinds)}"
+        return f"the required field 'kind' is missing. Use one of {', '.join(kinds)}"
     value = context.get("tag", error["input"])
     choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
     found = describe(value) + did_you_mean(value, choices)
     if kind == "union_tag_invalid":
-        return f"found kind {found}; allowed: {context['expected_tags']}"
+        return f"{found} is not a kind. Use {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    if kind in _RANGES:
+        words = f"a number {words}"
+    elif kind == "string_too_long":
+        words = f"a text of {words}"
     example = ""
     if kind in _MAPPING and isinstance(value, list):  # writing channels as a list is a common mistake
         names = (name for name in value if isinstance(name, str) and name in _fields_at(loc))
         example = next((f", for example `{name}:` on a line of its own" for name in names), "")
-    return f"found {found}; allowed: {_ALLOWED.get(kind, words)}{example}"
+    return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
 
 
 def _fields_at(loc: Place) -> set[str]:

@@ -58,7 +58,7 @@ def optional(description: str, default: Any = None) -> Any:
 def problem(found: str, allowed: str) -> PydanticCustomError:
     """Return a validation error in the common form of errors in campaign files."""
     return PydanticCustomError(
-        "campaign", "found {found}; allowed: {allowed}", {"found": found, "allowed": allowed}
+        "campaign", "found {found}. Use {allowed}", {"found": found, "allowed": allowed}
     )
 
 

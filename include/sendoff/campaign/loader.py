@@ -56,7 +56,7 @@ class CampaignFolder:
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
         if self.outcome_sql is None:
-            raise CampaignError(f"{self.path / _OUTCOME}: found no such file; allowed: the outcome query")
+            raise CampaignError(f"{self.path / _OUTCOME}: the file does not exist. Add the outcome query")
         return self.outcome_sql
 
 
@@ -67,7 +67,7 @@ def load_campaign(folder: Path) -> CampaignFolder:
         return _FolderReader(folder).read()
     except OSError as error:
         problem = error.strerror
-    raise CampaignError(f"{folder}: found a folder that cannot be read ({problem}); allowed: one that can")
+    raise CampaignError(f"{folder}: the folder cannot be read ({problem})")
 
 
 def _checked(document: Document) -> Campaign | None:
@@ -92,7 +92,7 @@ def _checked(document: Document) -> Campaign | None:
     for loc, text in mistakes[:_MOST]:
         document.report(loc, text)
     if more := [*(error["loc"] for error in errors[_MOST:]), *(loc for loc, _ in mistakes[_MOST:])]:
-        document.report(more[0], f"found {len(more)} more mistakes; allowed: none")
+        document.report(more[0], f"there are {len(more)} more mistakes")
     return campaign
 
 
@@ -145,7 +145,7 @@ class _FolderReader:
         document = read_document(self._folder / "campaign.yaml")
         campaign = _checked(document) if isinstance(document.tree, dict) else None
         if document.tree is not None and not isinstance(document.tree, dict):
-            document.report((), f"found {describe(document.tree)}; allowed: a mapping")
+            document.report((), f"found {describe(document.tree)}. Use a mapping")
         for problem in sorted(document.problems, key=lambda problem: problem.line or 0):
             text = f"{problem.path}: {problem.text}" if problem.path else problem.text
             self._refuse("campaign.yaml", text, problem.line)
@@ -156,7 +156,9 @@ class _FolderReader:
         outcome_sql = self._sql(_OUTCOME, "the outcome query") if has_outcome else None
         name = self._folder.name
         if not _NAME.fullmatch(name):
-            self._refuse("", f"found a folder {name!r}; allowed: letters, digits, _, - and . (at most 100)")
+            self._refuse(
+                "", f"found a folder {name!r}. Use at most 100 letters, digits, _, - and . in its name"
+            )
         if self._problems or campaign is None:
             raise CampaignError("\n".join(self._problems))
         return CampaignFolder(name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql)
@@ -171,7 +173,7 @@ class _FolderReader:
             if (self._folder / _AUDIENCE).exists():
                 self._refuse(
                     _AUDIENCE,
-                    f"found a query; allowed: no query with targeting.kind: {campaign.targeting.kind}",
+                    f"found a query with targeting.kind: {campaign.targeting.kind}. Remove it, or use kind: query",
                 )
             return None
         sql = self._sql(_AUDIENCE, "the query of the recipients")
@@ -185,13 +187,11 @@ class _FolderReader:
         missing = [f":{name}" for name in ("part", "parts") if name not in named]
         if partitions is None and used:
             allowed = "neither, or audience.partitions in campaign.yaml"
-            self._refuse(
-                _AUDIENCE, f"found {' and '.join(used)} without audience.partitions; allowed: {allowed}"
-            )
+            self._refuse(_AUDIENCE, f"found {' and '.join(used)} without audience.partitions. Use {allowed}")
         elif partitions is not None and missing:
             found = f"audience.partitions: {partitions} without {' and '.join(missing)} in the query"
             allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
-            self._refuse(_AUDIENCE, f"found {found}; allowed: both, such as {allowed}")
+            self._refuse(_AUDIENCE, f"found {found}. Use both, such as {allowed}")
 
     def _exclusion_sql(self, exclusions: Iterable[Exclusion]) -> dict[str, str]:
         """Read the queries of exclusions, and check that the CSV files of exclusions exist."""
@@ -204,7 +204,7 @@ class _FolderReader:
                 continue
             if not (self._folder / exclusion.file).is_file():
                 self._refuse(
-                    exclusion.file, "found no such file; allowed: the recipients to leave out, as CSV"
+                    exclusion.file, "the file does not exist. Add the recipients to leave out, as CSV"
                 )
         return queries
 
@@ -214,17 +214,17 @@ class _FolderReader:
         try:
             sql = read_text(self._folder / name, "SQL", MOST_SQL)
         except FileNotFoundError:
-            self._refuse(name, f"found no such file; allowed: {meaning}")
+            self._refuse(name, f"the file does not exist. Add {meaning}")
             return None
         except UnfitFileError as error:
             self._refuse(name, str(error))
             return None
         if not sql.strip():
-            self._refuse(name, f"found an empty file; allowed: {meaning}")
+            self._refuse(name, f"the file is empty. Add {meaning}")
         if (at := jinja_at(sql)) is not None:
             found = "Jinja, such as {{ ds }}, which is not rendered in queries"
             allowed = "query parameters, such as :period_start and :period_end, without quotes"
-            self._refuse(name, f"found {found}; allowed: {allowed}", Spot.at(sql, at).line)
+            self._refuse(name, f"found {found}. Use {allowed}", Spot.at(sql, at).line)
         return sql
 
     def _leads_out(self, name: str) -> bool:
@@ -237,6 +237,6 @@ class _FolderReader:
         if leads_out:
             self._refuse(
                 name,
-                "found a link that leads out of the campaign's folder; allowed: a file inside the folder",
+                "found a link that leads out of the campaign's folder. Use a file inside the folder",
             )
         return leads_out

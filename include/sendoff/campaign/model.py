@@ -322,9 +322,9 @@ class Campaign(FrozenModel):
 
 def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind: type[SendoffError]) -> None:
     if end and end < now:
-        found, allowed = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for moment in (end, now))
+        passed, current = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for moment in (end, now))
         where = ".".join(path)
-        raise kind(f"{where}: found an end at {found}, which has passed; allowed: an end after {allowed}")
+        raise kind(f"{where}: the end at {passed} has passed. Use an end after {current}")
 
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:

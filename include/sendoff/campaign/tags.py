@@ -38,7 +38,7 @@ def broken_tags(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple
     for place, text in _texts(value, path):
         is_code = "payload" in place or place[-2:] == ("body", "content")
         if found := _broken_tag(text) or (None if is_code else _single_braces(text)):
-            yield place, f"found {found[0]}; allowed: {found[1]}"
+            yield place, f"found {found[0]}. Use {found[1]}"
 
 
 def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -68,7 +68,7 @@ def _broken_tag(text: str) -> tuple[str, str] | None:
         return f"{_excerpt(tag['code'])} {place}", allowed
     if not tag["content"].strip():
         return f"a tag without a name {place}", "a name between the braces, such as {{first_name}}"
-    allowed = "a name alone between the braces, such as {{first_name}}: no filter, condition, quote or space"
+    allowed = "only a name between the braces, such as {{first_name}}: no filter, condition, quote or space"
     return f"{_excerpt(tag['closed'])} {place}", allowed
 
 

@@ -79,21 +79,21 @@ def _schedule_problem(schedule: str) -> str | None:
     if len(fields) != len(_CRON_FIELDS) or not all(map(_CRON_CHARACTERS.fullmatch, fields)):
         found = describe(schedule) if len(fields) in (1, len(_CRON_FIELDS)) else f"{len(fields)} fields"
         hint = did_you_mean(schedule, PRESETS)
-        return (
-            f"found {found}{hint}; allowed: a cron expression of five fields, or one of {', '.join(PRESETS)}"
-        )
+        return f"found {found}{hint}. Use a cron expression of five fields, or one of {', '.join(PRESETS)}"
     if len(schedule) > _LONGEST_SCHEDULE:
-        return f"found {describe(schedule)}; allowed: at most {_LONGEST_SCHEDULE} characters"
+        return f"found {describe(schedule)}. Use at most {_LONGEST_SCHEDULE} characters"
     for place, (name, values) in enumerate(_CRON_FIELDS.items()):
         for part in dict.fromkeys([*fields[place].lower().split(","), fields[place].lower()]):
             alone = " ".join([*"*" * place, part, *"*" * (len(fields) - place - 1)])
             has_zero = name in ("day", "month") and _ZERO.search(part)  # croniter accepts 0 in a range
             if has_zero or _RANDOM.match(part) or not croniter.is_valid(alone):
                 found = part if part.isdigit() else describe(part)
-                return f"found {name} {found}; allowed: {values}, alone or with cron's signs * , - / (not /0)"
+                return f"found {name} {found}. Use {values}, alone or with the signs * , - / of cron (not /0)"
     # If both a day of the month and a day of the week are given, one of them is enough.
     if fields[4] in ("*", "?") and not croniter.is_valid(schedule, strict=True):
-        return f"found day {fields[2]} in month {fields[3]}, which never comes; allowed: a day that these months have"
+        return (
+            f"found day {fields[2]} in month {fields[3]}, which never comes. Use a day that these months have"
+        )
     return None
 
 
@@ -114,7 +114,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _broken(path: str, found: str, allowed: str) -> BrokenRule:
-    return BrokenRule(tuple(path.split(".")) if path else (), f"found {found}; allowed: {allowed}")
+    return BrokenRule(tuple(path.split(".")) if path else (), f"found {found}. Use {allowed}")
 
 
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -122,25 +122,25 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
     if schedule is not None and campaign.after:
         yield _broken(
-            "after", "both schedule and after", "one of them: the DAG is started by time or by assets"
+            "after", "both schedule and after", "one of them, because either time or assets start the DAG"
         )
     if schedule is None and campaign.schedule_time_zone != "UTC":
         allowed = "schedule_time_zone with schedule"
         yield _broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
     if isinstance(send, Recurring | Triggered):
         if schedule is not None:
-            allowed = "no schedule: trigger the DAG once, and the service repeats the messages"
+            allowed = "no schedule, but trigger the DAG once; the service repeats the messages"
             yield _broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
         for path, expiry in campaign.expiries():
             if expiry.until and expiry.until.date is None:
-                text = f"found no date with send.kind: {send.kind}; allowed: date, or length and unit"
+                text = f"found no date with send.kind: {send.kind}. Use a date, or length and unit"
                 yield BrokenRule((*path, "until"), text)
     if campaign.gates.rollout and send.kind != "now":
         allowed = "send.kind: now, because each wave waits for post-backs of the one before"
         yield _broken("gates.rollout", f"rollout with send.kind: {send.kind}", allowed)
     zones = (window and window.default_time_zone, isinstance(send, Once) and send.default_time_zone)
     if all(zones) and zones[0] != zones[1]:
-        found = f"{zones[0]} beside send.default_time_zone: {zones[1]}"
+        found = f"{zones[0]} with send.default_time_zone: {zones[1]}"
         yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
 
 
@@ -155,7 +155,7 @@ def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
     for path, end in ends.items():
         for name, start in starts.items():
             if start and isinstance(end, date) and end < start:
-                text = f"found {end}, before {name} ({start}); allowed: a date on or after {name}"
+                text = f"found {end}, before {name} ({start}). Use a date on or after {name}"
                 yield BrokenRule(path, text)
 
 

@@ -76,11 +76,11 @@ def read_document(path: Path) -> Document:
             if node := loader.get_single_node():
                 document.tree = _Reader(loader, document).value(node, ())
             else:
-                refuse(1, "found an empty file; allowed: a campaign")
+                refuse(1, "the file is empty. Add the campaign")
         finally:
             loader.dispose()
     except FileNotFoundError:
-        refuse(None, "found no such file; allowed: a campaign")
+        refuse(None, "the file does not exist. Add the campaign")
     except UnfitFileError as error:
         refuse(None, str(error))
     except yaml.MarkedYAMLError as error:
@@ -174,7 +174,7 @@ class _Reader:
         try:
             return self.loader.construct_object(node)
         except ValueError:  # Python refuses whole numbers of more than 4,300 digits
-            self.document.report(place, "found a number that is too large; allowed: fewer digits")
+            self.document.report(place, "found a number that is too large. Use fewer digits")
             return None
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
@@ -186,12 +186,12 @@ class _Reader:
             first = self.document.lines.get(inner)
             self.document.lines[inner] = key_node.start_mark.line + 1
             if key in values:
-                self.document.report(inner, f"found {key!r} twice, first on line {first}; allowed: once")
+                self.document.report(inner, f"found {key!r} twice, first on line {first}. Use it once")
             if not is_scalar:
                 allowed = "text (quote one that begins with {)"
-                self.document.report(inner, f"found a key that begins with {{ or [; allowed: {allowed}")
+                self.document.report(inner, f"found a key that begins with {{ or [. Use {allowed}")
             elif not self._is_unstorable(key, inner) and not key_node.tag.endswith(":str"):
-                self.document.report(inner, "found a key that is not text; allowed: text (put it in quotes)")
+                self.document.report(inner, "found a key that is not text. Use text (put it in quotes)")
             values[key] = self.value(value_node, inner)
         return values
 
@@ -203,7 +203,7 @@ class _Reader:
         if character := _UNSTORABLE.search(text):
             code = f"\\u{ord(character[0]):04x}"
             self.document.report(
-                place, f"found the character {code}; allowed: characters that a database can store"
+                place, f"found the character {code}. Use characters that a database can store"
             )
         return character is not None
 
@@ -212,7 +212,7 @@ class UnfitFileError(Exception):
     """A file that Sendoff refuses to read, and why."""
 
     def __init__(self, found: str, allowed: str) -> None:
-        super().__init__(f"found {found}; allowed: {allowed}")
+        super().__init__(f"found {found}. Use {allowed}")
 
 
 def read_text(file: Path, kind: str, most: int) -> str:

@@ -56,7 +56,7 @@ class GateResult:
 
     def __str__(self) -> str:
         path = self.name if self.name in _OUTSIDE else f"gates.{self.name}"
-        return f"{path}: found {self.actual}; allowed: {self.allowed}"
+        return f"{path}: {self.actual} (allowed: {self.allowed})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,8 +150,8 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
         return []
     if not options.reason or not options.reason.strip():
         raise PermanentError(
-            f"campaign {campaign}: resend {options.resend} sends a period again, and may reach people twice; "
-            "found no reason; allowed: a reason, as text"
+            f"campaign {campaign}: resend {options.resend} sends a period again, and may reach people twice. "
+            "Add a reason, as text"
         )
     detail = {"resend": options.resend}
     return [Decision(key, "resend", options.who or "unknown", options.reason.strip(), now, detail)]

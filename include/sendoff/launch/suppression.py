@@ -138,7 +138,7 @@ def apply_rules(
             notes[f"{reason} was not applied: no ledger was given"] = None
     if size_limit is not None:
         if size_limit < 1:
-            raise AudienceError(f"size limit: found {size_limit}; allowed: 1 or more")
+            raise AudienceError(f"size limit: found {size_limit}. Use 1 or more")
         within = sample_exactly(remaining.people, "size limit", size_limit)
         remaining.suppress("size_limit", remaining.people - within)
     audience, suppressed = audience.less(remaining.suppressed), remaining.suppressed
@@ -330,10 +330,10 @@ def _check_same_identifiers(what: str, identified_by: str, people: Identifiers, 
     own = audience.identifiers
     if identified_by != audience.identified_by:
         raise AudienceError(
-            f"{what}: found the identifier column {identified_by}; allowed: {audience.identified_by}, as in "
+            f"{what}: found the identifier column {identified_by}. Use {audience.identified_by}, as in "
             "audience.sql"
         )
     if len(people) and len(own) and people.kind != own.kind:
         raise AudienceError(
-            f"{what}: found {identified_by} of kind {people.kind}; allowed: {own.kind}, as in audience.sql"
+            f"{what}: found {identified_by} of kind {people.kind}. Use {own.kind}, as in audience.sql"
         )

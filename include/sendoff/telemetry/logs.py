@@ -24,7 +24,7 @@ def is_json() -> bool:
     """Check whether SENDOFF_LOG_FORMAT asks for JSON. Raise SettingsError unless it is ``json`` or ``text``."""
     chosen = os.environ.get("SENDOFF_LOG_FORMAT") or "text"
     if chosen not in _FORMATS:
-        raise SettingsError(f"SENDOFF_LOG_FORMAT: found {chosen}; allowed: {', '.join(_FORMATS)}")
+        raise SettingsError(f"SENDOFF_LOG_FORMAT: found {chosen}. Use {', '.join(_FORMATS)}")
     return chosen == "json"
 
 

@@ -27,7 +27,7 @@ from sendoff.warehouse.sql_lexer import (
 Parameter = datetime | str | int | None
 
 NO_ROWS = (
-    "the statement returned no result, not even an empty one; allowed: one query that returns rows, such as SELECT "
+    "the statement returned no result, not even an empty one. Use a query that returns rows, such as SELECT "
     "without INTO"
 )
 """The error for a statement that looks like a query but returns no rows."""
@@ -88,7 +88,7 @@ class Query:
         QueryError for an unknown parameter or another placeholder.
         """
         if mark not in _PLACES:
-            raise QueryError(f"the driver's placeholder is {mark}; allowed: {', '.join(_PLACES)}")
+            raise QueryError(f"the driver's placeholder is {mark}. Use {', '.join(_PLACES)}")
         text = self.with_bound_values("")
         style = _PLACES[mark] if _names(text) else "named"
         placed = text.compile(dialect=DefaultDialect(paramstyle=style))
@@ -99,7 +99,7 @@ class Query:
         if not sql:
             raise QueryError("the query is empty")
         if len(sql) > _MOST:
-            raise QueryError(f"found a query of {len(sql)} characters; allowed: at most {_MOST}")
+            raise QueryError(f"found a query of {len(sql)} characters. Use at most {_MOST}")
         self._check_is_one_query(sql)
         return _clause(sql, self._dialect)
 
@@ -113,14 +113,14 @@ class Query:
 
     def _problem(self, found: str, allowed: str, offset: int) -> QueryError:
         place = self.place(Spot.at(self.sql, offset))
-        return QueryError(f"found {found}; allowed: {allowed} ({place})")
+        return QueryError(f"found {found}. Use {allowed} ({place})")
 
     def _check_is_one_query(self, sql: str) -> None:
         """Refuse anything but a query, because even read-only, some statements can reach files and programs."""
         start = _OPENING.match(sql)
         word = _WORD.match(sql, begin := start.end() if start else 0)
         if (first := word[0] if word else "").upper() not in _QUERIES:
-            allowed = f"one query, which begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
+            allowed = f"one query that begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
             raise self._problem(f"a statement that begins with {first or 'nothing'}", allowed, begin)
         backend = self.url.get_backend_name()
         for dialect in dialects(backend):

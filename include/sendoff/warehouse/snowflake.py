@@ -59,13 +59,13 @@ def driver_options(url: sa.URL) -> dict[str, str]:
     """
     given = {name: str(value) for name, value in url.query.items()}
     if unknown := sorted(set(given) - set(_ALLOWED)):
-        raise QueryError(f"the URL of Snowflake has {', '.join(unknown)}; allowed: {', '.join(_ALLOWED)}")
+        raise QueryError(f"the URL of Snowflake has {', '.join(unknown)}. Use {', '.join(_ALLOWED)}")
     authenticator = given.get(
         "authenticator", "snowflake_jwt" if "private_key_file" in given else "snowflake"
     )
     if authenticator.lower() not in _AUTHENTICATORS:
         raise QueryError(
-            f"the URL of Snowflake has authenticator {authenticator}; allowed: {', '.join(_AUTHENTICATORS)}"
+            f"the URL of Snowflake has authenticator {authenticator}. Use {', '.join(_AUTHENTICATORS)}"
         )
     if not url.host:
         raise QueryError("the URL of Snowflake has no account; write snowflake://user@account/database")

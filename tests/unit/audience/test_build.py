@@ -375,8 +375,8 @@ def test_the_same_values_in_any_order_and_any_batches_are_the_same_template_valu
 def test_a_missing_column_is_named_beside_those_that_the_query_gives() -> None:
     with pytest.raises(
         AudienceError,
-        match=r"template\.columns: found points, gate, which the query does not return; "
-        "allowed: the query's columns device_id, first_name",
+        match=r"template\.columns: found points, gate, which the query does not return. "
+        "Use the query's columns device_id, first_name",
     ):
         build_audience([batch(device_id=[1], First_Name=["Ann"])], columns=["points", "first_name", "gate"])
 

@@ -57,14 +57,14 @@ def test_files_that_exclusions_name_and_that_are_not_there_are_all_told_at_once(
     with pytest.raises(CampaignError) as error:
         load_campaign(folder)
     assert str(error.value).splitlines() == [
-        f"{folder}/returned.sql: found no such file; allowed: the query of the recipients to leave out",
-        f"{folder}/staff.csv: found no such file; allowed: the recipients to leave out, as CSV",
+        f"{folder}/returned.sql: the file does not exist. Add the query of the recipients to leave out",
+        f"{folder}/staff.csv: the file does not exist. Add the recipients to leave out, as CSV",
     ]
 
 
 def test_an_empty_query_of_an_exclusion_is_told(folder: Path) -> None:
     (folder / "returned.sql").write_text(" \n")
-    with pytest.raises(CampaignError, match=r"returned.sql: found an empty file; allowed: the query of the"):
+    with pytest.raises(CampaignError, match=r"returned.sql: the file is empty. Add the query of the"):
         load_campaign(folder)
 
 

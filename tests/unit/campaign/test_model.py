@@ -272,8 +272,8 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
     with pytest.raises(CampaignError) as error:
         made.check_not_over(EVENING, end + minute)
     assert str(error.value) == (
-        f"{found}: found an end at {end:%Y-%m-%d %H:%M} UTC, which has passed; "
-        f"allowed: an end after {end + minute:%Y-%m-%d %H:%M} UTC"
+        f"{found}: the end at {end:%Y-%m-%d %H:%M} UTC has passed. "
+        f"Use an end after {end + minute:%Y-%m-%d %H:%M} UTC"
     )
 
 
@@ -288,7 +288,7 @@ def test_what_has_no_end_is_never_over() -> None:
 def test_an_end_that_follows_from_the_period_makes_the_launch_too_late() -> None:
     made = campaign(**PUSHED, push_expiry={"until": {"time": "23:30", "time_zone": "UTC"}})
     made.check_not_over(EVENING, EVENING)
-    with pytest.raises(LateError, match=r"push_expiry\.until: found an end at"):
+    with pytest.raises(LateError, match=r"push_expiry\.until: the end at"):
         made.check_not_over(EVENING, EVENING + timedelta(days=1))
 
 

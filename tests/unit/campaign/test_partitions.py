@@ -47,34 +47,34 @@ def refusal(path: Path, more: str, sql: str) -> str:
     [
         (
             "SELECT device_id FROM devices",
-            "found audience.partitions: 4 without :part and :parts in the query;",
+            "found audience.partitions: 4 without :part and :parts in the query.",
         ),
         # each part would get its rows, but no part would get the remaining rows
         (
             "SELECT device_id FROM devices WHERE bucket = :part",
-            "found audience.partitions: 4 without :parts in the query;",
+            "found audience.partitions: 4 without :parts in the query.",
         ),
         (
             "SELECT device_id FROM devices LIMIT 100 / :parts",
-            "found audience.partitions: 4 without :part in the query;",
+            "found audience.partitions: 4 without :part in the query.",
         ),
         # named only in a comment and in a text
         (
             "SELECT device_id FROM devices -- :part\nWHERE ':parts' <> ''",
-            "found audience.partitions: 4 without :part and :parts in the query;",
+            "found audience.partitions: 4 without :part and :parts in the query.",
         ),
     ],
 )
 def test_parts_that_the_query_does_not_give_are_refused(tmp_path: Path, sql: str, found: str) -> None:
     message = refusal(tmp_path, "audience: {partitions: 4}", sql)
-    assert f"{tmp_path}/back_in_stock/audience.sql: {found} allowed: both, such as" in message
+    assert f"{tmp_path}/back_in_stock/audience.sql: {found} Use both, such as" in message
 
 
 @pytest.mark.parametrize("name", ["part", "parts"])
 def test_a_query_that_gives_parts_which_nobody_asks_for_is_refused(tmp_path: Path, name: str) -> None:
     message = refusal(tmp_path, "", f"SELECT device_id FROM devices WHERE bucket = :{name}")
     assert (
-        f"audience.sql: found :{name} without audience.partitions; allowed: neither, or audience.partitions"
+        f"audience.sql: found :{name} without audience.partitions. Use neither, or audience.partitions"
         in message
     )
 

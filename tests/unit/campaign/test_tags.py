@@ -13,18 +13,18 @@ from sendoff.errors import CampaignError
 
 WEB = "https://shop.example.com/"
 MISTAKES = [
-    ("Hi {{first_name}", "{{first_name at character 4, which no }} closes; allowed: {{first_name}}, closed with"),
-    ("Hi {{ first_name, hi", "{{ first_name at character 4, which no }} closes; allowed: {{first_name}}, closed"),
-    ("{% if vip %}", "{% if at character 1; allowed: text and tags, such as {{first_name}}; the service runs no"),
-    ("{{ x | title }}", "{{ x | title }} at character 1; allowed: a name alone between the braces, such as"),
-    ("{{ x if y }}", "{{ x if y }} at character 1; allowed: a name alone between the braces"),
-    ("{{#if x}}", "{{#if x}} at character 1; allowed: a name alone"),
-    ("{{}}", "a tag without a name at character 1; allowed: a name between the braces, such as {{first_name}}"),
-    ("{{{first_name}}}", "three braces at character 1; allowed: a tag with two braces on each side"),
-    ("Hi {first_name}", "{first_name} at character 4; allowed: {{first_name}}, with two braces on each side"),
-    ("Hi {first_name}}", "{first_name} at character 4; allowed: {{first_name}}, with two braces on each side"),
-    ("{{a}}\nHi {b}\n", "{b} at character 4 of line 2 of the text; allowed: {{b}}, with two braces"),
-    ("Hi {# dear #}", "a comment at character 4; allowed: text and tags, but no template code"),
+    ("Hi {{first_name}", "{{first_name at character 4, which no }} closes. Use {{first_name}}, closed with"),
+    ("Hi {{ first_name, hi", "{{ first_name at character 4, which no }} closes. Use {{first_name}}, closed"),
+    ("{% if vip %}", "{% if at character 1. Use text and tags, such as {{first_name}}; the service runs no"),
+    ("{{ x | title }}", "{{ x | title }} at character 1. Use only a name between the braces, such as"),
+    ("{{ x if y }}", "{{ x if y }} at character 1. Use only a name between the braces"),
+    ("{{#if x}}", "{{#if x}} at character 1. Use only a name"),
+    ("{{}}", "a tag without a name at character 1. Use a name between the braces, such as {{first_name}}"),
+    ("{{{first_name}}}", "three braces at character 1. Use a tag with two braces on each side"),
+    ("Hi {first_name}", "{first_name} at character 4. Use {{first_name}}, with two braces on each side"),
+    ("Hi {first_name}}", "{first_name} at character 4. Use {{first_name}}, with two braces on each side"),
+    ("{{a}}\nHi {b}\n", "{b} at character 4 of line 2 of the text. Use {{b}}, with two braces"),
+    ("Hi {# dear #}", "a comment at character 4. Use text and tags, but no template code"),
 ]  # fmt: skip
 SOUND = [
     "Hi {{first_name}}, {{ last-name }} and {{profile.city}}, {{größe}}",
@@ -156,7 +156,7 @@ def test_a_browser_and_a_picture_need_a_web_address() -> None:
     }
     with pytest.raises(
         CampaignError,
-        match=r"channels.web_push: found no web address to open; allowed: a web address in channels",
+        match=r"channels.web_push: found no web address to open. Use a web address in channels",
     ):
         campaign(**shared)
     assert campaign(**shared | {"channels": {"ios_push": None, "web_push": {**chrome, "url": WEB}}})

@@ -34,10 +34,10 @@ from .campaigns import (
     ("fields", "problem"),
     [
         # nothing is sent
-        ({}, "channels: found no channel; allowed: one or more of android_push, ios_push"),
+        ({}, "channels: found no channel. Use one or more of android_push, ios_push"),
         # a channel without content
-        ({"channels": {"ios_push": {}}}, "channels.ios_push: found no text; allowed: message.text, or"),
-        ({"channels": {"inbox": {"text": "T"}}}, "channels.inbox: found no title; allowed: message.title, or"),
+        ({"channels": {"ios_push": {}}}, "channels.ios_push: found no text. Use message.text, or"),
+        ({"channels": {"inbox": {"text": "T"}}}, "channels.inbox: found no title. Use message.title, or"),
         ({"channels": {"email": {"from_address": 1, "subject": "S"}}}, "found neither html nor text"),
         # content without a channel
         ({"message": {"text": "T"}, "channels": {"email": EMAIL}}, "message: found a message that no channel shows"),
@@ -52,11 +52,11 @@ from .campaigns import (
         ),
         (
             {"language": "fr", "channels": {"sms": {**SMS, "translations": {"fr": {"text": "T"}}}}},
-            "language: found 'fr', which is also a translation; allowed: another language",
+            "language: found 'fr', which is also a translation. Use another language",
         ),
         (
             {"language": "en", "channels": {"email": {**EMAIL, "translations": {"fr": {"subject": "S"}}}}},
-            "channels.email.translations.fr: found no text; allowed: text, as in channels.email",
+            "channels.email.translations.fr: found no text. Use text, as in channels.email",
         ),
         (
             {
@@ -71,7 +71,7 @@ from .campaigns import (
                 "message": {"text": "T", "translations": {"fr": {"text": "T"}}},
                 "channels": {"ios_push": {}, "sms": {"sender": "S", "text": "T"}},
             },
-            "channels.sms.translations: found no fr; allowed: every language",
+            "channels.sms.translations: found no fr. Use every language",
         ),
         (
             {
@@ -99,7 +99,7 @@ from .campaigns import (
                 "schedule": "@daily",
                 "send": DAILY,
             },
-            "schedule: found '@daily' with send.kind: recurring; allowed: no schedule",
+            "schedule: found '@daily' with send.kind: recurring. Use no schedule",
         ),
         (
             {
@@ -116,7 +116,7 @@ from .campaigns import (
                     "window": {"earliest": "20:00", "latest": "08:00"},
                 },
             },
-            "found 20:00 to 08:00; allowed: a window that starts before it ends",
+            "found 20:00 to 08:00. Use a window that starts before it ends",
         ),
         (
             {
@@ -126,7 +126,7 @@ from .campaigns import (
                     "trigger": {"kind": "location", "locations": [4], "when": "dwell"},
                 },
             },
-            "found no dwell_minutes; allowed: dwell_minutes with when: dwell",
+            "found no dwell_minutes. Use dwell_minutes with when: dwell",
         ),
         (
             {
@@ -151,12 +151,12 @@ from .campaigns import (
         ({"channels": {"email": EMAIL}, "targeting": {"kind": "saved_segments", "ids": []}}, "at least 1 item"),
         (
             {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
-            "found neither all nor any; allowed: one of them",
+            "found neither all nor any. Use one of them",
         ),
         # templates
         (
             {"template": {"id": 4, "channels": ["email"]}, "channels": {"email": EMAIL}},
-            "channels: found both channels and template; allowed: template.channels",
+            "channels: found both channels and template. Use template.channels",
         ),
         (
             {"template": {"id": 4, "channels": ["email"]}, "message": {"text": "T"}},
@@ -180,14 +180,14 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
     ("fields", "problem"),
     [
         # variants
-        ({**PUSHED, "variants": {"a": {"percent": 100}}}, "variants: found one variant; allowed: two or more, or none"),
+        ({**PUSHED, "variants": {"a": {"percent": 100}}}, "variants: found one variant. Use two or more, or none"),
         (
             {**PUSHED, "variants": {"a": HALF, "b": {"percent": 49.9}}},
-            "variants: found percents that add up to 99.9; allowed: percents that add up to 100",
+            "variants: found percents that add up to 99.9. Use percents that add up to 100",
         ),
         (
             {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
-            "variants.b.channels.sms: found sms, which the campaign does not use; allowed: the campaign's channels",
+            "variants.b.channels.sms: found sms, which the campaign does not use. Use the campaign's channels",
         ),
         (
             {"channels": {"sms": SMS}, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "W"}}}},
@@ -195,15 +195,15 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         (
             {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "template": EXECUTED["template"]}}},
-            "variants.b.template: found a template in a campaign without one; allowed: template in both, or in neither",
+            "variants.b.template: found a template in a campaign without one. Use template in both, or in neither",
         ),
         (
             {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "template": {"id": 5, "channels": ["sms"]}}}},
-            "variants.b.template.channels: found sms; allowed: email, as in the campaign",
+            "variants.b.template.channels: found sms. Use email, as in the campaign",
         ),
         (
             {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
-            "variants.b.channels: found both channels and template; allowed: template.channels",
+            "variants.b.channels: found both channels and template. Use template.channels",
         ),
         (
             {**EXECUTED, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "T"}}}},
@@ -211,7 +211,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         (
             {**TWO_LANGUAGES, "variants": {"a": HALF, "b": {**HALF, "message": {"text": "Other"}}}},
-            "variants.b: found texts in en; allowed: en, fr, as in the campaign",
+            "variants.b: found texts in en. Use en, fr, as in the campaign",
         ),
         (
             {
@@ -221,7 +221,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
                     "b": {**HALF, "message": {"text": "Other", "translations": {"fr": {"text": "Autre"}}}},
                 },
             },
-            "variants.b.message.translations.fr: found no title; allowed: title, as in message",
+            "variants.b.message.translations.fr: found no title. Use title, as in message",
         ),
         (
             {
@@ -234,7 +234,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         # recipients chosen by the service
         *(
-            ({**BROADCAST, **fields}, f"{path}: found {path.rpartition('.')[2]} with targeting.kind: broadcast; ")
+            ({**BROADCAST, **fields}, f"{path}: found {path.rpartition('.')[2]} with targeting.kind: broadcast. ")
             for path, fields in {
                 "audience.exclude": {"audience": {"exclude": [{"kind": "list", "name": "complaints"}]}},
                 "audience.priority": {"audience": {"priority": {"rank": 1}}},
@@ -261,16 +261,16 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         # the start of the DAG
         (
             {**PUSHED, "schedule": "@daily", "after": ["stock"]},
-            "after: found both schedule and after; allowed: one of them: the DAG is started by time or by assets",
+            "after: found both schedule and after. Use one of them, because either time or assets start the DAG",
         ),
         (
             {**PUSHED, "schedule_time_zone": "Europe/Dublin"},
-            "schedule_time_zone: found schedule_time_zone without schedule; allowed: schedule_time_zone with schedule",
+            "schedule_time_zone: found schedule_time_zone without schedule. Use schedule_time_zone with schedule",
         ),
         # days
         (
             {**PUSHED, "start": "2027-02-01", "send": {**TONIGHT, "date": "2027-01-31"}},
-            "send.date: found 2027-01-31, before start (2027-02-01); allowed: a date on or after start",
+            "send.date: found 2027-01-31, before start (2027-02-01). Use a date on or after start",
         ),
         (
             {**PUSHED, "start": "2027-02-01", "send": {**DAILY, "end": "2027-01-31"}},
@@ -290,20 +290,20 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
         ),
         (
             {**PUSHED, "send": DAILY, "push_expiry": until(None)},
-            "push_expiry.until: found no date with send.kind: recurring; allowed: date, or length and unit",
+            "push_expiry.until: found no date with send.kind: recurring. Use a date, or length and unit",
         ),
         # waves and zones
         (
             {**PUSHED, "send": TONIGHT, "gates": {"rollout": {}}},
-            "gates.rollout: found rollout with send.kind: once; allowed: send.kind: now, because each wave waits",
+            "gates.rollout: found rollout with send.kind: once. Use send.kind: now, because each wave waits",
         ),
         (
             {**PUSHED, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query"}}},
-            "found no default_time_zone; allowed: default_time_zone with time_zone: query, and only there",
+            "found no default_time_zone. Use default_time_zone with time_zone: query, and only there",
         ),
         (
             {**PUSHED, "gates": {"window": {**WINDOW, "time_zone": "Asia/Tokyo"}}},
-            "found default_time_zone with time_zone: Asia/Tokyo; allowed: default_time_zone with time_zone: query",
+            "found default_time_zone with time_zone: Asia/Tokyo. Use default_time_zone with time_zone: query",
         ),
         (
             {
@@ -311,7 +311,7 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
                 "gates": {"window": WINDOW},
                 "send": {"kind": "once", "time": "20:00", "time_zone": "query", "default_time_zone": "UTC"},
             },
-            "gates.window.default_time_zone: found Asia/Tokyo beside send.default_time_zone: UTC; allowed: the same",
+            "gates.window.default_time_zone: found Asia/Tokyo with send.default_time_zone: UTC. Use the same",
         ),
     ],
 )  # fmt: skip

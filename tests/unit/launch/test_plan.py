@@ -66,7 +66,7 @@ def warehouse(tmp_path: Path) -> str:
     ("fields", "problem"),
     [
         ({"after": ("stock",), "schedule": "@daily"}, "after: found both schedule and after"),
-        ({"schedule": "0 25 * * *"}, "schedule: found hour 25; allowed: 0 to 23"),
+        ({"schedule": "0 25 * * *"}, "schedule: found hour 25. Use 0 to 23"),
         (
             {"message": {"text": "Hello {{name"}},
             "message.text: found {{name at character 7, which no }} closes",
@@ -179,7 +179,7 @@ def test_what_is_over_is_refused_before_the_warehouse_is_asked_or_anything_froze
     )
     folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
     assert made.fixed_period is not None
-    with pytest.raises(CampaignError, match=r"send\.end: found an end at 2026-04-01 00:00 UTC"):
+    with pytest.raises(CampaignError, match=r"send\.end: the end at 2026-04-01 00:00 UTC"):
         prepare_launch(
             ledger,
             folder,

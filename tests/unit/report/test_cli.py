@@ -75,7 +75,7 @@ def test_a_campaign_without_an_outcome_query_says_so(
     (folder / "outcome.sql").unlink()
     told = sendoff("report", KEY, "--ledger", ledger_url, "--outcome", shop, "--folder", str(folder))
     assert told.returncode == 1
-    assert "outcome.sql: found no such file; allowed: the outcome query" in told.stderr
+    assert "outcome.sql: the file does not exist. Add the outcome query" in told.stderr
 
 
 def test_an_outcome_query_is_read_with_its_campaign(folder: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_an_outcome_query_is_read_with_its_campaign(folder: Path, tmp_path: Path
     assert sql is not None
     assert sql.startswith("SELECT device_id FROM orders")
     (folder / "outcome.sql").write_text(" \n")
-    with pytest.raises(CampaignError, match=r"outcome\.sql: found an empty file"):
+    with pytest.raises(CampaignError, match=r"outcome\.sql: the file is empty"):
         load_campaign(folder)
     (folder / "outcome.sql").unlink()
     (folder / "outcome.sql").symlink_to(tmp_path / "shop.db")

@@ -99,7 +99,7 @@ def test_the_password_goes_where_the_authenticator_wants_it(query: str, way: str
         ("snowflake://ann:s3cret@/sales", "has no account"),
         (
             "snowflake://ann:s3cret@org-shop/sales?wharehouse=small",
-            "has wharehouse; allowed: warehouse, role, region",
+            "has wharehouse. Use warehouse, role, region",
         ),
         (
             "snowflake://ann:s3cret@org-shop/sales?authenticator=externalbrowser",
