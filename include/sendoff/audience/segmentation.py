@@ -16,6 +16,7 @@ DEFAULT_VARIATION = Variation()
 """The variation of a campaign that is the same for all recipients."""
 
 EVERYBODY = "everybody whom the service chooses"
+"""The fingerprint of a segment whose recipients the service chooses; changing it would change dispatch keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -585,7 +585,7 @@ def test_the_change_does_not_count_a_size_limit(ledger: Ledger, warehouse: str) 
         "SELECT device_id FROM devices WHERE device_id < 5",
         Path("spring"),
     )
-    with pytest.raises(GateError, match=r"found an audience of 4 \(before the size limit\), 20.0 % fewer"):
+    with pytest.raises(GateError, match=r"an audience of 4 \(before the size limit\), 20.0 % fewer"):
         prepare_launch(
             ledger,
             fewer,

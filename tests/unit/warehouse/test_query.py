@@ -172,7 +172,7 @@ def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> N
             "begins with DELETE. Use one query that begins with SELECT, WITH, VALUES or",
         ),
         ("-- so\nDELETE FROM t", "(line 2, column 1: DELETE FROM t)"),
-        ("SELECT ';'\n; DROP TABLE t", "allowed: one query (line 2, column 1: ; DROP TABLE t)"),
+        ("SELECT ';'\n; DROP TABLE t", "Use one query (line 2, column 1: ; DROP TABLE t)"),
     ],
 )
 def test_what_is_not_one_query_is_shown_with_its_place(sql: str, describe: str) -> None:
