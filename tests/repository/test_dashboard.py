@@ -116,7 +116,7 @@ def test_the_panels_have_places_of_their_own() -> None:
 
 def test_the_dashboard_has_a_row_for_each_part_and_one_choice_of_a_data_source() -> None:
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows == ["Sending", "Receiving", "Reconciling", "Silence"]
+    assert rows == ["Sending", "Receiving", "Reconciling", "Feed health"]
     sources = {panel["datasource"]["uid"] for panel in DASHBOARD["panels"] if "datasource" in panel}
     assert sources == {"${" + DASHBOARD["templating"]["list"][0]["name"] + "}"}
 

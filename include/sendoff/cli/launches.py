@@ -195,7 +195,7 @@ def why(
 
 
 @app.command()
-def silence(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+def feeds(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     """Show feed health: which post-backs arrive as expected, which do not, and which cannot be judged. No alerts."""
     from rich.table import Table
 

@@ -109,7 +109,7 @@ class CheckFeedsOperator(BaseOperator):
     """Check feed health: fail once when expected post-backs stop arriving. Succeed while nothing changes.
 
     Airflow does not retry a failure, because the ledger has already recorded the change. Return the number of feeds
-    that recovered as ``restored``. ``sendoff silence`` shows the state of every feed.
+    that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed.
     """
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:

@@ -307,12 +307,12 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     receive(ledger, "f" * 32, "open", [1, 2], datetime.now(UTC))
     url = ledger._database._engine.url.render_as_string(hide_password=False)
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    shown = CliRunner().invoke(app, ["silence"], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(app, ["feeds"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "deliveries of service" in shown.output
     assert "silent" in shown.output
     assert "parked: 2 post-backs of 1 dispatch that are not in this ledger" in shown.output
-    told = json.loads(CliRunner().invoke(app, ["silence", "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["feeds", "--json"]).output)
     assert {"feed": {"connection": "service", "kind": "delivery", "platform": ""}}.items() <= told["feeds"][
         1
     ].items()
