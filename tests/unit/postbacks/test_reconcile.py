@@ -687,7 +687,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         "5 unknowable: accepted, then silent where silence proves nothing (android 5). Deliveries by" in text
     )
     assert (
-        "2 unknowable: accepted, then silent where silence proves nothing: the audience query names no"
+        "2 unknowable: accepted, then silent where silence proves nothing: the audience query returned no"
         in text
     )
     because = [ledger.launches.recipient(KEY, identifier).verdict_because for identifier in (1, 4, 5, 9, 2)]
