@@ -35,9 +35,8 @@ class ReceiverCounts:
 class PostBackEndpoint:
     """Serves post-backs: 200 once one is stored, whatever its body; 404 if we did not sign the address.
 
-    A wrong method gets 405. A body that breaks off or comes in too many pieces gets 400, a slow one 408, and a large one
-    413. A 503 with Retry-After means that the post-back was not stored and may be sent
-    again.
+    A wrong method gets 405. A body that breaks off or comes in too many pieces gets 400, a slow one 408, and a large
+    one 413. A 503 with Retry-After means that the post-back was not stored and may be sent again.
     """
 
     def __init__(
