@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_entered_stops_no_other() -> None:
         if user == 0:
             os.seteuid(65534)
         assert sorted(campaign_dags(home)) == ["first"]
-        with pytest.raises(CampaignError, match=r"lost\+found: found a folder that cannot be read"):
+        with pytest.raises(CampaignError, match=r"lost\+found: the folder cannot be read"):
             check_campaigns(home)
     finally:
         os.seteuid(user)

@@ -64,7 +64,9 @@ class CampaignExclusion(_Exclusion):
 
     kind: Literal["campaign"] = "campaign"
     name: Text = Field(description="Name of the other campaign, which is the name of its folder")
-    days: Int32 = Field(description="How many days before this launch the other campaign's launches count")
+    days: Int32 = Field(
+        description="The other campaign's launches count from this many days before this launch"
+    )
 
 
 class ListExclusion(_Exclusion):
@@ -98,7 +100,9 @@ class Cap(FrozenModel):
     """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection."""
 
     messages: Int32 = Field(description="Maximum number of messages, including the one of this launch")
-    days: Int32 = Field(description="Length of any stretch of days, before or after this launch, to count in")
+    days: Int32 = Field(
+        description="Number of days; the cap holds for every stretch of this many days that includes this launch"
+    )
 
 
 class Priority(FrozenModel):
@@ -125,7 +129,7 @@ class AudienceRules(FrozenModel):
         "by :part (from 0) and :parts"
     )
     exclude: tuple[Exclusion, ...] = optional(
-        "Recipients to leave out; the first exclusion that matches a recipient is the reason to report", ()
+        "Recipients to leave out; if several exclusions match a recipient, the first one is the reason", ()
     )
     priority: Priority | None = optional("Rank among the campaigns of the same day")
     cap: Cap | None = optional("Maximum number of messages per recipient in a number of days")

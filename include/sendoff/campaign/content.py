@@ -63,7 +63,7 @@ class Message(_Content):
     title: Text | None = optional("Title of the message; may contain personalisation tags in double braces")
     text: Text | None = optional("Text of the message; may contain personalisation tags in double braces")
     url: Link | None = optional("Link that the message opens: a web address, or a link into the app")
-    open_in: Literal["web_view", "browser"] | None = optional("Whether the app or a browser shows the url")
+    open_in: Literal["web_view", "browser"] | None = optional("What opens the url: a web view or a browser")
     page: Text | None = optional("HTML page to show when the message is opened")
     picture: WebAddress | None = optional("Web address of an image to show in the message")
     icon: WebAddress | None = optional("Web address of the message's icon")
@@ -148,7 +148,7 @@ class SmsTranslation(_Content):
 class Sms(_Content):
     """A text message."""
 
-    sender: Text = Field(description="Sender name that recipients see, such as your brand")
+    sender: Text = Field(description="Sender header with the name of your brand")
     text: Text = Field(description="Text of the message; may contain personalisation tags in double braces")
     translations: Mapping[Language, SmsTranslation] = optional(
         "The text in other languages; the query's column language decides which recipients get which",

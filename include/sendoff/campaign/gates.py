@@ -46,10 +46,13 @@ class Duration(FrozenModel):
 
 
 class SendWindow(FrozenModel):
-    """The hours of the day during which a launch makes requests; outside of them, the launch waits."""
+    """The hours of the day when recipients may get messages.
 
-    earliest: HourMinute = Field(description="Time of day when sending starts")
-    latest: HourMinute = Field(description="Last minute of sending; later than earliest, on the same day")
+    A launch that sends at once waits for them. Any other launch is refused if the service would send outside of them.
+    """
+
+    earliest: HourMinute = Field(description="First minute when recipients may get messages")
+    latest: HourMinute = Field(description="Last minute; later than earliest, on the same day")
     time_zone: TimeZoneOrQuery = Field(
         description=f"IANA time zone, or {QUERY_ZONE} to use each recipient's column time_zone"
     )
@@ -89,7 +92,7 @@ class Rollout(FrozenModel):
     """Send to a few recipients first, and to the rest only if that goes well."""
 
     shares: Annotated[tuple[Percent, ...], Field(min_length=1)] = optional(
-        "Percent of the audience reached after each wave, in ascending order; a last wave reaches the rest",
+        "Cumulative percent of the audience after each wave, in ascending order; a last wave reaches the rest",
         (1, 10),
     )
     wait: Duration = optional(
@@ -140,7 +143,10 @@ class Gates(FrozenModel):
         "Use null for no limit",
         Duration(length=1, unit="days"),
     )
-    window: SendWindow | None = optional("Hours of the day during which requests are made")
+    window: SendWindow | None = optional(
+        "Hours of the day when recipients may get messages. With send.kind: now, the launch waits for them; "
+        "otherwise, sending times outside of them are an error"
+    )
     rollout: Rollout | None = optional("Send to a few recipients first, and to the rest if that goes well")
     failures: Failures | None = optional(
         "Hold the launch if too many of its latest requests fail; use null to turn this off", Failures()

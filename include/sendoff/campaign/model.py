@@ -1,4 +1,9 @@
-"""The campaign model: content, recipients, schedule, and the DAG that sends it."""
+"""The campaign model: content, recipients, schedule, and the DAG that sends it.
+
+A launch freezes its campaign as JSON in the ledger and sends that copy. The models check each field by itself, and
+:mod:`~sendoff.campaign.validation` checks how fields fit together. Editors show the docstrings and descriptions of the
+models, because they become the JSON Schema of ``campaign.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -87,12 +92,7 @@ class PostBacks(FrozenModel):
 
 
 class Campaign(FrozenModel):
-    """A messaging campaign and the settings of the DAG that sends it.
-
-    Instances are immutable: a launch freezes its campaign as JSON in the ledger and sends that copy. This class checks
-    each field by itself. :mod:`~sendoff.campaign.validation` checks how fields fit together, when a file is read and
-    before a launch is planned.
-    """
+    """A messaging campaign, and the settings of the DAG that sends it."""
 
     title: Annotated[
         Text,

@@ -63,7 +63,7 @@ class Once(FrozenModel):
     )
     date: Day | None = optional(
         "Date to send on; by default the day when the period ends. With time_zone: query, the default is the "
-        "first time of day after the period ends, in each zone"
+        "next such time in each zone after the period ends"
     )
 
     @model_validator(mode="after")
@@ -222,7 +222,7 @@ class EventTrigger(FrozenModel):
 
 
 class ApiTrigger(FrozenModel):
-    """Send when the service's API is called; such a campaign can be a template."""
+    """Send when the service's API is called; such a campaign can be the template of executions."""
 
     kind: Literal["api"] = "api"
 
