@@ -139,7 +139,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
     assert load(tmp_path, PUSH.replace("Back in stock", value)).campaign.title == value
 
 
-# Mistakes: each with its line, its path, what was found and what is allowed
+# Mistakes, each with its line, its path, the value found and the values allowed
 
 
 @pytest.mark.parametrize(
