@@ -39,7 +39,7 @@ def test_nothing_is_sent_twice_and_nothing_lost() -> None:
 
 def test_it_is_about_processes_that_died_and_faults_that_struck() -> None:
     assert rows()["worker killed between two lines"]["killed"] >= 5
-    assert rows()["fold killed between two lines"]["killed"] >= 5
+    assert rows()["aggregation killed between two lines"]["killed"] >= 5
     assert sum(row["faults"] for row in rows().values()) > 50
     assert sum(row["post_backs"] for row in rows().values()) > 500
 

@@ -45,7 +45,7 @@ def quick(simulation: Any, **world: float) -> Any:
         "quiet_for": 0.0,
         "tail": 0.0,
     }
-    rhythm = {"tick": 0.01, "fold_every": 0.01, "fold_every_quiet": 0.01}
+    rhythm = {"tick": 0.01, "aggregate_every": 0.01, "aggregate_every_quiet": 0.01}
     people = {"devices": 1_000, "segment_size": 10, "delivery_share": 1.0, "open_share": 0.0}
     return simulation.World(**{**at_once, **rhythm, **people, **world})
 
@@ -73,11 +73,11 @@ ONE_LIMIT = [
     ("service sends", {}, {"messages_per_second": 10.0}),
     ("receivers", {"receivers_per_second": 10.0}, {}),
     ("storing", {"store": 0.1}, {}),
-    ("folding", {"fold": 0.1}, {}),
+    ("aggregating", {"aggregate": 0.1}, {}),
     (
-        "folding",
-        {"fold_dispatch": 1.0},
-        {"fold_every": 1_000.0, "fold_every_quiet": 1_000.0, "devices": 10_000},
+        "aggregating",
+        {"aggregate_dispatch": 1.0},
+        {"aggregate_every": 1_000.0, "aggregate_every_quiet": 1_000.0, "devices": 10_000},
     ),
     ("reconciling", {"reconcile": 0.1}, {}),
 ]
@@ -94,13 +94,15 @@ def test_a_line_with_one_limit_takes_as_long_as_the_limit_at_its_rate(
 ) -> None:
     launch = quick(simulation, **world)
     result = simulation.simulate(free(simulation, **costs), launch, enough(simulation, limit))
-    is_folding = "fold_dispatch" in costs  # 1,000 requests, each with 10 of the 10,000 post-backs on average
-    expected = 1_000 * (1 - math.exp(-10)) if is_folding else 100
+    is_aggregating = (
+        "aggregate_dispatch" in costs
+    )  # 1,000 requests, each with 10 of the 10,000 post-backs on average
+    expected = 1_000 * (1 - math.exp(-10)) if is_aggregating else 100
     assert result.limits[0].name == limit
     assert result.limits[0].least == pytest.approx(expected, abs=0.01)
-    waiting = launch.fold_every if is_folding else 0.0
+    waiting = launch.aggregate_every if is_aggregating else 0.0
     assert result.elapsed - waiting == pytest.approx(expected, abs=0.1)
-    assert result.stored == result.folded == pytest.approx(launch.devices)
+    assert result.stored == result.aggregated == pytest.approx(launch.devices)
 
 
 def test_a_limit_that_is_doubled_moves(simulation: Any) -> None:
@@ -115,11 +117,11 @@ def test_a_limit_that_is_doubled_moves(simulation: Any) -> None:
 
 
 def test_a_limit_is_doubled_as_often_as_it_takes(simulation: Any) -> None:
-    costs = free(simulation, fold=0.1, reconcile=0.03)
+    costs = free(simulation, aggregate=0.1, reconcile=0.03)
     launch, deployment = quick(simulation), one_of_each(simulation)
     step = simulation.widened(costs, launch, deployment, simulation.simulate(costs, launch, deployment))
-    assert (step.limit, step.factor) == ("folding", 4)
-    assert step.costs.fold == pytest.approx(0.025)
+    assert (step.limit, step.factor) == ("aggregating", 4)
+    assert step.costs.aggregate == pytest.approx(0.025)
     assert step.result.limits[0].name == "reconciling"
 
 
@@ -158,7 +160,7 @@ def test_as_many_requests_are_under_way_as_there_are_threads(simulation: Any) ->
 
 
 def test_processes_that_share_a_processor_wait_for_one_another(simulation: Any) -> None:
-    costs = free(simulation, receivers_per_second=10.0, fold=0.1)
+    costs = free(simulation, receivers_per_second=10.0, aggregate=0.1)
     launch = quick(simulation)
     apart = simulation.simulate(costs, launch, one_of_each(simulation, processors=2))
     together = simulation.simulate(costs, launch, one_of_each(simulation, processors=1))
@@ -174,7 +176,7 @@ def test_half_of_the_post_backs_come_within_a_half_life(simulation: Any) -> None
     assert coming.ahead == pytest.approx(125)
 
 
-def test_everything_that_comes_back_is_stored_and_folded_once(simulation: Any) -> None:
+def test_everything_that_comes_back_is_stored_and_aggregated_once(simulation: Any) -> None:
     launch = quick(
         simulation,
         delivery_share=0.9,
@@ -186,7 +188,7 @@ def test_everything_that_comes_back_is_stored_and_folded_once(simulation: Any) -
     )
     result = simulation.simulate(free(simulation), launch, one_of_each(simulation, receivers=3))
     assert result.stored == pytest.approx(1_200)
-    assert result.folded == pytest.approx(1_200)
+    assert result.aggregated == pytest.approx(1_200)
 
 
 def test_with_a_tail_people_are_waited_for_less(simulation: Any) -> None:
@@ -196,12 +198,12 @@ def test_with_a_tail_people_are_waited_for_less(simulation: Any) -> None:
     assert result.stored == pytest.approx(1_000)
 
 
-def test_folding_for_want_of_anything_else_is_no_limit(simulation: Any) -> None:
-    costs = free(simulation, fold_dispatch=0.1, receivers_per_second=10.0)
-    result = simulation.simulate(costs, quick(simulation, fold_every=1.0), one_of_each(simulation))
-    folding = result.of("folding")
-    assert folding.work > folding.least
-    assert folding.least == pytest.approx(100 * 0.1 * (1 - math.exp(-10)))  # 100 dispatches, each once
+def test_aggregating_for_want_of_anything_else_is_no_limit(simulation: Any) -> None:
+    costs = free(simulation, aggregate_dispatch=0.1, receivers_per_second=10.0)
+    result = simulation.simulate(costs, quick(simulation, aggregate_every=1.0), one_of_each(simulation))
+    aggregating = result.of("aggregating")
+    assert aggregating.work > aggregating.least
+    assert aggregating.least == pytest.approx(100 * 0.1 * (1 - math.exp(-10)))  # 100 dispatches, each once
     assert result.limits[0].name == "receivers"
 
 
@@ -219,7 +221,7 @@ def test_requests_that_are_simulated_as_one_take_as_long_as_they_would(simulatio
 
 def test_the_same_arguments_give_the_same_result(simulation: Any) -> None:
     costs = free(
-        simulation, transaction=0.02, transactions_per_second=120.0, receivers_per_second=30.0, fold=0.01
+        simulation, transaction=0.02, transactions_per_second=120.0, receivers_per_second=30.0, aggregate=0.01
     )
     launch = quick(
         simulation, latency=0.2, delivery_half_life=3.0, open_share=0.3, open_half_life=9.0, tail=0.001
@@ -231,7 +233,7 @@ def test_the_same_arguments_give_the_same_result(simulation: Any) -> None:
 def test_a_launch_of_one_person_ends(simulation: Any) -> None:
     result = simulation.simulate(free(simulation), quick(simulation, devices=1), one_of_each(simulation))
     assert result.stored == pytest.approx(1)
-    assert result.marks.requested <= result.marks.stored <= result.marks.folded <= result.elapsed
+    assert result.marks.requested <= result.marks.stored <= result.marks.aggregated <= result.elapsed
 
 
 def test_a_launch_that_would_never_end_is_refused(simulation: Any) -> None:
@@ -257,13 +259,11 @@ def test_the_command_says_where_each_figure_is_from(
     earlier = written(tmp_path / "earlier.txt", simulation, reconcile=0.1)
     receiver = tmp_path / "receiver.txt"
     receiver.write_text('{"receiver_postgresql_per_second": 12800}\n')
-    words = (
-        "--devices 1000 --segment-size 10 --latency 3 --fold 0.5 --receivers 2 --tick 1 --open-half-life 60"
-    )
+    words = "--devices 1000 --segment-size 10 --latency 3 --aggregate 0.5 --receivers 2 --tick 1 --open-half-life 60"
     command.main([*words.split(), "--costs", str(earlier), "--receiver", str(receiver)])
     *table, last = capsys.readouterr().out.strip().splitlines()
-    (folding,) = [line for line in table if line.startswith("│ aggregating ") and "s/post-back" in line]
-    assert "given" in folding
+    (aggregating,) = [line for line in table if line.startswith("│ aggregating ") and "s/post-back" in line]
+    assert "given" in aggregating
     (verdicts,) = [line for line in table if "verdicts of a launch" in line]
     assert "given: earlier.txt" in verdicts
     (taken,) = [line for line in table if "one receiver process takes" in line]
@@ -297,8 +297,8 @@ def test_without_a_deployment_there_are_the_usual_ones_and_a_service_with_a_quot
         devices=2_000_000,
         segment_size=10_000,
         tick=1.0,
-        fold_every=10.0,
-        fold_every_quiet=10.0,
+        aggregate_every=10.0,
+        aggregate_every_quiet=10.0,
         most_lots=100,
     )
     found = command.scenarios(costs, launch, None)

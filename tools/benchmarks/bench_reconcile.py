@@ -124,16 +124,16 @@ def reconcile_with_sendoff(url: str) -> dict[str, Any]:
 
     start = time.perf_counter()
     ledger = Ledger(url)
-    folded = aggregate(ledger, now=NOW)
-    after_fold = time.perf_counter()
+    aggregated = aggregate(ledger, now=NOW)
+    after_aggregation = time.perf_counter()
     figures = [reconcile_launch(ledger, key, now=NOW) for key in ledger.verdicts.stale()]
     end = time.perf_counter()
     (only,) = figures
     return {
         "seconds": end - start,
-        "fold": after_fold - start,
-        "reconcile": end - after_fold,
-        "post_backs": folded,
+        "aggregate": after_aggregation - start,
+        "reconcile": end - after_aggregation,
+        "post_backs": aggregated,
         "verdicts": dict(only.verdicts),
     }
 
@@ -230,7 +230,7 @@ def report(medians: dict[str, dict[str, float]]) -> dict[str, float]:
         "dispatches": -(-PEOPLE // SEGMENT),
         "post_backs": round(ours["post_backs"]),
         "seconds": round(ours["seconds"], 2),
-        "fold_seconds": round(ours["fold"], 2),
+        "aggregate_seconds": round(ours["aggregate"], 2),
         "reconcile_seconds": round(ours["reconcile"], 2),
         "post_backs_per_second": round(ours["post_backs"] / ours["seconds"]),
         "peak_mib": round(ours["peak"], 1),

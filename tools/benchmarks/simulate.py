@@ -5,7 +5,7 @@ all stages in virtual time (``simulation.py``), in several deployments, and agai
 simulation makes no request and does not wait. The largest set that it makes has 20 million recipients.
 
 Every figure is printed with its origin: *measured* in this run, *given* by an option or a file, or *assumed*. Each is
-an option: ``--devices 100000000 --delivery-share 0.7 --fold 8e-7``. An option for the size of the deployment
+an option: ``--devices 100000000 --delivery-share 0.7 --aggregate 8e-7``. An option for the size of the deployment
 (``--receivers 6``) replaces the usual deployments with one. ``--costs FILE`` takes the costs from the last line of an
 earlier run and measures nothing. ``--receiver FILE`` takes the receiver's figure from the last line of
 ``bench_receiver.py``. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. The last line is one JSON object.
@@ -149,13 +149,13 @@ def table_of_resources(found: Scenario) -> Table:
 
 
 def table_of_times(found: Sequence[Scenario]) -> Table:
-    names = ("frozen", "requests made", "sent", "last post-back", "stored", "folded", "verdicts")
+    names = ("frozen", "requests made", "sent", "last post-back", "stored", "aggregated", "verdicts")
     table = Table(
         "deployment", *names, "post-backs that wait", "longest", title="Times", title_justify="left"
     )
     for each in found:
         marks, peaks = each.result.marks, each.result.peaks
-        times = (marks.frozen, marks.requested, marks.sent, marks.arrived, marks.stored, marks.folded)
+        times = (marks.frozen, marks.requested, marks.sent, marks.arrived, marks.stored, marks.aggregated)
         row = [clock(time) for time in (*times, each.result.elapsed)]
         table.add_row(each.name, *row, f"{peaks.waiting:,.0f}", clock(peaks.wait))
     return table

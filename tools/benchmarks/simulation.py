@@ -5,12 +5,12 @@
 
 .. code-block:: text
 
-    reading ─▶ rules ─▶ freezing ─▶ ledger ─▶ writing ─▶ service ─▶ receivers ─▶ storing ─▶ folding ─▶ reconciling
+    reading ─▶ rules ─▶ freezing ─▶ ledger ─▶ writing ─▶ service ─▶ receivers ─▶ storing ─▶ aggregating ─▶ reconciling
     parts      one      one         many      workers    its own    processes    ledger     one        one process
 
 Reading, rules, and freezing run in sequence, because no request is sent before a launch is frozen. From then on,
 everything runs at the same time until all post-backs are in. If there are too many dispatches, several are simulated
-as one, with their total duration. Post-backs come in lots. *Folding* is the aggregation of post-backs.
+as one, with their total duration. Post-backs come in lots. *Aggregating* is the aggregation of post-backs.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class Costs:
     write: float = _measured("s/person", "writing the body of a request")
     receivers_per_second: float = _measured("1/s", "post-backs that one receiver process takes")
     store: float = _measured("s/post-back", "COPY into the ledger and its commit, 500 at a time")
-    fold: float = _measured("s/post-back", "aggregating")
-    fold_dispatch: float = _measured("s/dispatch", "plus, for each dispatch with post-backs, in each run")
+    aggregate: float = _measured("s/post-back", "aggregating")
+    aggregate_dispatch: float = _measured(
+        "s/dispatch", "plus, for each dispatch with post-backs, in each run"
+    )
     reconcile: float = _measured("s/person", "the verdicts of a launch")
     segment_bytes: float = _measured("B/person", "identifiers of a segment in the ledger")
 
@@ -72,13 +74,15 @@ class World:
     tail: float = _chosen(
         0.001, "", "share of the post-backs that come last, all at once", "a simplification"
     )
-    fold_every: float = _chosen(
+    aggregate_every: float = _chosen(
         600, "s", "between aggregations while requests are sent", "the DAG sendoff_reconcile"
     )
-    fold_every_quiet: float = _chosen(
+    aggregate_every_quiet: float = _chosen(
         30, "s", "between aggregations after that", "the task wait_for_post_backs"
     )
-    fold_run: int = _chosen(8_000_000, "", "post-backs of a receiver in one transaction", "aggregation.py")
+    aggregate_run: int = _chosen(
+        8_000_000, "", "post-backs of a receiver in one transaction", "aggregation.py"
+    )
     quiet_for: float = _chosen(900, "s", "without a post-back before the verdicts", "a campaign's default")
     tick: float = _chosen(5, "s", "between checks of what the service has to send", "a simplification")
     most_steps: int = _chosen(20_000, "", "requests that are simulated separately", "a simplification")
@@ -156,7 +160,7 @@ class Marks:
     sent: float = 0.0  # sent by the service
     arrived: float = 0.0  # arrival of the last post-back at the receivers
     stored: float = 0.0
-    folded: float = 0.0
+    aggregated: float = 0.0
 
 
 @dataclass
@@ -165,8 +169,8 @@ class Peaks:
 
     waiting: float = 0.0  # post-backs that the service holds until they are stored
     wait: float = 0.0  # seconds until a post-back is stored
-    unfolded: float = 0.0  # post-backs
-    fold_runs: int = 0
+    pending: float = 0.0  # post-backs
+    aggregate_runs: int = 0
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,7 @@ class Result:
     deployment: Deployment
     elapsed: float
     stored: float
-    folded: float
+    aggregated: float
     marks: Marks
     peaks: Peaks
     used: tuple[Used, ...]
@@ -290,7 +294,7 @@ class Launch:
         self._sending = Resource(env, "service sends", 1)
         self._receiving = Resource(env, "receivers", deployment.receivers, self._processors)
         self._storing = Resource(env, "storing", deployment.ledger_processors)
-        self._folding = Resource(env, "folding", 1, self._processors)
+        self._aggregating = Resource(env, "aggregating", 1, self._processors)
         self._reconciling = Resource(env, "reconciling", 1, self._processors)
         # Dispatches that are simulated as one.
         self._together = math.ceil(world.dispatches / world.most_steps)
@@ -299,7 +303,7 @@ class Launch:
         self._left = world.devices  # recipients whose request has not begun
         self._to_send = 0.0  # recipients whose messages the service accepted and has not sent
         self._answered = 0  # dispatches
-        self._waiting = self._stored = self._folded = 0.0  # post-backs
+        self._waiting = self._stored = self._aggregated = 0.0  # post-backs
         self._peaks = Peaks()
         self._marks = Marks()
         self._all_are_requested = self._all_are_stored = False
@@ -313,7 +317,7 @@ class Launch:
             deployment=self._deployment,
             elapsed=self._env.now,
             stored=self._stored,
-            folded=self._folded,
+            aggregated=self._aggregated,
             marks=self._marks,
             peaks=self._peaks,
             used=tuple(used for used in (each.used() for each in resources) if used.items),
@@ -328,17 +332,17 @@ class Launch:
         stored_bytes = costs.segment_bytes * world.devices
         yield from self._freezing.use(costs.freeze * world.dispatches + costs.freeze_byte * stored_bytes)
         self._marks.frozen = env.now
-        service, folding = env.process(self._serve()), env.process(self._fold())
+        service, aggregating = env.process(self._serve()), env.process(self._aggregate())
         slots = self._deployment.workers * self._deployment.requests_at_once
         yield env.all_of([env.process(self._request()) for _ in range(slots)])
         self._all_are_requested, self._marks.requested = True, env.now
         yield service
         yield env.all_of(self._lots)
         self._all_are_stored, self._marks.stored = True, env.now
-        yield folding
-        self._marks.folded = env.now
-        for resource in (self._folding, self._processors):
-            resource.spared = self._folding.work - self._least_folding()
+        yield aggregating
+        self._marks.aggregated = env.now
+        for resource in (self._aggregating, self._processors):
+            resource.spared = self._aggregating.work - self._least_aggregating()
         yield env.timeout(world.quiet_for)
         yield from self._reconciling.use(costs.reconcile * world.devices)
 
@@ -411,35 +415,39 @@ class Launch:
         self._stored += size
         if not is_short_cut:
             self._peaks.wait = max(self._peaks.wait, self._env.now - came)
-        self._peaks.unfolded = max(self._peaks.unfolded, self._stored - self._folded)
+        self._peaks.pending = max(self._peaks.pending, self._stored - self._aggregated)
 
-    def _fold(self) -> Steps:
+    def _aggregate(self) -> Steps:
         """Aggregate the new post-backs repeatedly; each run is of one receiver."""
         world, costs = self._world, self._costs
         while True:
-            yield self._env.timeout(world.fold_every_quiet if self._all_are_requested else world.fold_every)
+            yield self._env.timeout(
+                world.aggregate_every_quiet if self._all_are_requested else world.aggregate_every
+            )
             is_last = self._all_are_stored
-            of_each = (self._stored - self._folded) / self._deployment.receivers
+            of_each = (self._stored - self._aggregated) / self._deployment.receivers
             while of_each > _NOTHING:
-                size = min(of_each, world.fold_run)
+                size = min(of_each, world.aggregate_run)
                 touched = touched_of(self._answered, size)
                 for _ in range(self._deployment.receivers):
-                    self._peaks.fold_runs += 1
-                    yield from self._folding.use(costs.fold * size + costs.fold_dispatch * touched)
-                    self._folded += size
+                    self._peaks.aggregate_runs += 1
+                    yield from self._aggregating.use(
+                        costs.aggregate * size + costs.aggregate_dispatch * touched
+                    )
+                    self._aggregated += size
                 of_each -= size
             if is_last:
                 return
 
-    def _least_folding(self) -> float:
+    def _least_aggregating(self) -> float:
         """Return the seconds of aggregating everything in the fewest possible runs."""
         of_each = self._stored / self._deployment.receivers
-        runs = math.ceil(of_each / self._world.fold_run - _NOTHING)
+        runs = math.ceil(of_each / self._world.aggregate_run - _NOTHING)
         if not runs:
             return 0.0
         touched = touched_of(self._answered, of_each / runs)
-        each = runs * self._costs.fold_dispatch * touched
-        return self._costs.fold * self._stored + each * self._deployment.receivers
+        each = runs * self._costs.aggregate_dispatch * touched
+        return self._costs.aggregate * self._stored + each * self._deployment.receivers
 
 
 def touched_of(dispatches: int, post_backs: float) -> float:
@@ -516,7 +524,7 @@ _LARGER = {
 _OF_ONE_PROCESS = {
     "rules": ("rules",),
     "freezing": ("freeze", "freeze_byte"),
-    "folding": ("fold", "fold_dispatch"),
+    "aggregating": ("aggregate", "aggregate_dispatch"),
     "reconciling": ("reconcile",),
 }
 _MOST_WIDENED = 1 << 10

@@ -172,9 +172,9 @@ def quantiles(took: Any) -> tuple[float, float]:
 
 
 @contextmanager
-def folding(url: str) -> Iterator[None]:
+def aggregating(url: str) -> Iterator[None]:
     """Aggregate every few seconds in a separate process, and once more at the end."""
-    with subprocess.Popen([sys.executable, __file__, "fold", url], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, __file__, "aggregate", url], stdin=subprocess.PIPE) as process:
         try:
             yield
         finally:
@@ -183,7 +183,7 @@ def folding(url: str) -> Iterator[None]:
         raise SystemExit("aggregation failed")
 
 
-def fold_until_told(url: str) -> None:
+def aggregate_until_told(url: str) -> None:
     with closing(Ledger(url)) as ledger:
         while not select.select([sys.stdin], [], [], EVERY)[0]:
             aggregate(ledger)
@@ -209,8 +209,8 @@ def judge(url: str, load: Load) -> dict[str, Any]:
         "lost": int((kept[answered] == 0).sum()),
         "doubled": int((kept > 1).sum()),
         "gaps_in_numbers": int(gaps),
-        "folded": returned.deliveries,
-        "people_folded": len(returned.delivered),
+        "aggregated": returned.deliveries,
+        "people_aggregated": len(returned.delivered),
         "refused": load.refused,
         "connections_broken": load.broken,
         "commits": len(commits),
@@ -237,7 +237,7 @@ def main() -> int:
         with closing(Ledger(url)) as ledger:
             dispatch_key = launch(ledger)
         path = PostBackSigner(PUBLIC_URL, [SECRET]).sign("delivery", dispatch_key).removeprefix(PUBLIC_URL)
-        with serving("receiver", url, WORKERS) as server, folding(url):
+        with serving("receiver", url, WORKERS) as server, aggregating(url):
             workers = server.children(recursive=True)
             start = time.perf_counter()
             load = uvloop.run(soak(path, workers))
@@ -256,7 +256,9 @@ def main() -> int:
     for name, value in figures.items():
         print(f"  {name.replace('_', ' '):20}{value:>12,}")
     is_sound = not (figures["lost"] or figures["doubled"] or figures["gaps_in_numbers"])
-    is_sound &= figures["folded"] == figures["people_folded"] == figures["stored"] >= figures["answered_200"]
+    is_sound &= (
+        figures["aggregated"] == figures["people_aggregated"] == figures["stored"] >= figures["answered_200"]
+    )
     print("\nall answers were true" if is_sound else "\nNOT SOUND: an answer was not true")
     print(json.dumps({"benchmark": "receiver_soak", "seconds": SECONDS, "sound": is_sound, **figures}))
     return 0 if is_sound else 1
@@ -264,6 +266,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        fold_until_told(sys.argv[2])
+        aggregate_until_told(sys.argv[2])
     else:
         sys.exit(main())

@@ -105,8 +105,9 @@ def measure(receivers_per_second: float | None, say: Callable[[str], None]) -> t
         say("a launch from freezing to its report")
         dense = whole_launch(ledger, url, numbers(PEOPLE, 1.0), SEGMENT)
         small = whole_launch(ledger, url, numbers(SMALL * 10, 1.0), 10)
-        fold_post_back, fold_dispatch = apart(
-            (dense.post_backs, dense.dispatches, dense.fold), (small.post_backs, small.dispatches, small.fold)
+        aggregate_post_back, aggregate_dispatch = apart(
+            (dense.post_backs, dense.dispatches, dense.aggregate),
+            (small.post_backs, small.dispatches, small.aggregate),
         )
         segment_bytes, chance_seconds = freezing_by_chance(ledger)
         freeze_byte, freeze_segment = apart(
@@ -133,8 +134,8 @@ def measure(receivers_per_second: float | None, say: Callable[[str], None]) -> t
         write=write,
         receivers_per_second=receivers_per_second,
         store=store,
-        fold=fold_post_back,
-        fold_dispatch=fold_dispatch,
+        aggregate=aggregate_post_back,
+        aggregate_dispatch=aggregate_dispatch,
         reconcile=dense.reconcile / PEOPLE,
         segment_bytes=segment_bytes / PEOPLE,
     )
@@ -234,7 +235,7 @@ class Whole:
     post_backs: int
     dispatches: int
     freeze: float
-    fold: float
+    aggregate: float
     reconcile: float
     segment_bytes: int
     ledger_bytes: int
@@ -245,13 +246,13 @@ def whole_launch(ledger: Ledger, url: str, people: IntegerIdentifiers, size: int
     key, frozen = freeze(ledger, people, size)
     claim_until_none(ledger, key)
     came = come_back(ledger, url, key, int(next(iter(people))), size)
-    folded = timed(lambda: aggregate(ledger))
+    aggregated = timed(lambda: aggregate(ledger))
     reconciled = timed(lambda: reconcile_launch(ledger, key))
     return Whole(
         post_backs=came,
         dispatches=-(-len(people) // size),
         freeze=frozen,
-        fold=folded,
+        aggregate=aggregated,
         reconcile=reconciled,
         segment_bytes=sum(len(each.to_bytes()) for _, each in ledger.dispatch_queries.segments(key)),
         ledger_bytes=ledger_bytes(url) - before,

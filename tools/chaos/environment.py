@@ -30,7 +30,7 @@ from tools.chaos.processes import (
     Service,
     receiver,
 )
-from tools.chaos.workers import AGAIN, Job, Phase, join, start_fold, start_worker
+from tools.chaos.workers import AGAIN, Job, Phase, join, start_aggregation, start_worker
 
 DEVICES = 400
 ONE_BY_ONE = 1  # one request at a time, so that a line number means the same in every run
@@ -190,23 +190,23 @@ class Environment:
         """Wait until started workers have ended."""
         self._join(list(processes))
 
-    def fold(self, job: Job, run: int = 1_000) -> None:
+    def aggregate(self, job: Job, run: int = 1_000) -> None:
         """Aggregate in a separate process, which may die."""
-        self._join([start_fold(job, run)])
+        self._join([start_aggregation(job, run)])
 
-    def fold_what_came_before(self, job: Job) -> None:
+    def aggregate_earlier(self, job: Job) -> None:
         """Aggregate the post-backs of earlier launches with the correct protocol, so that this one's are next."""
         self.wait_until_quiet()
-        self.fold(replace(job, dies_at=None, mutant=None))
+        self.aggregate(replace(job, dies_at=None, mutant=None))
 
     def kill(self, process: Process, how: signal.Signals = signal.SIGKILL) -> None:
         """Kill a process."""
         process.end(how)
         self.result.killed += 1
 
-    def unfolded(self) -> int:
+    def pending(self) -> int:
         """Return how many post-backs of this ledger are not aggregated yet."""
-        return sum(newest - folded for _, folded, newest in self.backend.ledger.post_backs.pending())
+        return sum(newest - aggregated for _, aggregated, newest in self.backend.ledger.post_backs.pending())
 
     def wait_until_quiet(self) -> None:
         """Wait until the service has nothing more to post back."""
@@ -239,7 +239,7 @@ class Environment:
     def _measured(self, phase: Phase) -> int:
         lines_file = self._folder / f"{phase}.lines"
         segment = self.size.segment_size
-        people = {"freeze": self.size.people, "send": 2 * segment, "fold": segment}
+        people = {"freeze": self.size.people, "send": 2 * segment, "aggregate": segment}
         job = self.job(
             people=people[phase],
             dies_in=phase,
@@ -247,12 +247,12 @@ class Environment:
             lines_to=str(lines_file),
             requests_at_once=ONE_BY_ONE,
         )
-        if phase == "fold":  # without earlier post-backs
-            self.fold_what_came_before(job)
+        if phase == "aggregate":  # without earlier post-backs
+            self.aggregate_earlier(job)
         self.run(job)
-        if phase == "fold":
+        if phase == "aggregate":
             self.wait_until_quiet()
-            self.fold(job)
+            self.aggregate(job)
         lines = int(lines_file.read_text())
         if not lines:
             raise ChaosError(f"the phase {phase} ran no line")

@@ -100,9 +100,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=12,
     ),
     Scenario(
-        "fold killed between two lines",
+        "aggregation killed between two lines",
         "the aggregating process is killed at a line of aggregation; each line once",
-        steps.fold_killed,
+        steps.aggregation_killed,
         long=1,
     ),
     Scenario("receiver killed", "the receiver is killed under load and started again", steps.receiver_killed),
@@ -190,9 +190,9 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=1,
     ),
     Scenario(
-        "fold killed between two lines, PostgreSQL",
+        "aggregation killed between two lines, PostgreSQL",
         "as above, on PostgreSQL, at lines spread over aggregation",
-        partial(steps.fold_killed, long=30),
+        partial(steps.aggregation_killed, long=30),
         on="postgresql",
         short=0,
         long=1,
@@ -249,7 +249,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "mark moved before the post-backs are stored",
         "the mark of aggregation is moved on fetching; the aggregating process is killed",
-        partial(steps.fold_killed, short=12, long=40, mutant="mark before events"),
+        partial(steps.aggregation_killed, short=12, long=40, mutant="mark before events"),
         long=1,
         on="sqlite apart",
         expected="some",

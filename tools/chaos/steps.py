@@ -115,20 +115,22 @@ def receiver_killed(env: Environment) -> None:
     env.wait_until_quiet()
 
 
-def fold_killed(env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None) -> None:
+def aggregation_killed(
+    env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None
+) -> None:
     """Kill the aggregating process at one line after the other, each time with post-backs to aggregate."""
-    points = env.points("fold", env.size.times(short, long or env.lines("fold")))
+    points = env.points("aggregate", env.size.times(short, long or env.lines("aggregate")))
     job = env.job(mutant=mutant)
-    env.fold_what_came_before(job)
+    env.aggregate_earlier(job)
     env.run(job, job)
     env.wait_until_quiet()
     for point in points:
-        if not env.unfolded():
+        if not env.pending():
             job = env.job(mutant=mutant)
             env.run(job, job)
             env.wait_until_quiet()
-        env.fold(replace(job, dies_in="fold", dies_at=point), run=1)
-    env.fold(job)
+        env.aggregate(replace(job, dies_in="aggregate", dies_at=point), run=1)
+    env.aggregate(job)
 
 
 def clocks_apart(env: Environment) -> None:

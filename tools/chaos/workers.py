@@ -62,7 +62,7 @@ from sendoff.service.tokens import TokenSource
 from tools.chaos import mutants
 from tools.chaos.processes import SECRET
 
-Phase = Literal["freeze", "send", "fold"]
+Phase = Literal["freeze", "send", "aggregate"]
 
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
@@ -88,7 +88,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.service.transport,
         mutants,
     ),
-    "fold": (
+    "aggregate": (
         sendoff.postbacks.aggregation,
         sendoff.postbacks.batch_totals,
         sendoff.postbacks.recipient_index,
@@ -156,9 +156,9 @@ def start_worker(job: Job) -> BaseProcess:
     return _start(_send, job)
 
 
-def start_fold(job: Job, run: int) -> BaseProcess:
+def start_aggregation(job: Job, run: int) -> BaseProcess:
     """Start a process that aggregates ``run`` post-backs in each transaction."""
-    return _start(_fold, job, run)
+    return _start(_aggregate, job, run)
 
 
 def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -198,11 +198,11 @@ def _send(job: Job) -> None:
             sys.exit(AGAIN)
 
 
-def _fold(job: Job, run: int) -> None:
+def _aggregate(job: Job, run: int) -> None:
     mutants.apply(job.mutant)
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
-            with _followed(job, "fold"):
+            with _followed(job, "aggregate"):
                 aggregate(ledger, run=run)
         except RetryableError:
             sys.exit(AGAIN)

@@ -82,7 +82,7 @@ ENDS = {
 
 
 @pytest.mark.promise("twice/once")
-@pytest.mark.parametrize("hears", [hear, hear_and_die], ids=["folded", "fold died"])
+@pytest.mark.parametrize("hears", [hear, hear_and_die], ids=["aggregated", "aggregation died"])
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_evidence_that_came_while_a_later_attempt_was_in_flight_stands_when_that_ends(
     ledger: Ledger, end: Callable[[Ledger, Claim], None], hears: Callable[[Ledger, str], None]

@@ -122,7 +122,9 @@ class Protocol(RuleBasedStateMachine):
         self.recorded: set[tuple[str, int]] = set()
         self.resent: set[str] = set()  # by a person
         self.written_off: set[str] = set()
-        self.is_fold_dead = False  # the last aggregation died after storing evidence, before resolving doubts
+        self.is_aggregation_dead = (
+            False  # the last aggregation died after storing evidence, before resolving doubts
+        )
         self.receiver = self.ledger.post_backs.register_receiver("test", self.now)
         self.stored = 0
         self.freeze(1)
@@ -266,18 +268,18 @@ class Protocol(RuleBasedStateMachine):
         self.ledger.post_backs.store(self.receiver, [(self.stored, post_back)])
 
     @rule()
-    def fold(self) -> None:
+    def aggregate(self) -> None:
         """Post-backs are aggregated, and doubts are resolved."""
         aggregate(self.ledger, now=self.now)
-        self.is_fold_dead = False
+        self.is_aggregation_dead = False
 
     @precondition(lambda self: self.taken_and("planned", "in_doubt"))
     @rule(data=st.data())
-    def fold_and_die(self, data: st.DataObject) -> None:
+    def aggregate_and_die(self, data: st.DataObject) -> None:
         """The aggregation dies after evidence is stored and before doubts are resolved."""
         key = data.draw(st.sampled_from(self.taken_and("planned", "in_doubt")))
         self.hear(data, key, "open")
-        self.is_fold_dead = True
+        self.is_aggregation_dead = True
         after = count(1)
         while key not in self.evident():
             with dying(self.ledger, next(after)):
@@ -292,7 +294,7 @@ class Protocol(RuleBasedStateMachine):
             assert self.ledger.doubts.accept(key, 17, "the service lists it", self.now)
         else:
             self.hear(data, key, "delivery")
-            self.fold()
+            self.aggregate()
 
     @precondition(lambda self: self.taken_and("planned", "in_doubt", "refused", "written_off"))
     @rule(data=st.data())
@@ -344,7 +346,7 @@ class Protocol(RuleBasedStateMachine):
                 assert states[key] in {"accepted"} | goes_on
 
     def what_somebody_was_heard_of_is_not_sent_again(self, states: Mapping[str, str]) -> None:
-        if not self.is_fold_dead:
+        if not self.is_aggregation_dead:
             assert {states[key] for key in self.evident()} <= {"accepted", "in_flight", "refused"}
 
     def what_may_have_been_sent_is_in_flight_or_in_doubt(self, states: Mapping[str, str]) -> None:

@@ -177,7 +177,7 @@ def test_no_order_of_events_outcomes_folds_and_reports_changes_a_figure(
     plain = [Step("freeze"), Step("outcomes"), Step("receive", tuple(events))]
     steps = list(_split(data, data.draw(st.permutations(events))))
     between = st.lists(
-        st.builds(Step, st.sampled_from(["fold", "reconcile"]), run=st.integers(1, 5)), max_size=6
+        st.builds(Step, st.sampled_from(["aggregate", "reconcile"]), run=st.integers(1, 5)), max_size=6
     )
     for step in data.draw(between):
         steps.insert(data.draw(st.integers(0, len(steps))), step)
@@ -205,7 +205,7 @@ def _after(template: Path, folder: Path, steps: Iterable[Step], outcome: Outcome
         for step in steps:
             if step.what == "receive":
                 store(ledger, *step.events)
-            elif step.what == "fold":
+            elif step.what == "aggregate":
                 aggregate(ledger, run=step.run, now=NOW)
             elif step.what == "freeze":
                 freeze(ledger)
@@ -272,7 +272,7 @@ def breaking_off(ledger: Ledger, statement: int) -> Iterator[list[int]]:
         sa.event.remove(engine, "before_cursor_execute", break_off)
 
 
-@pytest.mark.promise("lost/folded")
+@pytest.mark.promise("lost/aggregated")
 def test_a_fold_that_breaks_off_at_any_statement_is_finished_by_the_next(ledger: Ledger) -> None:
     prepared(ledger)
     broken = 0
@@ -315,14 +315,14 @@ def test_however_what_was_set_aside_is_gathered_each_post_back_is_added_once(
     try:
         people = [integers([1, 2]), integers([3, 4]), integers([5, 6]), integers([7, 8])]
         sent = freeze_many(ledger, [("device_id", people)])
-        folded = _fold_in_turns(ledger, [each.key for each in sent], turns)
+        aggregated = _aggregate_in_turns(ledger, [each.key for each in sent], turns)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sendoff.postbacks.aggregation._TOGETHER", together)
             patch.setattr("sendoff.postbacks.aggregation._SPAN", span)
             patch.setattr("sendoff.ledger.post_backs._KEYS_AT_ONCE", keys)
-            folded += aggregate(ledger, now=NOW)
+            aggregated += aggregate(ledger, now=NOW)
         events = [each for _, some in turns for each in some]
-        assert folded == len(events)
+        assert aggregated == len(events)
         assert ledger.aggregates.parked() == []
         returned = ledger.aggregates.totals(launch_key("service", "spring", PERIOD, 0))
         for which, each in enumerate(sent):
@@ -338,11 +338,11 @@ def test_however_what_was_set_aside_is_gathered_each_post_back_is_added_once(
         ledger.close()
 
 
-def _fold_in_turns(ledger: Ledger, keys: Sequence[str], turns: Sequence[Any]) -> int:
+def _aggregate_in_turns(ledger: Ledger, keys: Sequence[str], turns: Sequence[Any]) -> int:
     """Aggregate one run per turn, and no parked post-backs; return how many were added."""
     receiver = ledger.post_backs.register_receiver("r", NOW)
     numbers = count(1)
-    folded = 0
+    aggregated = 0
     ledger.aggregates.parked = list  # type: ignore[method-assign]
     for waiting, events in turns:
         _await_replies(ledger, [keys[which] for which in waiting])
@@ -350,10 +350,10 @@ def _fold_in_turns(ledger: Ledger, keys: Sequence[str], turns: Sequence[Any]) ->
             receiver,
             [(next(numbers), post_back(keys[which], "open", who, campaign=to)) for which, who, to in events],
         )
-        folded += aggregate(ledger, now=NOW)
+        aggregated += aggregate(ledger, now=NOW)
     _await_replies(ledger, [])
     del ledger.aggregates.parked
-    return folded
+    return aggregated
 
 
 def _await_replies(ledger: Ledger, keys: Sequence[str]) -> None:
@@ -373,9 +373,9 @@ def test_what_many_dispatches_set_aside_is_folded_in_few_transactions(
     freeze_many(ledger, [("device_id", people)])
     asked, store_parked = [], ledger.aggregates.store_parked
 
-    def store_counted(asides: Any, folding: Any) -> bool:
+    def store_counted(asides: Any, receivers: Any) -> bool:
         asked.append(len(asides))
-        return store_parked(asides, folding)
+        return store_parked(asides, receivers)
 
     ledger.aggregates.store_parked = store_counted  # type: ignore[method-assign]
     monkeypatch.setattr("sendoff.postbacks.aggregation._TOGETHER", 15)
@@ -406,7 +406,7 @@ def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> N
     assert ledger.aggregates.resolve_doubts(NOW) == 0
 
 
-FOLDING = """
+AGGREGATING = """
 import sys
 from datetime import datetime
 from sendoff.postbacks.aggregation import aggregate
@@ -420,11 +420,11 @@ aggregate(ledger, run=1, now=datetime.fromisoformat(sys.argv[2]))
 """
 
 
-@pytest.mark.promise("lost/folded")
+@pytest.mark.promise("lost/aggregated")
 def test_processes_that_fold_at_once_add_each_post_back_once(ledger: Ledger) -> None:
     prepared(ledger)
     url = ledger._database._engine.url.render_as_string(hide_password=False)
-    command = [sys.executable, "-c", FOLDING, url, NOW.isoformat()]
+    command = [sys.executable, "-c", AGGREGATING, url, NOW.isoformat()]
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]

@@ -104,7 +104,7 @@ def test_a_commit_that_succeeded_unseen_is_repeated_and_stored_once(ledger: Ledg
     assert disturbed.calls == [[1], [1], [2]]
 
 
-@pytest.mark.promise("lost/folded")
+@pytest.mark.promise("lost/aggregated")
 def test_no_number_is_committed_before_a_lower_one(ledger: Ledger) -> None:
     disturbed = Disturbed(ledger.post_backs, ["works", "away", "away", "answer lost", "away"])
     ledger.post_backs = disturbed  # type: ignore[assignment]

@@ -301,7 +301,7 @@ def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
     assert reconcile_launch(ledger, KEY).verdicts["engaged"] == 1
 
 
-@pytest.mark.promise("lost/folded")
+@pytest.mark.promise("lost/aggregated")
 def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, [event(key, "open", 1)])
