@@ -187,7 +187,7 @@ def _approval(preview: Preview) -> str:
     needed = preview.approval
     if not needed.is_needed:
         return "No approval is needed."
-    who = f"Someone with the role {needed.role}" if needed.role else "Someone with the rights in Airflow"
+    who = f"Someone with the role {needed.role}" if needed.role else "Someone with rights in Airflow"
     return f"{who} must approve within {_duration(needed.within_seconds)}. Otherwise the launch is rejected."
 
 

@@ -171,7 +171,7 @@ def test_an_unknown_launch_is_one_line_and_exit_code_1(ledger_url: str, sendoff:
 def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("report", "ffff", "--ledger", f"sqlite:///{tmp_path / 'empty.db'}")
     assert done.returncode == 1
-    assert "run: sendoff migrate" in done.stderr
+    assert "to create one: sendoff migrate" in done.stderr
 
 
 def test_a_broken_campaign_is_told_with_its_file_and_line(tmp_path: Path, sendoff: Command) -> None:
