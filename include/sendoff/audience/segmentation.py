@@ -44,10 +44,11 @@ class Segment:
 def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> Iterator[Segment]:
     """Cut an audience into segments of at most the campaign's size, wave by wave, each with one variation.
 
-    Segments do not overlap. ``name``: the campaign's name, the salt for variants and waves. Recipients are therefore
-    in the same ones in every launch, and variants, waves and the holdout are independent of each other. A recipient
-    with two of the campaign's languages gets the one that the campaign lists first. One with two time zones gets the
-    first in the alphabet. One without either gets the campaign's own language or default time zone.
+    Segments do not overlap. ``name``: the campaign's name, the salt for variants and waves. A recipient therefore gets
+    the same variant and wave in every launch. Variants, waves and the holdout are independent of each other.
+
+    A recipient with two of the campaign's languages gets the one that the campaign lists first. One with two time zones
+    gets the first in the alphabet. One without either gets the campaign's own language or default time zone.
 
     Raise AudienceError if the query lacks a column that the campaign needs for this.
     """

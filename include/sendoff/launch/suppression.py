@@ -3,7 +3,7 @@
 .. code-block:: text
 
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
-    priority ...... recipients of a campaign with a higher rank on the same day
+    priority ...... recipients of another campaign of the same day with the same or a better rank
     cap ........... recipients who would get too many messages in a number of days
     size_limit .... all recipients above the size limit of a run
     holdout ....... a random share, which stays part of the audience
