@@ -63,7 +63,7 @@ def who_is_meant(figures: LaunchStats) -> list[str]:
     if figures.is_chosen_by_service:
         named = counted(figures.audience, "person", "people")
         said.append(
-            f"The service chose the people, so how many it sent to is not known. Post-backs name {named}."
+            f"The service chose the people, so the number of recipients is not known. Post-backs name {named}."
         )
     return said
 

@@ -26,8 +26,8 @@ class DispatchOperator(LaunchEventOperator):
     The connection sets how many requests a task makes at the same time (``requests_at_once``). Several tasks can work
     on one launch: map the operator over ``worker``. Retries are safe, because they continue with the requests that are
     still planned. If it is too early for a send window, a rate limit or the next wave, the task waits in the triggerer.
-    This takes no worker slot and no retry. A task that Airflow ends first finishes and records its current requests,
-    then fails so that it is retried.
+    This takes no worker slot and no retry. If Airflow ends the task, it first finishes and records its current
+    requests, then fails so that it is retried.
 
     If the service refuses a request, the task makes the others and then fails without retry. If the launch becomes too
     late, it is stopped: the task succeeds without sending the rest, and the report counts these people as not sent.
