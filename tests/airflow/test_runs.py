@@ -215,7 +215,7 @@ def test_a_task_waits_in_the_triggerer_until_the_window_opens(house: Any) -> Non
 def test_an_operator_refuses_a_launch_that_is_for_the_other_one(house: Any) -> None:
     key, _ = held_against_window(house, "for_the_other")
     operator = ExecuteCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
-    with pytest.raises(AirflowFailException, match="use CreateCampaignOperator"):
+    with pytest.raises(AirflowFailException, match="Use CreateCampaignOperator"):
         operator.execute({})
 
 
