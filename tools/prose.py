@@ -50,8 +50,10 @@ OFF = {
 }
 
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?:;])[\"')\]*_]*\s+(?=[\"'(\[*_]*[A-Zx`])|\n\s*\n|\n\s*(?:[-*+]|\d+\.|#+|>)\s+|\||\n(?=#)"
+    r"(?<=[.!?:;])[\"')\]*_]*\s+(?=[\"'(\[*_]*(?:[A-Zx`]|[a-z_]+: ))|\n\s*\n|\n\s*(?:[-*+]|\d+\.|#+|>)\s+|\||\n(?=#)"
 )
+_LITERAL_BLOCK = re.compile(r"^( *)(?:\.\. code-block::[^\n]*|[^\n]*::)\n(?:\n|\1 +[^\n]*\n)+", re.MULTILINE)
+_PARAMETER = re.compile(r"^\s*:\w+[^:]*:|^``[^`]+``  ")
 _WORD = re.compile(r"[A-Za-z0-9][\w',.%-]*")
 _PASSIVE = re.compile(
     r"\b(?:am|is|are|was|were|be|been|being|gets?|got)\b(?:\s+\w+ly|\s+not|\s+never|\s+only|\s+also)?\s+"
@@ -204,9 +206,11 @@ def _comments_and_docstrings(source: str) -> str:
         ):
             value = node.body[0].value
             if isinstance(value.value, str):
-                for offset, line in enumerate(value.value.splitlines()):
-                    lines[value.lineno - 1 + offset] = ("" if offset else "¶ ") + re.sub(
-                        r"^\s*>>>.*", "", line
+                shown = _LITERAL_BLOCK.sub(lambda found: "\n" * found[0].count("\n"), value.value)
+                for offset, line in enumerate(shown.splitlines()):
+                    line = re.sub(r"^\s*>>>.*", "", line)  # noqa: PLW2901
+                    lines[value.lineno - 1 + offset] = (
+                        f"¶ {line}" if offset == 0 else _PARAMETER.sub("- ", line)
                     )
     return "\n".join(lines)
 

@@ -109,7 +109,7 @@ class Priority(FrozenModel):
     """Which campaign goes first if several would reach the same recipient on the same day."""
 
     rank: Int32 = Field(description="Rank of this campaign; 1 is the most important")
-    group: Text = optional("Only campaigns with the same group compete with each other", "all")
+    group: Text = optional("Only campaigns of the same group compete", "all")
 
 
 class Holdout(FrozenModel):

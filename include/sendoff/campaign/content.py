@@ -159,7 +159,7 @@ class Sms(_Content):
 class WebhookBody(_Content):
     """The body of a webhook's request."""
 
-    kind: Literal["raw", "form", "json"] = Field(description="Format in which the content is sent")
+    kind: Literal["raw", "form", "json"] = Field(description="Format of the content")
     content: Text = Field(description="The body itself")
 
 
