@@ -43,8 +43,8 @@ proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, page
 
 check: lint types quick ## The quick checks during development
 
-lint: $(READY) ## Check style and the direction of imports
-	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-logo
+lint: $(READY) ## Style, prose, and the direction of imports
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-logo && $(BIN)/python -m tools.prose
 
 types: $(READY) ## Check types strictly
 	@$(BIN)/mypy
