@@ -63,7 +63,7 @@ def test_a_rule_without_a_test_is_complained_of(conformance: ModuleType) -> None
 def test_a_reason_beside_a_test_is_complained_of(conformance: ModuleType) -> None:
     proven = {**BOTH, **PAGE, ("1.2/page", "client"): ["tests/e.py::test_e"]}
     (complaint,) = conformance.complaints(list(conformance.sections(RULES)), proven)
-    assert "take its reason out of rules.yaml" in complaint
+    assert "remove its reason from rules.yaml" in complaint
 
 
 PROMISES = """
@@ -91,6 +91,6 @@ def test_a_promise_without_a_test_and_a_test_of_no_promise_are_complained_of(con
         ("twice/never", ""): ["tests/b.py::test_b"],
     }
     assert list(conformance.unkept(list(conformance.promises(PROMISES)), proofs)) == [
-        "twice/once: no test holds it: At most one is accepted",
-        "twice/never: a test names it, and promises.yaml does not",
+        "twice/once: no test proves it: At most one is accepted",
+        "twice/never: a test names it, but it is not in promises.yaml",
     ]

@@ -223,6 +223,7 @@ def test_a_signal_stops_both_processes_at_once(service_start, number):
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.proof
 def test_a_killed_service_leaves_no_process_behind(service_start):
     service = service_start(process=True)
     [child] = psutil.Process(service.process.pid).children(recursive=True)
@@ -231,6 +232,7 @@ def test_a_killed_service_leaves_no_process_behind(service_start):
     child.wait(PATIENCE)
 
 
+@pytest.mark.proof
 def test_the_service_ends_when_its_deliveries_process_has_ended(service_start):
     service = service_start(process=True)
     [child] = psutil.Process(service.process.pid).children(recursive=True)
@@ -308,6 +310,7 @@ def test_an_unknown_name_is_refused_with_the_list(service_command, tmp_path):
     assert "device_ids" in said["error"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("names", "both"),
     [

@@ -24,7 +24,10 @@ GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 EVERYONE = {"inbox": 1, "web_push": 1, "broadcast": 1}
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.proof)])
+pytestmark = pytest.mark.proof  # several processes
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def database(request, tmp_path_factory):
     if request.param == "postgresql":
         return request.getfixturevalue("postgres_url")
@@ -33,7 +36,9 @@ def database(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(database, service_on, tmp_path_factory):
-    return service_on(database, tmp_path_factory.mktemp("devices"), "--workers", "2")
+    service = service_on(database, tmp_path_factory.mktemp("devices"), "--workers", "2")
+    yield service
+    service.stop()  # before its database is dropped
 
 
 def processes(service):
@@ -149,3 +154,4 @@ def test_state_survives_a_restart(database, service, service_on, service_listene
     assert again.admin("campaigns")["total"] == before + 1
     opened = again.admin(f"campaigns/{campaign}/truth")["post_backs"]["open"]
     assert set(service_listener.devices("/o")) == set(opened)
+    assert again.stop() == 0

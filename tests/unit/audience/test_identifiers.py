@@ -281,6 +281,7 @@ def test_texts_that_share_their_beginning_are_in_the_order_of_their_bytes(values
     assert list(strings(values)) == by_bytes(values)
 
 
+@pytest.mark.proof
 @pytest.mark.promise("sound/small")
 def test_a_hundred_million_numbers_take_less_than_300_mebibytes() -> None:
     # In a separate process, so that the peak is that of the set, its fingerprint and its slices.

@@ -172,6 +172,7 @@ def test_for_a_day_that_has_come_nobody_is_kept_waiting(ledger: Ledger) -> None:
         _drop_partition(ledger, start + DAY)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite has no partitions
 def test_a_day_whose_partition_could_not_be_made_is_not_reported_as_made(ledger: Ledger) -> None:
     start = datetime(2031, 7, 1, 12, tzinfo=UTC)
@@ -202,6 +203,7 @@ def test_too_few_days_ahead_are_told(launched: Ledger, caplog: pytest.LogCapture
             _drop_partition(launched, NOW + day * DAY)
 
 
+@pytest.mark.proof
 def test_a_day_that_somebody_reads_is_left_for_the_next_time(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
     aggregate(launched, now=NOW)

@@ -383,6 +383,7 @@ def test_what_many_dispatches_set_aside_is_folded_in_few_transactions(
     assert asked == [15, 15, 10]
 
 
+@pytest.mark.proof
 def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> None:
     freeze(ledger)
     for _ in KEYS:
@@ -420,6 +421,7 @@ aggregate(ledger, run=1, now=datetime.fromisoformat(sys.argv[2]))
 """
 
 
+@pytest.mark.proof
 @pytest.mark.promise("lost/aggregated")
 def test_processes_that_fold_at_once_add_each_post_back_once(ledger: Ledger) -> None:
     prepared(ledger)

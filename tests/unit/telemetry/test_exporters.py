@@ -48,6 +48,7 @@ def test_what_a_short_process_counted_is_sent_when_it_ends(collector: Any) -> No
     assert len({resource["service.instance.id"] for resource in collector.resources()}) == 2
 
 
+@pytest.mark.proof
 def test_a_process_is_called_sendoff_unless_it_is_called_otherwise(collector: Any) -> None:
     python(COUNT, **collector.environment)
     python(COUNT, OTEL_SERVICE_NAME="events", **collector.environment)
@@ -86,6 +87,7 @@ def test_without_the_sdk_one_line_says_what_to_install(collector: Any) -> None:
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.proof
 def test_a_command_that_opens_the_ledger_sends_what_it_counted(collector: Any, tmp_path: Any) -> None:
     ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
     main = "import sys; from sendoff.cli import main; sys.argv = ['sendoff', {}, '--ledger', {!r}]; main()"
@@ -95,6 +97,7 @@ def test_a_command_that_opens_the_ledger_sends_what_it_counted(collector: Any, t
     assert {"sendoff.launches", "sendoff.aggregation.lag"} <= collector.names()
 
 
+@pytest.mark.proof
 def test_the_ledger_is_measured_again_and_again_until_somebody_stops_it(
     collector: Any, migrated_file: Path
 ) -> None:

@@ -231,6 +231,7 @@ def test_times_without_a_zone_are_in_utc(shop: Path, monkeypatch: pytest.MonkeyP
     assert audience(url, sql).rows == 1
 
 
+@pytest.mark.proof
 def test_memory_does_not_grow_with_the_rows(shop: Path, tmp_path: Path) -> None:
     url = fill(shop, "CREATE TABLE t AS SELECT 1 AS n")
     # The peak is read from /proc, because getrusage also counts the process that this one was forked from. The program

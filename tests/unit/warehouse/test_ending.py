@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import psycopg
+import pytest
 import sqlalchemy as sa
 
 from ...waiting import until
@@ -20,6 +21,7 @@ QUERY = "SELECT n AS device_id FROM generate_series(1, 3) n, pg_sleep(600) WHERE
 RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%a slow one%' AND pid <> pg_backend_pid()"
 
 
+@pytest.mark.proof
 def test_a_query_ends_with_the_process_that_asked_it(postgres_url: str) -> None:
     uri = sa.make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(uri, autocommit=True) as watcher:

@@ -305,6 +305,7 @@ def test_what_snowflake_says_of_a_mistake_is_told(snowflake: str) -> None:
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
+@pytest.mark.proof
 def test_where_no_snowflake_answers_it_may_be_tried_again(driver: object, free_port: int) -> None:
     url = f"snowflake://ann:s3cret@org-shop/sales?host=127.0.0.1&port={free_port}&protocol=http"
     with pytest.raises(WarehouseUnavailableError) as caught, read(url, "SELECT 1 AS device_id"):
