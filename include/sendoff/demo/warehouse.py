@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sendoff.private_files import make_private
+from sendoff.ledger import make_private
 
 _DEVICES_FOR_3_CUSTOMERS = 5
 _PURCHASES_FOR_1_CUSTOMER = 3

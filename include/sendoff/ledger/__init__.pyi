@@ -10,6 +10,7 @@ from .grants import ROLES, grant_statements
 from .launches import Launch
 from .ledger import Ledger
 from .post_backs import OPEN, READABLE, Parked
+from .private_files import make_private
 from .recipient import RecipientStatus
 from .retention import Forgotten
 from .stats import LaunchDoubts, LedgerStats
@@ -44,6 +45,7 @@ __all__ = [
     "check_rate",
     "column_of",
     "grant_statements",
+    "make_private",
     "marks",
     "scope_of",
     "values",

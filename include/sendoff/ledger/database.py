@@ -26,9 +26,9 @@ from sqlalchemy.sql.functions import FunctionElement
 from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.ledger import bulk
 from sendoff.ledger.bulk import Row
+from sendoff.ledger.private_files import make_private
 from sendoff.ledger.problems import NO_TABLES, Place, problem_of
 from sendoff.ledger.schema import Moment, receivers
-from sendoff.private_files import make_private
 from sendoff.settings import LIBPQ_TIMEOUTS
 
 _log = logging.getLogger(__name__)
