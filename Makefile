@@ -9,7 +9,6 @@ TEST   := $(PYTEST) --dist worksteal -m "not proof"
 PROOF  := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:  # the tests already use all cores
 .PHONY: help setup demo test proof check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
 
 help: ## List the targets
@@ -28,7 +27,8 @@ setup: $(READY) ## Create the virtual environment with the pinned versions
 demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end; other ports: DEMO_OPTIONS="--airflow-port 8081")
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
-test: lint types ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
+test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
 	@echo "== tests/demo tests/unit tests/contract tests/service"
 	@$(TEST) tests/demo tests/unit tests/contract tests/service
 	@echo "== tests/airflow"

@@ -182,6 +182,7 @@ def planted(
         yield Planted(tmp_path, ledger_url, receiver, public_url, template, canaries)
 
 
+@pytest.mark.proof
 @pytest.mark.promise("private/secrets")
 def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     house: Any,

@@ -63,6 +63,7 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     )  # notes, lineage and policies know the operator by this name
 
 
+@pytest.mark.proof
 @pytest.mark.promise("sound/borders")
 def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_nothing_large() -> None:
     script = textwrap.dedent(

@@ -53,6 +53,7 @@ def told_to_end(house: Any, launch_key: str, signal_it: Callable[[], None]) -> N
     signal_it()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("signal_it", [signal_process, signal_another_thread])
 def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing_more(
     house: Any, signal_it: Callable[[], None]

@@ -239,6 +239,7 @@ def test_a_launch_whose_post_backs_came_late_is_reconciled_again(
     ] == {"reconciled": 0}
 
 
+@pytest.mark.proof
 def test_each_stage_tells_of_its_asset_once(house: Any, run_dag: Callable[..., DagRun]) -> None:
     run = run_dag(house.campaign("telling", query=house.few), logical_date=house.day)
     with closing(settings.Session()) as session:

@@ -196,6 +196,7 @@ def test_tables_are_called_as_openlineage_calls_them(
     assert warehouse.name_of(("x", "y", "z")).lower() == "x.y.z"
 
 
+@pytest.mark.proof
 def test_reading_dag_files_loads_nothing_of_lineage() -> None:
     loaded = "import sys, sendoff_airflow.dags, sendoff_airflow.plugin; print(*sys.modules)"
     printed = subprocess.run(

@@ -42,6 +42,7 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
         server.shutdown()
 
 
+@pytest.mark.proof
 def test_the_example_of_the_documentation_tells_the_team_of_each_report(
     house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,6 +164,7 @@ def test_a_task_waits_in_the_triggerer_between_two_waves(house: Any) -> None:
         getattr(operator, deferred.value.method_name)(CONTEXT, event="it was woken too early")
 
 
+@pytest.mark.proof
 def test_a_campaign_runs_after_the_asset_of_another_one(house: Any, run_dag: Callable[..., DagRun]) -> None:
     first = house.campaign("first_of_two", query=house.few)
     then = house.campaign("then", query=house.few, more="after: [first_of_two.report]\n")
@@ -235,6 +236,7 @@ def test_a_campaign_that_took_the_name_of_another_dag_sends_nothing(
     assert audience.try_number == 1
 
 
+@pytest.mark.proof
 def test_runs_of_a_campaign_that_had_other_tasks_are_its_own(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

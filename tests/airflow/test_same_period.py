@@ -86,6 +86,7 @@ def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
     assert {attempt for _, _, attempt in dispatches(house, "left_behind")} == {1}
 
 
+@pytest.mark.proof
 def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

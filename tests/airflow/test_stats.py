@@ -120,6 +120,7 @@ def test_opentelemetry_gets_what_a_task_measured_when_it_ends(run_task: Task, co
     assert {resource["service.name"] for resource in collector.resources()} == {"airflow"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("style", "expected"),
     [

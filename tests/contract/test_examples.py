@@ -266,6 +266,7 @@ def test_a_text_message_reaches_whose_order_is_ready(shop: Shop) -> None:
     assert (said["sender"], said["text"]) == ("Shop", "Hello Hugo, your parcel is ready at the counter.")
 
 
+@pytest.mark.proof
 def test_a_webhook_is_called_once_for_each_member(shop: Shop) -> None:
     shop.send(example("webhook"))
     [made] = shop.made("Points for gold members")

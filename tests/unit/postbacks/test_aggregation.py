@@ -272,6 +272,7 @@ def breaking_off(ledger: Ledger, statement: int) -> Iterator[list[int]]:
         sa.event.remove(engine, "before_cursor_execute", break_off)
 
 
+@pytest.mark.proof
 @pytest.mark.promise("lost/aggregated")
 def test_a_fold_that_breaks_off_at_any_statement_is_finished_by_the_next(ledger: Ledger) -> None:
     prepared(ledger)

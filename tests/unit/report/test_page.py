@@ -310,6 +310,7 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_page_fits_a_window_and_follows_its_scheme(
