@@ -181,7 +181,7 @@ def test_a_receiver_without_tables_says_what_to_run_and_ends(
         file.touch()
     with receiving(f"sqlite:///{file}", wait=False) as receiver:
         assert receiver.process.wait(WAIT_SECONDS) == 1
-        assert "run: sendoff migrate" in receiver.log()
+        assert ": sendoff migrate" in receiver.log()
         assert receiver.status("/healthz", "GET") is None
     with closing(Ledger(f"sqlite:///{file}")) as ledger:
         ledger.migrate()
