@@ -84,7 +84,7 @@ def test_no_two_names_that_are_not_shown_share_a_spelling_in_one_request():
 
 
 def test_the_page_on_the_service_lists_every_name_that_is_not_shown():
-    page = (Path(__file__).parents[2] / "docs/reference/service.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/service-names.md").read_text()
     rows = [
         f"| `{key}` | `{name.default}` | {name.meaning} | {name.section} |"
         for key, name in UNDOCUMENTED_NAMES.items()
