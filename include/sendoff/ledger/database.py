@@ -29,7 +29,7 @@ from sendoff.ledger.bulk import Row
 from sendoff.ledger.private_files import make_private
 from sendoff.ledger.problems import NO_TABLES, Place, problem_of
 from sendoff.ledger.schema import Moment, receivers
-from sendoff.settings import LIBPQ_TIMEOUTS
+from sendoff.warehouse import LIBPQ_TIMEOUTS
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,10 @@ from .dbapi import Cursors
 from .query import Parameter, Query, named_parameters
 from .reader import Source, address_of, read
 from .sql_lexer import Spot, jinja_at
-from .urls import is_sqlite_file
+from .urls import LIBPQ_TIMEOUTS, is_sqlite_file
 
 __all__ = [
+    "LIBPQ_TIMEOUTS",
     "Cursors",
     "Parameter",
     "Query",

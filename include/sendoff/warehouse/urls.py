@@ -8,7 +8,15 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.settings import LIBPQ_TIMEOUTS
+
+LIBPQ_TIMEOUTS = {
+    "connect_timeout": "10",  # seconds, for each address of the server's name
+    "tcp_user_timeout": "30000",  # milliseconds that sent data may stay unacknowledged
+    "keepalives_idle": "15",  # seconds without traffic before the first probe
+    "keepalives_interval": "5",  # seconds between probes
+    "keepalives_count": "3",  # lost probes before the connection is closed
+}
+"""Options of libpq that detect a lost server within half a minute; the system's own limits are hours."""
 
 CONNECT_SECONDS = 10
 """Time-out for opening a connection."""
