@@ -82,11 +82,12 @@ def _schedule_problem(schedule: str) -> str | None:
         return f"found {found}{hint}. Use a cron expression of five fields, or one of {', '.join(PRESETS)}"
     if len(schedule) > _LONGEST_SCHEDULE:
         return f"found {describe(schedule)}. Use at most {_LONGEST_SCHEDULE} characters"
+    is_valid = croniter.is_valid(schedule)
     for place, (name, values) in enumerate(_CRON_FIELDS.items()):
         for part in dict.fromkeys([*fields[place].lower().split(","), fields[place].lower()]):
             alone = " ".join([*"*" * place, part, *"*" * (len(fields) - place - 1)])
             has_zero = name in ("day", "month") and _ZERO.search(part)  # croniter accepts 0 in a range
-            if has_zero or _RANDOM.match(part) or not croniter.is_valid(alone):
+            if has_zero or _RANDOM.match(part) or not (is_valid or croniter.is_valid(alone)):
                 found = part if part.isdigit() else describe(part)
                 return f"found {name} {found}. Use {values}, alone or with the signs * , - / of cron (not /0)"
     # If both a day of the month and a day of the week are given, one of them is enough.
