@@ -92,7 +92,7 @@ def findings(path: Path) -> list[tuple[int, str]]:
     ordered = {name: checks[name] for name in sorted(checks, key=lambda name: -name.count("."))}
     results = LintFile(str(path), prose(path)).lint({"max_errors": 10_000, "checks": ordered})
     return [
-        (result.pos[0] - 1, f"{result.check_result.message} [{result.check_result.check_path}]")
+        (result.pos[0], f"{result.check_result.message} [{result.check_result.check_path}]")
         for result in results
     ]
 
@@ -118,7 +118,7 @@ def figures(texts: list[str]) -> dict[str, float]:
     every = [sentence for text in texts for _, sentence in sentences(text)]
     words = sum(len(_WORD.findall(sentence)) for sentence in every)
     phrases = Counter(
-        {phrase: sum(len(re.findall(rf"\b{phrase}\b", text)) for text in texts) for phrase in PHRASES}
+        {phrase: sum(len(re.findall(rf"(?i)\b(?:{phrase})\b", text)) for text in texts) for phrase in PHRASES}
     )
     return {
         "words": words,
@@ -148,7 +148,7 @@ def _register() -> None:
     for phrase, instead in PHRASES.items():
         registry.register(
             Check(
-                types.ExistenceSimple(rf"\b(?:{phrase})\b"),
+                types.ExistenceSimple(rf"(?i)\b(?:{phrase})\b"),
                 engine=flexible,
                 path="sendoff.phrase",
                 message=f"'{{}}': write {instead}",

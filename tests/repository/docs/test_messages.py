@@ -18,7 +18,7 @@ QUOTED = sorted({quote for cell in CELLS for quote in re.findall(r"`([^`]+)`", c
 
 @cache
 def messages() -> str:
-    """Every text in the code, with a line of its own; what is put into it is left out."""
+    """Every text in the code, each on a line of its own, without its inserted values."""
     files = [*ROOT.glob("include/sendoff/**/*.py"), *ROOT.glob("plugins/**/*.py")]
     return "\n".join(text for file in files for text in _texts(ast.parse(file.read_text(encoding="utf-8"))))
 
