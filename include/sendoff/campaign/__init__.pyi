@@ -25,7 +25,7 @@ from .field_types import (
 )
 from .gates import Duration, Rollout, SendWindow
 from .lint import advice
-from .loader import CampaignFolder, load_campaign
+from .loader import CampaignFolder, campaign_from, load_campaign
 from .model import Campaign, Template, Variation
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
@@ -76,6 +76,7 @@ __all__ = [
     "Variation",
     "Webhook",
     "advice",
+    "campaign_from",
     "campaign_schema",
     "check_campaign",
     "counted_as",

@@ -15,7 +15,7 @@ from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclu
 from sendoff.campaign.error_messages import sentence
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.validation import broken_rules, broken_texts
+from sendoff.campaign.validation import broken_rules, broken_texts, check_campaign
 from sendoff.campaign.yaml_document import (
     MOST_SQL,
     Document,
@@ -25,10 +25,15 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError
-from sendoff.warehouse import Spot, jinja_at, named_parameters
+from sendoff.warehouse import Rows, Spot, audience_source, jinja_at, named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _AUDIENCE, _OUTCOME = "audience.sql", "outcome.sql"
+_ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
+_NO_JINJA = (
+    "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
+    ":period_end, without quotes"
+)
 _MOST = 50  # mistakes of a file to report one by one
 
 
@@ -36,8 +41,9 @@ _MOST = 50  # mistakes of a file to report one by one
 class CampaignFolder:
     """A campaign with its name, its queries and its folder.
 
-    The name is the folder's. ``audience_sql`` is None if the service chooses the recipients. ``exclusion_sql``: the
-    queries of exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one.
+    The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience instead,
+    for a campaign from Python. Both are None if the service chooses the recipients. ``exclusion_sql``: the queries of
+    exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one.
     """
 
     name: str
@@ -46,6 +52,7 @@ class CampaignFolder:
     path: Path
     exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
     outcome_sql: str | None = field(default=None, repr=False)
+    audience_rows: Rows | None = None
 
     def place_of(self, *place: str) -> str:
         """Return the place of a field in ``campaign.yaml`` for an error, with its line if the file still has it."""
@@ -58,6 +65,55 @@ class CampaignFolder:
         if self.outcome_sql is None:
             raise CampaignError(f"{self.path / _OUTCOME}: the file does not exist. Add the outcome query")
         return self.outcome_sql
+
+
+def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
+    """Return a campaign from Python as if it had been read from a folder of this name.
+
+    ``given``: the campaign, or a mapping with the fields of ``campaign.yaml``. ``audience``: anything that
+    :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the recipients.
+
+    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
+    """
+    if not _NAME.fullmatch(name):
+        raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
+    campaign = given if isinstance(given, Campaign) else _of_mapping(given, name)
+    problems = [
+        f"audience.exclude: found the file {each.file}. Leave these people out of the audience, or upload them as a list"
+        for each in campaign.audience.exclude
+        if isinstance(each, QueryExclusion | FileExclusion)
+    ]
+    needs_audience = campaign.targeting.kind == "query"
+    if needs_audience and audience is None:
+        problems.append("it has no audience. Give SQL, a path, a DataFrame or an Arrow table")
+    if not needs_audience and audience is not None:
+        problems.append(
+            f"found an audience with targeting.kind: {campaign.targeting.kind}. Leave one of them out"
+        )
+    if problems:
+        raise CampaignError("\n".join(f"campaign {name}: {problem}" for problem in problems))
+    try:
+        check_campaign(campaign)
+    except CampaignError as error:
+        raise CampaignError(f"campaign {name}: {error}") from None
+    source = None if audience is None else audience_source(audience)
+    if isinstance(source, str) and (at := jinja_at(source)) is not None:
+        raise CampaignError(f"campaign {name}: line {Spot.at(source, at).line} of the query: {_NO_JINJA}")
+    return CampaignFolder(
+        name,
+        campaign,
+        source if isinstance(source, str) else None,
+        Path(),
+        audience_rows=source if isinstance(source, Rows) else None,
+    )
+
+
+def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
+    campaign, errors = _validated(given)
+    if campaign is None:
+        mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
+        raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
+    return campaign
 
 
 def load_campaign(folder: Path) -> CampaignFolder:
@@ -156,9 +212,7 @@ class _FolderReader:
         outcome_sql = self._sql(_OUTCOME, "the outcome query") if has_outcome else None
         name = self._folder.name
         if not _NAME.fullmatch(name):
-            self._refuse(
-                "", f"found a folder {name!r}. Use at most 100 letters, digits, _, - and . in its name"
-            )
+            self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
         if self._problems or campaign is None:
             raise CampaignError("\n".join(self._problems))
         return CampaignFolder(name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql)
@@ -222,9 +276,7 @@ class _FolderReader:
         if not sql.strip():
             self._refuse(name, f"the file is empty. Add {meaning}")
         if (at := jinja_at(sql)) is not None:
-            found = "Jinja, such as {{ ds }}, which is not rendered in queries"
-            allowed = "query parameters, such as :period_start and :period_end, without quotes"
-            self._refuse(name, f"found {found}. Use {allowed}", Spot.at(sql, at).line)
+            self._refuse(name, _NO_JINJA, Spot.at(sql, at).line)
         return sql
 
     def _leads_out(self, name: str) -> bool:

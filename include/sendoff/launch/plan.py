@@ -6,9 +6,12 @@ Each launch key is planned once. A launch that is already in the ledger stays as
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import pyarrow as pa
 
 from sendoff import warehouse
 from sendoff.audience import (
@@ -179,22 +182,29 @@ def _read(
     check_campaign(folder.campaign)  # it may not come from a file
     campaign = folder.campaign.resolved(period.end)
     folder.campaign.check_not_over(period.end, now)
-    if folder.audience_sql is None:
+    rows = folder.audience_rows
+    if folder.audience_sql is None and rows is None:
         return _Inputs(folder, period, options, now, campaign)
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
-    source = warehouses(campaign.warehouse)
-    partitions = campaign.audience.partitions
     try:
-        with warehouse.read(
-            source, folder.audience_sql, parameters=parameters, partitions=partitions
-        ) as batches:
+        with rows.open() if rows else _query(folder, parameters, warehouses) as batches:
             audience = build_audience(batches, columns=template_columns(campaign))
     except (AudienceError, QueryError) as error:
-        raise type(error)(f"campaign {folder.name}: audience.sql: {error}") from None
+        origin = rows.origin if rows else "audience.sql"
+        raise type(error)(f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
         raise AudienceError(_nobody(folder.name, audience))
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
     return _Inputs(folder, period, options, now, campaign, audience, excluded)
+
+
+def _query(
+    folder: CampaignFolder, parameters: Mapping[str, warehouse.Parameter], warehouses: Warehouses
+) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
+    assert folder.audience_sql is not None
+    partitions = folder.campaign.audience.partitions
+    source = warehouses(folder.campaign.warehouse)
+    return warehouse.read(source, folder.audience_sql, parameters=parameters, partitions=partitions)
 
 
 def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:

@@ -1,6 +1,7 @@
 from .adbc import adbc_driver, attempt, open_connection
 from .column_types import checked_text, is_text, sql_type_name, value_type
 from .dbapi import Cursors
+from .frames import Rows, audience_source
 from .query import Parameter, Query, named_parameters
 from .reader import Source, address_of, read
 from .sql_lexer import Spot, jinja_at
@@ -11,11 +12,13 @@ __all__ = [
     "Cursors",
     "Parameter",
     "Query",
+    "Rows",
     "Source",
     "Spot",
     "adbc_driver",
     "address_of",
     "attempt",
+    "audience_source",
     "checked_text",
     "is_sqlite_file",
     "is_text",
