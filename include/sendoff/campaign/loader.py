@@ -79,7 +79,7 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
         raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
     campaign = given if isinstance(given, Campaign) else _of_mapping(given, name)
     problems = [
-        f"audience.exclude: found the file {each.file}. Leave these people out of the audience, or upload them as a list"
+        f"audience.exclude: found the file {each.file}. Leave its people out of the audience, or upload them as a list"
         for each in campaign.audience.exclude
         if isinstance(each, QueryExclusion | FileExclusion)
     ]
