@@ -11,7 +11,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation, load_campaign
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted
+from sendoff.states import Accepted
 
 from .factories import KEY, make_launch, send
 

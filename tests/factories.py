@@ -13,9 +13,9 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.ledger import Ledger, NewLaunch
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import Accepted, Outcome
 from sendoff.period import Period, launch_key
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, Outcome
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

@@ -11,9 +11,9 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.launch.gates import GateResult, gates_decision
 from sendoff.ledger import Decision, Ledger
-from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from . import factories
 from .factories import make_audience, make_launch, post_back, store

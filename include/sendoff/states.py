@@ -1,11 +1,13 @@
-"""The states of launches and requests, the verdicts of reports, and other enumerations.
+"""The states of launches and requests, the verdicts of reports, other enumerations, and the outcomes of requests.
 
-Each value is a string, as in the ledger and in JSON.
+Each value of an enumeration is a string, as in the ledger and in JSON.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 
 class LaunchState(StrEnum):
@@ -107,3 +109,49 @@ class FeedHealth(StrEnum):
     def is_certain(self) -> bool:
         """Whether the state is certain; the ledger stores only certain states."""
         return self is not FeedHealth.CANNOT_TELL
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The service accepted the request; ``campaign_id`` is the campaign's ID there, if the reply has one."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.ACCEPTED
+    status: int
+    campaign_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The service refused the request, and would refuse it again; ``message`` is a redacted excerpt of its reply."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.REFUSED
+    status: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotProcessed:
+    """The request was certainly not processed, and may be sent again.
+
+    ``retry_after``: the delay in seconds that the service asked for, if any. ``is_rate_limited``: the service limits
+    the rate of requests. ``is_unavailable``: the service failed to issue a token; retry soon. ``is_permanent``: the
+    request cannot succeed until a person changes something, such as a secret.
+    """
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.NOT_PROCESSED
+    reason: str
+    retry_after: float | None = None
+    is_rate_limited: bool = False
+    is_unavailable: bool = False
+    is_permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """No answer proves whether the service processed the request; it must not be repeated without a decision."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.IN_DOUBT
+    reason: str
+
+
+Outcome = Accepted | Refused | NotProcessed | InDoubt

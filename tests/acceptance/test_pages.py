@@ -19,7 +19,7 @@ import requests
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import reject
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted
+from sendoff.states import Accepted
 
 from ..ports import reserve_ports
 from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send

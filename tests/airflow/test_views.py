@@ -39,10 +39,10 @@ import sendoff.launch.build_preview
 from sendoff.dispatch.control import pause_all, resolve
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import dispatches, outcomes
-from sendoff.outcome import Accepted
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.report import Line, Sum
 from sendoff.report.wording import what_cannot_be_known
+from sendoff.states import Accepted
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views import airflow_db, people
 from sendoff_airflow.views.app import PREFIX

@@ -15,11 +15,11 @@ import requests
 from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.campaign import Campaign, Variation
 from sendoff.campaign.yaml_document import read_document
-from sendoff.outcome import Accepted, Outcome, Refused
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import FieldNames, PostBackAddresses, Targeting, create_body, execute_body
+from sendoff.states import Accepted, Outcome, Refused
 
 FILES = sorted((Path(__file__).resolve().parents[2] / "dags/campaigns").glob("*/campaign.yaml"))
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from sendoff.errors import CredentialsError, SettingsError
-from sendoff.outcome import Accepted, NotProcessed, Refused
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret, Credentials, JwtBearer
 from sendoff.service.private_key import read_private_key
 from sendoff.service.tokens import TokenSource
+from sendoff.states import Accepted, NotProcessed, Refused
 
 from .algorithms import KEYS, SHORTEST
 

@@ -44,12 +44,12 @@ from sendoff.errors import (
 )
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import attempts
-from sendoff.outcome import InDoubt, NotProcessed, Outcome
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import FieldNames
+from sendoff.states import InDoubt, NotProcessed, Outcome
 
 from ..factories import KEY, NOW, make_audience, make_campaign, make_launch
 from ..leases import end_leases, expire

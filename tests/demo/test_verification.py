@@ -12,8 +12,8 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.demo.verification import DeviceRecord, VerificationResult, device_records, verify
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ..factories import KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
 

@@ -50,13 +50,13 @@ from sendoff.demo.processes import Supervisor
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import LEASE, send_launch
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import CREATE_PATH, Targeting, create_body
+from sendoff.states import Accepted
 
 DEVICES = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))

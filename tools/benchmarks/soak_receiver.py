@@ -35,10 +35,10 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBackSigner
+from sendoff.states import Accepted
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 EVERY = 5.0  # seconds between two aggregations, and between two lines of figures

@@ -35,12 +35,12 @@ from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch.suppression import Rule, apply_rules
 from sendoff.ledger import Claim, Ledger, NewLaunch
-from sendoff.outcome import Accepted
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.service.wire import Targeting, create_body
+from sendoff.states import Accepted
 from sendoff.warehouse import read
 
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")

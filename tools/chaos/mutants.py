@@ -17,8 +17,7 @@ from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.schema import attempts, dispatches, receivers
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
-from sendoff.states import DispatchState
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
 _claim = Dispatches.claim
 _record = Dispatches.record

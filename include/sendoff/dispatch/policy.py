@@ -16,8 +16,7 @@ from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
 from sendoff.launch import lateness
 from sendoff.ledger import Decision, Launch, Ledger
-from sendoff.outcome import InDoubt, Refused
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DispatchState, InDoubt, LaunchState, Refused
 
 _log = logging.getLogger(__name__)
 

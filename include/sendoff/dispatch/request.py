@@ -9,9 +9,9 @@ from functools import partial
 from sendoff.campaign import Campaign
 from sendoff.errors import SettingsError
 from sendoff.ledger import Claim, Launch
-from sendoff.outcome import Outcome
 from sendoff.service import Client, PostBackSigner
 from sendoff.service.wire import FieldNames, Targeting, request_body
+from sendoff.states import Outcome
 
 DEFAULT_REQUESTS_AT_ONCE = 4
 """The number of requests that a worker sends at once, unless its connection sets another."""

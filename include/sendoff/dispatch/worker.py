@@ -40,8 +40,7 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
-from sendoff.states import DispatchState
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from sendoff.ledger.database import Database
 from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.schema import dispatches, launches, outcomes, reports
 from sendoff.ledger.verdicts import bump_revision_of_dispatch
-from sendoff.outcome import Accepted, NotProcessed, Outcome
-from sendoff.states import DispatchState, OutcomeKind
+from sendoff.states import Accepted, DispatchState, NotProcessed, Outcome, OutcomeKind
 
 _NOT_LEARNED = NotProcessed("the worker did not learn of its claim")
 _STATE_AFTER = {

@@ -27,8 +27,7 @@ from sendoff.ledger.schema import (
     segments,
 )
 from sendoff.ledger.verdicts import bump_revision_if_reported, bump_revision_of_dispatch
-from sendoff.outcome import InDoubt
-from sendoff.states import DispatchState, LaunchState, OutcomeKind
+from sendoff.states import DispatchState, InDoubt, LaunchState, OutcomeKind
 
 _RESOLVED = {"resend": DispatchState.PLANNED, "write_off": DispatchState.WRITTEN_OFF}
 _CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # these end the doubt about an attempt

@@ -9,8 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.ledger.schema import DOUBTFUL, dispatch_totals, dispatches, outcomes
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.states import DispatchState, OutcomeKind
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, OutcomeKind, Refused
 
 _EVIDENCE = "a post-back came from it"
 

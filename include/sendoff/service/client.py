@@ -24,7 +24,6 @@ from sendoff.errors import (
     ServiceUnavailableError,
     SettingsError,
 )
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.service.tokens import TokenSource
 from sendoff.service.transport import (
     Answer,
@@ -46,6 +45,7 @@ from sendoff.service.wire import (
     read_campaigns,
     read_reply,
 )
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics
 
 REQUEST_DEADLINE = 90.0

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, campaign_schema
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted
 from sendoff.period import launch_key
+from sendoff.states import Accepted
 
 from ...factories import KEY, PERIOD, make_launch
 

@@ -30,9 +30,9 @@ from sendoff.dispatch.control import (
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Decision, Doubt, Ledger
 from sendoff.ledger.schema import decisions
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import launch_key
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch
 from ...leases import end_leases

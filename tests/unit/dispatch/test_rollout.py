@@ -17,7 +17,7 @@ from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.dispatch_queries import Progress
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import Accepted, InDoubt, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 

@@ -21,8 +21,8 @@ from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, 
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import Accepted
 from sendoff.period import Period
+from sendoff.states import Accepted
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

@@ -29,9 +29,9 @@ from sendoff.launch.rendering import plain_text, renderings
 from sendoff.launch.send_times import describe_schedule
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import metadata
-from sendoff.outcome import Accepted
 from sendoff.period import Period
 from sendoff.report import as_markdown, as_terminal, describe_preview
+from sendoff.states import Accepted
 
 from ...factories import PERIOD, make_launch
 

@@ -21,7 +21,7 @@ from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import Accepted, Refused
+from sendoff.states import Accepted, Refused
 
 from ...factories import NOW, PERIOD, make_launch
 

@@ -17,7 +17,7 @@ from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Claim, Decision, Ledger
 from sendoff.ledger.schema import attempts, dispatches
-from sendoff.outcome import Accepted, InDoubt
+from sendoff.states import Accepted, InDoubt
 
 from ...factories import KEY, NOW, PUSH, make_launch
 from ...leases import expire

@@ -9,8 +9,8 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.control import resolve_seen
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import Period, launch_key
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 from ...factories import LEASE, NOW, make_launch
 from ...leases import expire

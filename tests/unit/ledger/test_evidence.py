@@ -11,10 +11,10 @@ from sendoff.audience.identifiers import integers
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.aggregates import AggregatedRun, DispatchTotals
 from sendoff.ledger.schema import attempts
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome
 
 from ...factories import KEY, LEASE, NOW, make_launch
 from ...leases import expire

@@ -25,8 +25,8 @@ from sendoff.ledger import Claim, Ledger, dispatches
 from sendoff.ledger.claims import LOOKAHEAD
 from sendoff.ledger.dispatch_queries import RecentOutcomes
 from sendoff.ledger.launches import Launch
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 from ...factories import KEY, LEASE, NOW, PERIOD, make_launch
 from ...leases import expire

@@ -37,10 +37,10 @@ from sendoff.ledger.database import LedgerTime
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.schema import attempts, dispatches, metadata, outcomes
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.period import launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 from ...examples import examples
 from ...factories import PERIOD, PUSH, make_launch

@@ -20,7 +20,7 @@ from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches import Launch
 from sendoff.ledger.schema import verdicts
-from sendoff.outcome import Accepted, InDoubt, Refused
+from sendoff.states import Accepted, InDoubt, Refused
 
 from ...factories import LEASE, NOW, make_launch, send
 

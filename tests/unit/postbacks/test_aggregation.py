@@ -31,11 +31,11 @@ from sendoff.ledger import Claim, DispatchTotals, Ledger
 from sendoff.ledger.bulk import ahead
 from sendoff.ledger.database import Database
 from sendoff.ledger.schema import dispatch_totals, dispatches
-from sendoff.outcome import Accepted, InDoubt, Outcome
 from sendoff.period import dispatch_key, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, InDoubt, Outcome
 
 from ...examples import examples
 from ...factories import KEY, NOW, PERIOD, make_launch, post_back, store

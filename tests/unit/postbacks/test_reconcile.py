@@ -24,12 +24,11 @@ from sendoff.figures import ANOMALIES, WHY_UNKNOWABLE, LaunchStats
 from sendoff.ledger import Claim, Decision, Ledger
 from sendoff.ledger.aggregates import AggregatedRun
 from sendoff.ledger.schema import dispatch_totals
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Verdict
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Verdict
 
 from ...examples import examples
 from ...factories import EMAIL, KEY, LEASE, NOW, PERIOD, make_launch, send

@@ -21,7 +21,6 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Decision, Ledger
-from sendoff.outcome import Accepted, InDoubt, Outcome
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
 from sendoff.report.comparison import HELD_OUT, of_engagement
@@ -37,6 +36,7 @@ from sendoff.report.statistics import (
     compared_shares,
     spoken,
 )
+from sendoff.states import Accepted, InDoubt, Outcome
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 

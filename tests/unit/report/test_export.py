@@ -24,10 +24,10 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.outcome import Accepted, Refused
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.export import VerdictRows, write_file
 from sendoff.report.export_table import write_table
+from sendoff.states import Accepted, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 

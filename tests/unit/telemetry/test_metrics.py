@@ -13,13 +13,12 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
 from sendoff.ledger.feed_states import Feed
-from sendoff.outcome import Accepted, InDoubt
 from sendoff.period import Period, dispatch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.feed_health import check_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
-from sendoff.states import DispatchState
+from sendoff.states import Accepted, DispatchState, InDoubt
 from sendoff.telemetry import metrics
 
 from ...factories import LEASE, NOW, make_launch

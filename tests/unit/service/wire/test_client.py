@@ -22,10 +22,10 @@ from urllib3.util.retry import Retry
 
 from sendoff.dispatch.worker import _MAX_CLAIM_AGE, LEASE
 from sendoff.errors import SettingsError
-from sendoff.outcome import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.service.client import REQUEST_DEADLINE, Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.tokens import TOKEN_DEADLINE, TokenSource
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BODY = b'{"title": "A campaign", "device_ids": [1, 2, 3]}'
