@@ -31,7 +31,23 @@ device, or the text of a campaign.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A mistake or a warning: its file or folder, its line if one is known, and a sentence."""
+
+    file: Path
+    text: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """Return the finding as a compiler would print it: file, line, sentence."""
+        return f"{self.file}:{self.line}: {self.text}" if self.line else f"{self.file}: {self.text}"
 
 
 class SendoffError(Exception):
@@ -51,7 +67,14 @@ class CredentialsError(PermanentError):
 
 
 class CampaignError(PermanentError):
-    """A campaign or its folder is invalid."""
+    """A campaign or its folder is invalid.
+
+    ``mistakes`` lists them one by one if the campaign was read from a folder; otherwise it is empty.
+    """
+
+    def __init__(self, message: str, mistakes: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.mistakes = tuple(mistakes)
 
 
 class QueryError(PermanentError):

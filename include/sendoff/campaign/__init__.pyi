@@ -23,6 +23,7 @@ from .field_types import (
     is_time_zone,
     moment,
 )
+from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
 from .gates import Duration, Rollout, SendWindow
 from .lint import advice
 from .loader import CampaignFolder, campaign_from, load_campaign
@@ -33,6 +34,7 @@ from .validation import check_campaign
 from .yaml_document import storable
 
 __all__ = [
+    "HOUSEKEEPING_DAGS",
     "NEVER",
     "OWN_ZONE",
     "PUSH_LIKE",
@@ -48,6 +50,7 @@ __all__ = [
     "Cap",
     "Channel",
     "Channels",
+    "CheckedFolder",
     "Condition",
     "Conditions",
     "Duration",
@@ -76,12 +79,15 @@ __all__ = [
     "Variation",
     "Webhook",
     "advice",
+    "campaign_folders",
     "campaign_from",
     "campaign_schema",
     "check_campaign",
+    "check_folders",
     "counted_as",
     "describe",
     "did_you_mean",
+    "is_campaign_folder",
     "is_time_zone",
     "load_campaign",
     "moment",

@@ -24,7 +24,7 @@ from sendoff.campaign.yaml_document import (
     read_document,
     read_text,
 )
-from sendoff.errors import CampaignError
+from sendoff.errors import CampaignError, Finding
 from sendoff.warehouse import Rows, Spot, audience_source, jinja_at, named_parameters
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
@@ -56,9 +56,12 @@ class CampaignFolder:
 
     def place_of(self, *place: str) -> str:
         """Return the place of a field in ``campaign.yaml`` for an error, with its line if the file still has it."""
+        return str(self.finding(place, ".".join(place)))
+
+    def finding(self, place: Place, text: str) -> Finding:
+        """Return a finding about a field in ``campaign.yaml``, with its line if the file still has the field."""
         file = self.path / "campaign.yaml"
-        line = read_document(file).lines.get(place)
-        return f"{file}:{line}: {'.'.join(place)}" if line else f"{file}: {'.'.join(place)}"
+        return Finding(file, text, read_document(file).lines.get(place))
 
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
@@ -122,8 +125,8 @@ def load_campaign(folder: Path) -> CampaignFolder:
     try:
         return _FolderReader(folder).read()
     except OSError as error:
-        problem = error.strerror
-    raise CampaignError(f"{folder}: the folder cannot be read ({problem})")
+        mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
+    raise CampaignError(str(mistake), [mistake])
 
 
 def _checked(document: Document) -> Campaign | None:
@@ -193,11 +196,11 @@ class _FolderReader:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._problems: list[str] = []
+        self._mistakes: list[Finding] = []
 
     def read(self) -> CampaignFolder:
         if self._leads_out("campaign.yaml"):
-            raise CampaignError(*self._problems)
+            raise self._error()
         document = read_document(self._folder / "campaign.yaml")
         campaign = _checked(document) if isinstance(document.tree, dict) else None
         if document.tree is not None and not isinstance(document.tree, dict):
@@ -213,13 +216,15 @@ class _FolderReader:
         name = self._folder.name
         if not _NAME.fullmatch(name):
             self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
-        if self._problems or campaign is None:
-            raise CampaignError("\n".join(self._problems))
+        if self._mistakes or campaign is None:
+            raise self._error()
         return CampaignFolder(name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql)
 
     def _refuse(self, file: str, text: str, line: int | None = None) -> None:
-        where = f"{self._folder / file}:{line}" if line else self._folder / file
-        self._problems.append(f"{where}: {text}")
+        self._mistakes.append(Finding(self._folder / file, text, line))
+
+    def _error(self) -> CampaignError:
+        return CampaignError("\n".join(map(str, self._mistakes)), self._mistakes)
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""

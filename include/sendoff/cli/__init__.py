@@ -9,6 +9,7 @@ from rich.console import Console
 
 from sendoff.cli import (  # noqa: F401 - importing them registers their commands
     campaigns,
+    check,
     control,
     deployment,
     launches,

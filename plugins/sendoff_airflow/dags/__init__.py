@@ -8,9 +8,10 @@
     housekeeping . the DAGs for all campaigns: late post-backs, doubts, the size of the ledger
 """
 
+from sendoff.campaign import HOUSEKEEPING_DAGS
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag
 from sendoff_airflow.dags.folder import campaign_dags, check_campaigns
-from sendoff_airflow.dags.housekeeping import HOUSEKEEPING_DAGS, doubts_dag, maintenance_dag, reconcile_dag
+from sendoff_airflow.dags.housekeeping import doubts_dag, maintenance_dag, reconcile_dag
 from sendoff_airflow.errors import RETRY_DEFAULTS
 
 __all__ = [

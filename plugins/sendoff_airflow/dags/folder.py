@@ -14,17 +14,18 @@ from airflow.timetables import interval
 from airflow.timetables.base import TimeRestriction
 
 from sendoff.campaign import (
+    HOUSEKEEPING_DAGS,
     Campaign,
     CampaignFolder,
     QueryExclusion,
     describe,
     did_you_mean,
+    is_campaign_folder,
     load_campaign,
     storable,
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
-from sendoff_airflow.dags.housekeeping import HOUSEKEEPING_DAGS
 from sendoff_airflow.dags.names import names_in_use
 
 _log = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ def campaign_dags(
     """Return the DAG of each campaign in ``folder``, by name. Broken campaigns are left to :func:`check_campaigns`.
 
     ``connections`` and ``warehouses``: the Airflow connections that campaigns may use. None: any. ``reserved``: names
-    of the deployment's other DAGs, which no campaign may have. Names in the Python files of the DAGs folder are found
-    anyway. The other arguments are those of :func:`campaign_dag`.
+    of the deployment's other DAGs, which no campaign may have; by default those of the housekeeping DAGs. Names in the
+    Python files of the DAGs folder are found anyway. The other arguments are those of :func:`campaign_dag`.
 
     A task reads its DAG file again, and gets only the DAG of its own campaign, or none.
     """
@@ -160,12 +161,7 @@ def _is_airflows(error: Exception) -> bool:
 
 
 def _folders(folder: Path, only: str | None = None) -> Iterator[Path]:
-    """Yield each campaign folder: one that holds either of its two files, or cannot be read."""
+    """Yield each campaign folder in ``folder``, or only the one with this name."""
     for path in sorted(entry for entry in folder.iterdir() if only in (None, entry.name)):
-        try:
-            if {"campaign.yaml", "audience.sql"} & {entry.name for entry in path.iterdir()}:
-                yield path
-        except (NotADirectoryError, FileNotFoundError):
-            continue  # not a folder, or a broken link
-        except OSError:
-            yield path  # loading it reports the error
+        if is_campaign_folder(path):
+            yield path

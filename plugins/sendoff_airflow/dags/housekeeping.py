@@ -15,9 +15,6 @@ from sendoff_airflow.operators.assets import POST_BACKS
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
 
-HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
-"""The default names of the DAGs for all campaigns."""
-
 
 def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.

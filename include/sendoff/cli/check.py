@@ -1,0 +1,133 @@
+"""The command that checks campaign folders in CI, without a warehouse, Airflow or a ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree import ElementTree as ET
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from sendoff.cli.shared import AsJson, app
+from sendoff.errors import Finding, SettingsError
+from sendoff.figures import counted
+
+if TYPE_CHECKING:
+    from sendoff.campaign import CheckedFolder
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@app.command()
+def check(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER",
+            help="Campaign folders, or folders that contain some at any depth",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the result to this file as JUnit XML")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check campaign folders: all mistakes with file and line, warnings, and names that clash.
+
+    It needs no warehouse, no Airflow and no ledger, so it runs in CI. It does not run the queries.
+
+    The exit code is 0 if there is no mistake, and 1 if there is one. Warnings do not change it.
+    """
+    from sendoff.campaign import check_folders
+
+    checked = check_folders(folders)
+    if junit:
+        _write(junit, _as_junit(checked))
+    if as_json:
+        typer.echo(json.dumps({"campaigns": [_as_json(each) for each in checked]}, indent=2))
+    else:
+        _print(checked)
+    if any(each.mistakes for each in checked):
+        raise typer.Exit(1)
+
+
+def _print(checked: Sequence[CheckedFolder]) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    for each in checked:
+        for kind, style, findings in (
+            ("mistake", "bold red", each.mistakes),
+            ("warning", "yellow", each.warnings),
+        ):
+            for found in findings:
+                console.print(Text.assemble(f"{_place(found)}: ", (kind, style), f": {found.text}"))
+    mistakes, warnings = (
+        sum(len(getattr(each, name)) for each in checked) for name in ("mistakes", "warnings")
+    )
+    console.print(
+        f"{counted(len(checked), 'folder')} checked: {counted(mistakes, 'mistake')}, {counted(warnings, 'warning')}"
+    )
+
+
+def _place(found: Finding) -> str:
+    return f"{_shown(found.file)}:{found.line}" if found.line else _shown(found.file)
+
+
+def _shown(path: Path) -> str:
+    """Return a path as short as it can be: relative to the working directory if it is inside of it."""
+    here = Path.cwd()
+    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _as_json(checked: CheckedFolder) -> dict[str, Any]:
+    def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+        return [{"file": _shown(each.file), "line": each.line, "text": each.text} for each in findings]
+
+    return {
+        "name": checked.path.name,
+        "folder": _shown(checked.path),
+        "mistakes": as_json(checked.mistakes),
+        "warnings": as_json(checked.warnings),
+    }
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be written: {error.strerror or type(error).__name__}.") from None
+
+
+def _as_junit(checked: Sequence[CheckedFolder]) -> bytes:
+    """Return the result as JUnit XML: one test case for each folder, which fails if the folder has a mistake."""
+    failed = sum(bool(each.mistakes) for each in checked)
+    counts = {"tests": str(len(checked)), "failures": str(failed), "errors": "0"}
+    suites = ET.Element("testsuites", counts)
+    suite = ET.SubElement(suites, "testsuite", {"name": "sendoff check", **counts})
+    for each in checked:
+        names = {"classname": _xml(_shown(each.path.parent)), "name": _xml(each.path.name)}
+        case = ET.SubElement(suite, "testcase", names)
+        if each.mistakes:
+            message = _xml(counted(len(each.mistakes), "mistake"))
+            ET.SubElement(case, "failure", {"message": message}).text = _lines(each.mistakes)
+        if each.warnings:
+            ET.SubElement(case, "system-out").text = _lines(each.warnings)
+    ET.indent(suites)
+    return b'<?xml version="1.0" encoding="utf-8"?>\n%b\n' % ET.tostring(suites, encoding="utf-8")
+
+
+def _lines(findings: Sequence[Finding]) -> str:
+    return _xml("\n".join(f"{_place(each)}: {each.text}" for each in findings))
+
+
+def _xml(text: str) -> str:
+    """Replace the characters that XML does not allow."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,126 @@
+"""``sendoff check``: campaign folders in CI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FINE = "title: Fine\nmessage: {title: Hello, text: Hello}\nchannels:\n  android_push:\n"
+LONG = f"title: Long\nmessage:\n  title: {'a' * 90}\n  text: Hello\nchannels:\n  android_push:\n"
+WRONG = "titel: Wrong\nmessage: {text: Hello}\nchannels:\n  fax:\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder: str, campaign: str, query: str = "SELECT device_id FROM devices") -> None:
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "campaign.yaml").write_text(campaign)
+    (path / "audience.sql").write_text(query)
+
+
+def test_all_mistakes_of_all_campaigns_are_listed_with_file_and_line(sendoff: Command) -> None:
+    write("campaigns/fine", FINE)
+    write("campaigns/team/wrong", WRONG)
+    write("campaigns/team/jinja", FINE, "SELECT device_id FROM devices\nWHERE day = '{{ ds }}'")
+    done = sendoff("check", "campaigns")
+    assert (done.returncode, done.stderr) == (1, "")
+    places = [line.partition(": mistake: ")[0] for line in done.stdout.splitlines()]
+    assert places == [
+        "campaigns/team/jinja/audience.sql:2",
+        "campaigns/team/wrong/campaign.yaml:1",
+        "campaigns/team/wrong/campaign.yaml:1",
+        "campaigns/team/wrong/campaign.yaml:4",
+        "3 folders checked: 4 mistakes, 0 warnings",
+    ]
+    assert "'titel' is not a field (did you mean 'title'?)" in done.stdout
+
+
+def test_a_warning_has_its_line_and_does_not_fail(sendoff: Command) -> None:
+    write("campaigns/long", LONG)
+    done = sendoff("check", "campaigns/long")
+    assert (done.returncode, done.stdout) == (
+        0,
+        (
+            "campaigns/long/campaign.yaml:3: warning: message.title: 90 characters; android_push shows about 65\n"
+            "1 folder checked: 0 mistakes, 1 warning\n"
+        ),
+    )
+
+
+def test_two_campaigns_of_one_name_clash_but_a_campaign_never_with_itself(sendoff: Command) -> None:
+    write("one/spring", FINE)
+    write("two/spring", FINE)
+    assert sendoff("check", "one", "one/spring", ".").returncode == 1
+    assert sendoff("check", "one", "one/spring").returncode == 0
+    lines = sendoff("check", "one", "two").stdout.splitlines()
+    assert lines[0].startswith("two/spring: mistake: the campaign ")
+    assert "one/spring has the same name" in lines[0]
+    assert lines[1] == "2 folders checked: 1 mistake, 0 warnings"
+
+
+def test_a_campaign_cannot_have_the_name_of_a_housekeeping_dag(sendoff: Command) -> None:
+    write("sendoff_doubts", FINE)
+    assert "a housekeeping DAG has this name" in sendoff("check", "sendoff_doubts").stdout
+
+
+def test_a_place_without_campaigns_is_a_mistake_so_that_ci_notices_a_wrong_path(sendoff: Command) -> None:
+    Path("empty/.hidden/fine").mkdir(parents=True)
+    write("empty/.git/fine", FINE)
+    done = sendoff("check", "empty")
+    assert done.returncode == 1
+    assert done.stdout.startswith("empty: mistake: there is no campaign in this folder")
+    assert sendoff("check", "nowhere").returncode == 2
+    assert sendoff("check").returncode == 2
+
+
+def test_links_are_followed_to_a_campaign_and_never_in_a_circle(sendoff: Command) -> None:
+    write("elsewhere/fine", FINE)
+    Path("campaigns").mkdir()
+    Path("campaigns/circle").symlink_to(Path("campaigns").absolute())
+    Path("campaigns/fine").symlink_to(Path("elsewhere/fine").absolute())
+    assert sendoff("check", "campaigns").stdout == "1 folder checked: 0 mistakes, 0 warnings\n"
+
+
+def test_json_holds_what_the_lines_hold(sendoff: Command) -> None:
+    write("fine", FINE)
+    write("long", LONG)
+    write("wrong", WRONG)
+    done = sendoff("check", ".", "--json")
+    assert done.returncode == 1
+    fine, long, wrong = json.loads(done.stdout)["campaigns"]
+    assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": []}
+    assert [(each["file"], each["line"]) for each in long["warnings"]] == [("long/campaign.yaml", 3)]
+    assert [each["line"] for each in wrong["mistakes"]] == [1, 1, 4]
+    assert wrong["mistakes"][0]["text"] == "the required field 'title' is missing"
+
+
+def test_junit_has_a_test_for_each_campaign_that_fails_with_its_mistakes(sendoff: Command) -> None:
+    write("fine", FINE)
+    write("long", LONG)
+    write("wrong\x07", WRONG)
+    assert sendoff("check", ".", "--junit", "check.xml").returncode == 1
+    [suite] = ET.parse("check.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
+    fine, long, wrong = suite
+    assert (fine.get("name"), list(fine)) == ("fine", [])
+    assert [each.tag for each in long] == ["system-out"]
+    assert [each.tag for each in wrong] == ["failure"]
+    assert len((wrong[0].text or "").splitlines()) == 4  # three in the file, and the name of the folder
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_it(sendoff: Command) -> None:
+    write("fine", FINE)
+    done = sendoff("check", "fine", "--junit", "no/such/folder/check.xml")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no/such/folder/check.xml cannot be written" in done.stderr
