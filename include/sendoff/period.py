@@ -7,8 +7,11 @@ already done.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
+
+_DATE = len("2026-11-16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,37 @@ class Period:
         first = datetime.combine(start, time(), UTC)
         return cls(first, first)
 
+    @classmethod
+    def of(cls, given: Given) -> Period:
+        """Return the period that a caller describes.
+
+        ``given`` is one of these:
+
+        - a period
+        - its start and end, as a pair of dates, datetimes or texts
+        - both in one text, such as ``2026-11-16/2026-11-23``
+        - one day (UTC), as a date or text
+        - the ``key`` of a period
+
+        A date is its midnight in UTC, so the end of a period is the first day after it.
+
+        Raise ValueError for anything else, and for a datetime without a time zone.
+        """
+        if isinstance(given, Period):
+            return given
+        parts: Sequence[object] = given.split("/", 2) if isinstance(given, str) else ()
+        if not isinstance(given, str):
+            parts = given if isinstance(given, Sequence) else (given,)
+        if len(parts) == 1:
+            day = _moment(parts[0])
+            if day.time() != time():
+                raise ValueError("found one time as a period. Use its start and its end, or one day")
+            return cls(day, day + timedelta(days=1))
+        if len(parts) not in (2, 3):
+            raise ValueError(f"found {len(parts)} parts of a period. Use its start and its end")
+        partition = None if len(parts) == 2 else str(parts[2])
+        return cls(_moment(parts[0]), _moment(parts[1]), partition)
+
     @property
     def key(self) -> str:
         """The period as text in UTC, such as ``2026-03-01T00:00:00Z/2026-03-02T00:00:00Z``.
@@ -51,6 +85,30 @@ class Period:
             for moment in (self.start, self.end)
         ]
         return "/".join(moments if self.partition is None else [*moments, self.partition])
+
+
+Given = Period | str | date | Sequence[str | date]
+"""What :meth:`Period.of` understands."""
+
+
+def _moment(given: object) -> datetime:
+    """Return a moment, midnight UTC of a day. Raise ValueError if it is neither, or has no time zone."""
+    if isinstance(given, str):
+        try:
+            given = date.fromisoformat(given) if len(given) <= _DATE else datetime.fromisoformat(given)
+        except ValueError:
+            raise ValueError(
+                f"{given!r} is not a day or time. Write it as 2026-11-16 or 2026-11-16T08:00Z"
+            ) from None
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ValueError(
+                f"{given.isoformat()} has no time zone. Add one, such as tzinfo=UTC, or use a date"
+            )
+        return given
+    if isinstance(given, date):
+        return datetime.combine(given, time(), UTC)
+    raise ValueError(f"found {type(given).__name__} in a period. Use dates, datetimes or texts")
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:

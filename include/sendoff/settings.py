@@ -1,4 +1,4 @@
-"""Settings of a deployment outside of Airflow, from ``SENDOFF_*`` environment variables.
+"""Settings of a deployment outside of Airflow: the arguments of a call, or else ``SENDOFF_*`` environment variables.
 
 Each value can also come from a file, as secrets often do: ``SENDOFF_LEDGER_URL_FILE`` is the path of a file that
 contains the value of ``SENDOFF_LEDGER_URL``.
@@ -6,7 +6,9 @@ contains the value of ``SENDOFF_LEDGER_URL``.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +37,56 @@ class Settings(BaseSettings):
     post_back_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="One or two secrets to sign post-back addresses, newest first, separated by a comma"
     )
+    warehouse_url: str | None = Field(
+        None, repr=False, description="SQLAlchemy URL of the warehouse where the query of a campaign runs"
+    )
+    connection: str = Field(
+        "sendoff_default",
+        description="Name of the connection to the messaging service, as in Airflow and in a campaign's `connection`",
+    )
+    service_url: str | None = Field(
+        None, description="Base URL of the messaging service, such as https://api.example.com"
+    )
+    client_id: str | None = Field(None, description="Client ID that the service issued")
+    client_secret: SecretStr | None = Field(None, description="Client secret, for a client ID with a secret")
+    private_key: SecretStr | None = Field(
+        None, description="Private key as PEM text, for a client ID with a key, instead of a client secret"
+    )
+    private_key_passphrase: SecretStr | None = Field(
+        None, description="Passphrase of an encrypted private key"
+    )
+    algorithm: str | None = Field(
+        None,
+        description="Algorithm for the private key, such as RS256; default: chosen by the type of the key",
+    )
+    token_audience: str | None = Field(None, description="For a private key: the `aud` claim of assertions")
+    token_lifetime: int | None = Field(
+        None, description="How long a token should be valid, in seconds; default: the service decides"
+    )
+    app_token: SecretStr | None = Field(
+        None, description="Token of the application whose devices get the messages"
+    )
+    field_names: Annotated[dict[str, str], NoDecode] = Field(
+        {}, description="Corrected names of request fields, as a JSON object; see [unknowns](unknowns.md)"
+    )
+    timeout: float = Field(60, gt=0, description="How long to wait for the answer to one request, in seconds")
+    requests_per_second: float | None = Field(
+        None, description="Rate limit for all workers of the connection together; default: no limit"
+    )
+    requests_at_once: int = Field(
+        4, description="How many requests a worker makes at the same time, from 1 to 16"
+    )
+    allow_http: bool = Field(
+        False, description="Whether the base URL may start with http:// if the service is on another machine"
+    )
+    ca_bundle: str | None = Field(
+        None, description="Path of a file with the certificates to trust instead of the default ones"
+    )
+    proxy: str | None = Field(
+        None,
+        repr=False,
+        description="Proxy to use, such as http://proxy.example.com:3128; default: HTTPS_PROXY",
+    )
 
     def ledger(self) -> str:
         """Return the ledger's URL. Raise SettingsError if it is not set: a default would create a second ledger."""
@@ -52,6 +104,16 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
+    @field_validator("field_names", mode="before")
+    @classmethod
+    def _parsed(cls, value: object) -> object:
+        if isinstance(value, str):
+            try:
+                return json.loads(value)
+            except ValueError:
+                raise ValueError("it is not a JSON object") from None
+        return value
+
     @field_validator("post_back_secrets")
     @classmethod
     def _strong_enough(cls, secrets: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
@@ -64,24 +126,30 @@ class Settings(BaseSettings):
         return secrets
 
 
-def load_settings() -> Settings:
-    """Read the settings from the environment and the files that it names.
+def load_settings(**given: Any) -> Settings:
+    """Return the settings that are given, and read the others from the environment and the files that it names.
 
-    Raise SettingsError, with the name of each wrong variable but never its value.
+    Raise SettingsError, with the name of each wrong setting but never its value.
     """
     try:
-        return Settings(**_from_files())
+        return Settings(**(_from_files(given) | given))
     except ValidationError as error:
         problems = "; ".join(
-            f"{_PREFIX}{'_'.join(str(part) for part in item['loc']).upper()}: "
-            f"{item['msg'].removeprefix('Value error, ')}"
+            f"{_named(item['loc'], given)}: {item['msg'].removeprefix('Value error, ')}"
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(problems) from None
 
 
-def _from_files() -> dict[str, Any]:
-    variables = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+def _named(place: Sequence[int | str], given: Collection[str]) -> str:
+    """Return the name of a setting as its author knows it: as an argument, or as a variable."""
+    if place and place[0] in given:
+        return ".".join(map(str, place))
+    return f"{_PREFIX}{'_'.join(map(str, place)).upper()}"
+
+
+def _from_files(given: Collection[str]) -> dict[str, Any]:
+    variables = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields if name not in given}
     paths = {name: os.environ.get(f"{variable}_FILE") for name, variable in variables.items()}
     return {name: _from_file(variables[name], path) for name, path in paths.items() if path}
 

@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -160,3 +161,43 @@ def test_a_query_on_postgresql_takes_a_partition_and_none(postgres_url: str) -> 
             postgres_url, "SELECT CAST(:partition AS text) AS shop", parameters={"partition": partition}
         ) as batches:
             assert [row["shop"] for batch in batches for row in batch.to_pylist()] == there
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        DAY,
+        "2026-03-01/2026-03-02",
+        "2026-03-01",
+        "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
+        "2026-03-01T01:00+01:00/2026-03-02",
+        date(2026, 3, 1),
+        (date(2026, 3, 1), date(2026, 3, 2)),
+        ("2026-03-01", datetime(2026, 3, 2, tzinfo=UTC)),
+    ],
+)
+def test_one_period_can_be_written_in_several_ways(described: Any) -> None:
+    assert Period.of(described).key == DAY.key
+
+
+def test_the_key_of_a_period_describes_it() -> None:
+    period = Period(DAY.start, DAY.end, "berlin/2026-03-01")
+    assert Period.of(period.key) == period
+
+
+@pytest.mark.parametrize(
+    ("described", "problem"),
+    [
+        ("yesterday", "'yesterday' is not a day or time"),
+        ("2026-03-01/", "'' is not a day or time"),
+        ("2026-03-01T09:00", "has no time zone"),
+        (datetime(2026, 3, 1, 9), "has no time zone"),  # noqa: DTZ001 - naive on purpose
+        (datetime(2026, 3, 1, 9, tzinfo=UTC), "found one time as a period"),
+        ((), "found 0 parts"),
+        (("2026-03-02", "2026-03-01"), "cannot end before it starts"),
+        (7, "found int in a period"),
+    ],
+)
+def test_anything_else_is_no_period(described: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Period.of(described)

@@ -75,3 +75,35 @@ def test_wrong_secrets_of_a_file_are_named_and_not_shown(
 def test_settings_do_not_print_their_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", SECRETS[0])
     assert SECRETS[0] not in repr(load_settings())
+
+
+def test_an_argument_stands_over_a_variable_and_its_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SENDOFF_TIMEOUT", "7")
+    monkeypatch.setenv("SENDOFF_CLIENT_ID_FILE", str(tmp_path / "missing"))
+    settings = load_settings(client_id="abc")
+    assert (settings.client_id, settings.timeout) == ("abc", 7)
+
+
+def test_a_wrong_argument_is_named_as_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENDOFF_TOKEN_LIFETIME", "long")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(timeout="soon")
+    assert "timeout: " in str(caught.value)
+    assert "SENDOFF_TOKEN_LIFETIME: " in str(caught.value)
+    assert "soon" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [('{"app_token": "application"}', {"app_token": "application"}), ("{", None)]
+)
+def test_names_of_fields_are_a_json_object(
+    monkeypatch: pytest.MonkeyPatch, value: str, names: dict[str, str] | None
+) -> None:
+    monkeypatch.setenv("SENDOFF_FIELD_NAMES", value)
+    if names is None:
+        with pytest.raises(SettingsError, match="SENDOFF_FIELD_NAMES: it is not a JSON object"):
+            load_settings()
+    else:
+        assert load_settings().field_names == names

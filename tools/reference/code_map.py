@@ -22,7 +22,7 @@ ROOTS = {"sendoff": "own", "sendoff_airflow": "airflow", "messaging_service": "s
 
 def picture() -> str:
     """Draw the packages and their imports."""
-    graph = grimp.build_graph(*ROOTS, cache_dir=None)
+    graph = imports_between_modules()
     boxes = boxes_of(graph)
     needs = imports(graph, boxes)
     members = defaultdict(list)
@@ -34,6 +34,15 @@ def picture() -> str:
         "The map of the code",
         "Each package is above all packages that it imports. Arrows that follow from others are left out.",
     )
+
+
+def imports_between_modules() -> grimp.ImportGraph:
+    """Return the imports of all modules, except those of the roots, which only name what their packages hold."""
+    graph = grimp.build_graph(*ROOTS, cache_dir=None)
+    for root in ROOTS:
+        for imported in graph.find_modules_directly_imported_by(root):
+            graph.remove_import(importer=root, imported=imported)
+    return graph
 
 
 def imports(graph: grimp.ImportGraph, boxes: Mapping[str, str]) -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,8 +27,10 @@ connection overrides an environment variable.
 _OF_SENDOFF = """\
 ## Variables of Sendoff
 
-The commands and the receiver read these variables, and so do Airflow's tasks if there is no connection. A variable that
-ends in `_FILE` is the path of a file with the value, as secrets are often provided. Setting both is an error.
+The commands and the receiver read these variables, and so do Airflow's tasks if there is no connection.
+`sendoff.connect` reads those that it is not given as arguments; Airflow has its own connections to the service and to
+warehouses. A variable that ends in `_FILE` is the path of a file with the value, as secrets are often provided. Setting
+both is an error.
 """
 _OF_TELEMETRY = """\
 ## Variables of OpenTelemetry
@@ -39,10 +42,6 @@ _OTHERS = {
     "SENDOFF_LOG_FORMAT": (
         "`text`",
         "`json` writes each line of the log of the receiver and the commands as one JSON object",
-    ),
-    "SENDOFF_WAREHOUSE_URL": (
-        "none",
-        "SQLAlchemy URL of the warehouse where `sendoff preview` runs a campaign's query",
     ),
 }
 """Defaults and meanings of the variables that are not fields of the settings class."""
@@ -105,7 +104,9 @@ def _meanings(known: Mapping[str, str]) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    return "none" if field.default in (PydanticUndefined, None, ()) else code(field.default)
+    if field.default in (PydanticUndefined, None, (), {}):
+        return "none"
+    return code(json.dumps(field.default) if isinstance(field.default, bool) else field.default)
 
 
 def _connection(described: Mapping[str, Any]) -> str:

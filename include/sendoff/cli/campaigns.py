@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -80,8 +79,9 @@ def preview(
 
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)
-    warehouses = _warehouses(warehouse or [os.environ.get("SENDOFF_WAREHOUSE_URL", "")])
-    url = ledger_url or load_settings().ledger_url
+    settings = load_settings()
+    warehouses = _warehouses(warehouse or [settings.warehouse_url or ""])
+    url = ledger_url or settings.ledger_url
     with opened(url) if url else nullcontext() as ledger:
         found = make_preview(
             loaded,

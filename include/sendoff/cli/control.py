@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from sendoff.app import user_name
 from sendoff.cli.shared import (
     AsJson,
     Everything,
@@ -22,7 +23,6 @@ from sendoff.cli.shared import (
     app,
     only_launch,
     opened,
-    who,
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
@@ -84,9 +84,9 @@ def pause(steered: _Steered) -> None:
     from sendoff import dispatch as steering
 
     if steered.launch:
-        steering.pause(steered.ledger, steered.launch, who(), steered.why)
+        steering.pause(steered.ledger, steered.launch, user_name(), steered.why)
     else:
-        steering.pause_all(steered.ledger, who(), steered.why, connection=steered.connection)
+        steering.pause_all(steered.ledger, user_name(), steered.why, connection=steered.connection)
     typer.echo(f"{steered} paused; workers wait until it is resumed")
 
 
@@ -97,9 +97,9 @@ def resume(steered: _Steered) -> None:
 
     ledger, key = steered.ledger, steered.launch
     if key:
-        steering.resume(ledger, key, who(), steered.why)
+        steering.resume(ledger, key, user_name(), steered.why)
     else:
-        steering.resume_all(ledger, who(), steered.why, connection=steered.connection)
+        steering.resume_all(ledger, user_name(), steered.why, connection=steered.connection)
     typer.echo(f"{steered} resumed; its workers continue within half a minute")
     for global_pause in ledger.pauses.of_connection(ledger.launches.get(key).connection) if key else []:
         typer.echo(
@@ -130,12 +130,12 @@ def release(
         raise SettingsError("--without-approval needs a launch. Give its key, or the first characters of it.")
     with _steered(ledger_url, why, launch, everything, connection) as steered:
         if key := steered.launch:
-            steering.release(steered.ledger, key, who(), why, without_approval=without_approval)
+            steering.release(steered.ledger, key, user_name(), why, without_approval=without_approval)
             typer.echo(
                 f"launch {key} is released; clear its tasks that failed or await approval, so that they continue"
             )
             return
-        keys = steering.release_all(steered.ledger, who(), why, connection=connection)
+        keys = steering.release_all(steered.ledger, user_name(), why, connection=connection)
     for key in keys:
         typer.echo(f"launch {key} is released")
     if keys:
@@ -152,10 +152,10 @@ def stop(steered: _Steered) -> None:
 
     ledger, key = steered.ledger, steered.launch
     if key:
-        steering.stop(ledger, key, who(), steered.why)
+        steering.stop(ledger, key, user_name(), steered.why)
         keys = [key]
     else:
-        keys = steering.stop_all(ledger, who(), steered.why, connection=steered.connection)
+        keys = steering.stop_all(ledger, user_name(), steered.why, connection=steered.connection)
     for each in keys:
         typer.echo(
             f"launch {each} is stopped{_never_made(ledger.dispatch_queries.states(each).get('planned', 0))}"
@@ -229,7 +229,7 @@ def resolve(
 
     with opened(ledger_url) as ledger:
         key = _only_doubt(ledger, dispatch)
-        steering.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", who(), why)
+        steering.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", user_name(), why)
         launch = next(
             (each.launch_key for each in ledger.doubts.pending_resends() if each.dispatch_key == key), None
         )

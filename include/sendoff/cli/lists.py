@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
+from sendoff.app import user_name
 from sendoff.cli.shared import (
     AsJson,
     LedgerUrl,
     app,
     opened,
-    who,
 )
 from sendoff.figures import counted
 
@@ -40,7 +40,7 @@ def upload(
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with opened(ledger_url) as ledger:
-        ledger.suppression_lists.store(name, column, people, who(), datetime.now(UTC))
+        ledger.suppression_lists.store(name, column, people, user_name(), datetime.now(UTC))
     typer.echo(f"list {name}: {counted(len(people), 'person', 'people')} by {column}")
 
 

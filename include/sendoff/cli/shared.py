@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -71,14 +69,6 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
-
-
-def who() -> str:
-    """Return the name of the user who runs the command, for the audit log."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container may run as a user without a name
-        return f"user {os.getuid()}"
 
 
 def only_launch(ledger: Ledger, prefix: str) -> str:

@@ -1,7 +1,7 @@
 from .comparison import of_engagement
 from .export import VerdictRows, write_file
 from .export_table import write_table
-from .html import as_html, blocks_as_html, css, sections_as_html, write_html
+from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
 from .launch_report import as_json, as_picture, describe_comparison, describe_launch, verdict_lines
 from .markdown import as_markdown
 from .model import (
@@ -40,6 +40,7 @@ __all__ = [
     "Table",
     "VerdictRows",
     "Words",
+    "as_fragment",
     "as_html",
     "as_json",
     "as_markdown",

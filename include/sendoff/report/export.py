@@ -147,7 +147,7 @@ def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, re
     if path.suffix not in SUFFIXES:
         raise SettingsError(f"{path.name}: the file name must end in {' or '.join(SUFFIXES)}.")
     if path.exists() and not replace:
-        raise SettingsError(f"{path} already exists. To replace it, add --force.")
+        raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0
     with whole_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
         for batch in verdicts.batches(only):

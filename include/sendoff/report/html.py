@@ -1,4 +1,4 @@
-"""Render documents as HTML: as blocks to embed in another page, or as one page that loads nothing else.
+"""Render documents as HTML: as parts of another page, or as one page that loads nothing else.
 
 Bars are rectangles with their positions as attributes and their colours as classes of ``report.css``. A page needs no
 script and no inline styles. Each chart has its numbers beside it or in a table that can be opened.
@@ -20,11 +20,36 @@ from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
 
 _MODE = 0o644  # the page identifies no one
+_FRAGMENT = Markup("<h3>{title}</h3><p>{subtitle}</p><p class=pale>{caption}</p>{lead}{sections}")
+# A notebook may be light while the browser prefers dark, so the background is part of the document.
+_FRAGMENT_CSS = """
+max-width:800px;padding:4px 16px 12px;background:var(--ground);color:var(--ink);font:14px/1.5 system-ui,sans-serif;
+h2{font-size:1.1rem;margin:20px 0 6px}h3{font-size:1.3rem;margin:8px 0 0}p{margin:0 0 .4rem}
+table{border:0;margin:0;font-size:inherit}tr,td,th,tbody tr:nth-child(odd){background:none;text-align:left}
+td.number,th.number{text-align:right}
+"""
 
 
 def as_html(document: Document) -> str:
     """Return a document as an HTML page that loads nothing else."""
     return _environment().get_template("page.html").render(document=document, css=Markup(css()))  # noqa: S704 - ours
+
+
+def as_fragment(document: Document) -> str:
+    """Return a document as HTML for a page of others, such as a notebook. Its styles affect only itself."""
+    parts = {
+        "title": _words(document.title),
+        "subtitle": _words(document.subtitle),
+        "caption": document.caption,
+        "lead": blocks_as_html(document.lead),
+        "sections": sections_as_html(document.sections),
+    }
+    return f"<div class=sendoff><style>{_nested_css()}</style>{_FRAGMENT.format(**parts)}</div>"
+
+
+def _nested_css() -> str:
+    """Return the style sheet so that it applies only within the element of a document."""
+    return f".sendoff{{{css().replace(':root', '&')}{_FRAGMENT_CSS}}}"
 
 
 def sections_as_html(sections: Sequence[Section]) -> Markup:

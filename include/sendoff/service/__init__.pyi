@@ -2,11 +2,21 @@ from .client import Client, message_of
 from .credentials import ClientSecret, Credentials, JwtBearer
 from .postbacks import PostBack, PostBackSigner
 from .tokens import TokenSource, token_source_for
-from .transport import MAX_RETRY_AFTER, Answer, Bearer, Timeout, checked_base_url, retry_after_seconds
+from .transport import (
+    CONNECT_TIMEOUT,
+    MAX_RETRY_AFTER,
+    Answer,
+    Bearer,
+    Timeout,
+    checked_base_url,
+    retry_after_seconds,
+    service_session,
+)
 from .wire.redaction import redacted_request
 from .wire.requests import mask_template_values
 
 __all__ = [
+    "CONNECT_TIMEOUT",
     "MAX_RETRY_AFTER",
     "Answer",
     "Bearer",
@@ -23,5 +33,6 @@ __all__ = [
     "message_of",
     "redacted_request",
     "retry_after_seconds",
+    "service_session",
     "token_source_for",
 ]

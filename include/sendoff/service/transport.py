@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 from requests.exceptions import ReadTimeout
 from urllib3.exceptions import (
@@ -31,6 +32,9 @@ from sendoff.service.deadline import Deadline, enforce_deadline
 
 Timeout = tuple[float, float]
 """Seconds for connecting, and for each part of an answer."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds to wait for a connection to the service."""
 
 Clock = Callable[[], datetime]
 
@@ -91,6 +95,25 @@ class Bearer(AuthBase):
         if self._token is not None:
             request.headers["Authorization"] = f"Bearer {self._token}"
         return request
+
+
+def service_session(
+    connections: int, *, ca_bundle: str | None = None, proxy: str | None = None
+) -> requests.Session:
+    """Return an HTTP session for calls of the service, which threads may share. It has no token and never retries.
+
+    ``connections``: how many it keeps open. ``ca_bundle``: a file with the certificates to trust instead of the default
+    ones. ``proxy``: the proxy to use instead of the environment's.
+    """
+    session = requests.Session()
+    session.auth = Bearer()  # otherwise requests would use the user's .netrc
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=connections))
+    if ca_bundle:
+        session.verify = ca_bundle
+    if proxy:
+        session.proxies = {"http": proxy, "https": proxy}
+    return session
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import requests
 from airflow.providers.http.hooks.http import HttpHook
-from requests.adapters import HTTPAdapter
 
 from sendoff.dispatch import MAX_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.errors import (
@@ -28,6 +27,7 @@ from sendoff.service import (
     TokenSource,
     message_of,
     retry_after_seconds,
+    service_session,
     token_source_for,
 )
 from sendoff_airflow import SERVICE
@@ -102,15 +102,7 @@ class SendoffHook(HttpHook):
     @cached_property
     def session(self) -> requests.Session:
         """The HTTP session of this hook for all of its threads, with the connection's TLS and proxy but no token."""
-        session = requests.Session()
-        session.auth = Bearer()  # otherwise requests would use the worker's .netrc
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=MAX_REQUESTS_AT_ONCE))
-        if self.fields.ca_bundle:
-            session.verify = self.fields.ca_bundle
-        if self.fields.proxy:
-            session.proxies = {"http": self.fields.proxy, "https": self.fields.proxy}
-        return session
+        return service_session(MAX_REQUESTS_AT_ONCE, ca_bundle=self.fields.ca_bundle, proxy=self.fields.proxy)
 
     def get_conn(
         self,

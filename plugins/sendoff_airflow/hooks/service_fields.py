@@ -12,14 +12,20 @@ from airflow.sdk import Connection
 from sendoff.dispatch import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE
 from sendoff.errors import CredentialsError, SettingsError
 from sendoff.ledger import check_rate
-from sendoff.service import ClientSecret, Credentials, JwtBearer, Timeout, checked_base_url
+from sendoff.service import (
+    CONNECT_TIMEOUT,
+    ClientSecret,
+    Credentials,
+    JwtBearer,
+    Timeout,
+    checked_base_url,
+)
 from sendoff.service.wire import FieldNames
 from sendoff_airflow.hooks.connections import extras
 
 T = TypeVar("T")
 
 GRANTS = ("client_credentials", "jwt_bearer")
-CONNECT_TIMEOUT = 5.0  # seconds
 ANSWER_TIMEOUT = 60.0  # seconds
 
 _KINDS: Mapping[type, str] = {

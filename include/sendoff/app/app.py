@@ -1,0 +1,251 @@
+"""The entry of the library: a ledger, a messaging service and a warehouse, and the launches between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+
+from sendoff.app.connections import Connections, user_name
+from sendoff.app.launch import Launch
+from sendoff.app.results import LaunchPreview
+from sendoff.errors import CampaignError
+from sendoff.period import Given, Period
+from sendoff.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from sendoff.campaign import Campaign, CampaignFolder
+    from sendoff.launch import LaunchOptions
+    from sendoff.warehouse import Source
+
+_log = logging.getLogger(__name__)
+
+
+class MoreSettings(TypedDict, total=False):
+    """The arguments of :func:`connect` that few callers need, with the names of the settings."""
+
+    connection: str
+    private_key: str
+    private_key_passphrase: str
+    algorithm: str
+    token_audience: str
+    token_lifetime: int
+    app_token: str
+    field_names: Mapping[str, str]
+    timeout: float
+    requests_per_second: float
+    requests_at_once: int
+    allow_http: bool
+    ca_bundle: str
+    proxy: str
+
+
+def connect(
+    ledger: str | None = None,
+    *,
+    service: str | None = None,
+    client_id: str | None = None,
+    client_secret: str | None = None,
+    public_url: str | None = None,
+    post_back_secret: str | None = None,
+    warehouse: Source | Mapping[str, Source] | None = None,
+    **more: Unpack[MoreSettings],
+) -> App:
+    """Return an app for a ledger, a messaging service and a warehouse. Nothing is opened or sent yet.
+
+    Each argument that is left out comes from its ``SENDOFF_*`` variable, and is only needed by the calls that use it.
+
+    :param ledger: SQLAlchemy URL of the ledger
+    :param service: base URL of the messaging service
+    :param client_id: the client ID that the service issued
+    :param client_secret: its secret; for a client ID with a key, use ``private_key``
+    :param public_url: public URL of the receiver, where the service sends post-backs
+    :param post_back_secret: the secret that signs the addresses of post-backs, as the receiver has it
+    :param warehouse: SQLAlchemy URL or engine where the queries of campaigns run; or several by the name of their
+        connection
+    :param more: other settings by name, such as ``app_token`` and ``requests_per_second``
+
+    Raise SettingsError if a setting is wrong; its text never quotes the value.
+    """
+    named = {
+        "ledger_url": ledger,
+        "service_url": service,
+        "client_id": client_id,
+        "client_secret": client_secret,
+        "public_url": public_url,
+        "post_back_secrets": post_back_secret,
+    }
+    if unknown := more.keys() - Settings.model_fields.keys():
+        raise TypeError(f"sendoff.connect has no argument {', '.join(sorted(unknown))}")
+    given = {name: value for name, value in {**named, **more}.items() if value is not None}
+    settings = load_settings(**given)
+    source = settings.warehouse_url if warehouse is None else warehouse
+    return App(Connections(settings, source, user_name()))
+
+
+class App:
+    """A ledger, a messaging service and a warehouse. Make one with :func:`connect`; threads may share it."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<sendoff app, connection {self._connections.settings.connection}>"
+
+    def migrate(self) -> None:
+        """Create the tables of the ledger, or bring them up to date, as ``sendoff migrate`` does; safe to repeat."""
+        self._connections.ledger.migrate()
+
+    def close(self) -> None:
+        """Close the connections to the ledger."""
+        self._connections.close()
+
+    def prepare(
+        self,
+        campaign: Campaign | Mapping[str, Any] | str | Path,
+        *,
+        name: str | None = None,
+        audience: Any = None,
+        period: Given | None = None,
+        size_limit: int | None = None,
+        resend: int = 0,
+        reason: str | None = None,
+        send_late: bool = False,
+    ) -> Launch:
+        """Read the audience, apply the campaign's rules and gates, and freeze the launch in the ledger. Send nothing.
+
+        Connection, campaign, period and ``resend`` decide the launch. If the ledger has it already, from this call or
+        a DAG, return it as it was frozen.
+
+        :param campaign: the campaign, its fields as a mapping, or the path of its folder
+        :param name: the name of the campaign; a folder has its own
+        :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame or an Arrow table; leave it
+            out for a folder, and if the service chooses the recipients
+        :param period: the period, such as ``"2026-11-16/2026-11-23"``; see :meth:`Period.of`. A campaign that the
+            service repeats has its own
+        :param size_limit: send to this many people at most
+        :param resend: a number above 0 sends the period again
+        :param reason: why it is sent again, for the audit log
+        :param send_late: send the period however long ago it ended
+
+        Raise CampaignError, AudienceError or QueryError if one of them is wrong, and ValueError for a wrong period.
+        Raise GateError or LateError if a gate is closed, and SettingsError if a setting is missing. After an error,
+        nothing is stored.
+        """
+        from sendoff.launch import prepare_launch
+
+        order = self._order(campaign, name, audience, period)
+        options = order.options(self._connections.who, size_limit, resend, reason, send_late=send_late)
+        launch = prepare_launch(
+            self._connections.ledger,
+            order.folder,
+            period=order.period,
+            warehouses=self._connections.source,
+            options=options,
+        )
+        if launch.definition != order.folder.campaign.model_dump_json():
+            _log.warning(
+                "Launch %s of %s was frozen at %s with other fields. It stays as it is; preview() shows it.",
+                launch.launch_key,
+                launch.campaign,
+                launch.created_at,
+            )
+        return Launch(self._connections, launch.launch_key)
+
+    def preview(
+        self,
+        campaign: Campaign | Mapping[str, Any] | str | Path,
+        *,
+        name: str | None = None,
+        audience: Any = None,
+        period: Given | None = None,
+        size_limit: int | None = None,
+        send_late: bool = False,
+    ) -> LaunchPreview:
+        """Return what :meth:`prepare` would freeze with these arguments. Store and send nothing.
+
+        Raise the same errors. Closed gates are no error: the preview shows them.
+        """
+        from sendoff.launch import preview_campaign
+
+        order = self._order(campaign, name, audience, period)
+        options = order.options(self._connections.who, size_limit, send_late=send_late)
+        return LaunchPreview(
+            preview_campaign(
+                order.folder,
+                period=order.period,
+                warehouses=self._connections.source,
+                ledger=self._connections.ledger,
+                options=options,
+                **self._connections.request_facts(),
+            )
+        )
+
+    def launch(self, key: str) -> Launch:
+        """Return a launch of the ledger, by its key. Raise NotFoundError if there is none."""
+        return Launch(self._connections, key)
+
+    def _order(
+        self,
+        campaign: Campaign | Mapping[str, Any] | str | Path,
+        name: str | None,
+        audience: Any,
+        period: Given | None,
+    ) -> _Order:
+        folder = _folder(campaign, name, audience)
+        self._connections.check(folder.campaign.connection)
+        fixed = folder.campaign.fixed_period
+        if fixed is None and period is None:
+            raise CampaignError(
+                f"campaign {folder.name}: it has no period. Add one, such as period='2026-11-16'"
+            )
+        return _Order(folder, fixed or Period.of(period), datetime.now(UTC))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What a caller wants to launch."""
+
+    folder: CampaignFolder
+    period: Period
+    now: datetime
+
+    def options(
+        self, who: str, size_limit: int | None, resend: int = 0, reason: str | None = None, *, send_late: bool
+    ) -> LaunchOptions:
+        from sendoff.launch import LaunchOptions, due_time
+
+        return LaunchOptions(
+            size_limit=size_limit,
+            due_at=due_time(self.folder.campaign, self.period, self.now),
+            send_late=send_late,
+            resend=resend,
+            reason=reason,
+            who=who,
+        )
+
+
+def _folder(
+    campaign: Campaign | Mapping[str, Any] | str | Path, name: str | None, audience: Any
+) -> CampaignFolder:
+    from sendoff.campaign import campaign_from, load_campaign
+
+    if not isinstance(campaign, str | Path):
+        if name is None:
+            raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
+        return campaign_from(campaign, name, audience)
+    folder = load_campaign(Path(campaign))
+    if audience is not None:
+        raise CampaignError(f"{folder.path}: the folder has its own audience. Leave audience out")
+    if name not in (None, folder.name):
+        raise CampaignError(f"{folder.path}: the name of a campaign is that of its folder. Leave name out")
+    return folder

@@ -1,0 +1,146 @@
+"""One launch in the ledger, for people and scripts: send it, decide about it, and read what came of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sendoff.app.results import LaunchPreview, Report, Verdicts
+from sendoff.errors import GateError, LateError, NotYetError, SettingsError
+from sendoff.figures import counted
+from sendoff.states import DispatchState, LaunchState, Verdict
+
+if TYPE_CHECKING:
+    from sendoff import ledger
+    from sendoff.app.connections import Connections
+    from sendoff.period import Period
+
+_log = logging.getLogger(__name__)
+
+
+class Launch:
+    """A launch in the ledger, from :meth:`App.prepare` or :meth:`App.launch`. Its state is read when asked for.
+
+    ``key``: its key, which campaign and period decide. ``name``: its campaign. ``period``: its period. ``created_at``:
+    when it was frozen.
+    """
+
+    def __init__(self, connections: Connections, key: str) -> None:
+        frozen = connections.ledger.launches.get(key)
+        self._connections = connections
+        self.key = key
+        self.name = frozen.campaign
+        self.period: Period = frozen.period
+        self.created_at = frozen.created_at
+
+    def __repr__(self) -> str:
+        requests = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in self.requests.items())
+        return f"<launch {self.key[:12]} of {self.name}, period {self.period.key}: {self.state}; requests: {requests}>"
+
+    @property
+    def state(self) -> LaunchState:
+        """Whether it may send: held, released, paused, rejected or stopped."""
+        return LaunchState(self._record.state)
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """The number of its requests by state, such as planned, accepted, refused and in_doubt."""
+        return dict(self._connections.ledger.dispatch_queries.states(self.key))
+
+    def preview(self) -> LaunchPreview:
+        """Return what it sends, to how many people, with its texts and gates."""
+        from sendoff.launch import preview_launch
+
+        return LaunchPreview(
+            preview_launch(self._connections.ledger, self.key, **self._connections.request_facts())
+        )
+
+    def send(self, *, wait: bool = False) -> dict[str, int]:
+        """Make its planned requests, each once, until none is left that may be made now. Return :attr:`requests`.
+
+        Several processes may send one launch at the same time, and a call after a crash continues where the last one
+        ended. ``wait``: if it is too early, such as outside the send window, between two waves or while it is paused,
+        sleep until it is time.
+
+        Without ``wait``, raise NotYetError then, whose ``until`` is the time to call again. Raise GateError while a
+        person must decide, and if the launch was rejected or stopped. Raise LateError if it became too late,
+        RefusedError if the service refused requests, and another RetryableError if the service or the ledger does not
+        answer. Interrupting the call, such as with Ctrl-C, first finishes the requests in progress.
+        """
+        from sendoff.dispatch import check_refusals, send_launch
+
+        connection = self._connections.service(self._record.connection)
+        self._raise_if_ended("sends nothing more", GateError)
+        while True:
+            try:
+                send_launch(self._connections.ledger, self.key, connection)
+                break
+            except GateError as held:
+                raise GateError(f"{held}. To release it, call launch.release(why=...)") from None
+            except NotYetError as early:
+                if not wait:
+                    raise
+                _log.info("%s; waiting until %s", early, early.until)
+                time.sleep(max((early.until - datetime.now(UTC)).total_seconds(), 0.0))
+        check_refusals(self._connections.ledger, self.key)
+        self._raise_if_ended("was not sent completely", LateError)
+        return self.requests
+
+    def report(self) -> Report:
+        """Reconcile it with the post-backs so far, and return its report, with a comparison of its variants."""
+        from sendoff.postbacks import reconcile_launch
+        from sendoff.report import of_engagement
+
+        figures = reconcile_launch(self._connections.ledger, self.key)
+        compared = of_engagement(self._connections.ledger, figures)
+        return Report(figures, [compared] if compared else [])
+
+    def verdicts(self, only: str | None = None) -> Verdicts:
+        """Reconcile it, and return a row for each of its people; ``only``: for those with this verdict.
+
+        Raise SettingsError if ``only`` is not a verdict.
+        """
+        from sendoff.postbacks import reconcile_launch
+        from sendoff.report import VerdictRows
+
+        if only is not None and only not in list(Verdict):
+            raise SettingsError(f"{only!r} is not a verdict. Use {', '.join(Verdict)}")
+        reconcile_launch(self._connections.ledger, self.key)
+        return Verdicts(VerdictRows.of(self._connections.ledger, self.key), only)
+
+    def release(self, why: str, *, without_approval: bool = False) -> None:
+        """Release it while it is held, so that it may be sent. The audit log keeps your name and ``why``.
+
+        ``without_approval``: release it even if a role must approve it in Airflow. Raise GateError if it is not held,
+        or if that approval is missing.
+        """
+        from sendoff.dispatch import release
+
+        release(
+            self._connections.ledger, self.key, self._connections.who, why, without_approval=without_approval
+        )
+
+    def reject(self, why: str) -> None:
+        """Reject it while it is held: it is never sent. The audit log keeps your name and ``why``.
+
+        Raise GateError if it is not held.
+        """
+        from sendoff.dispatch import reject
+
+        reject(self._connections.ledger, self.key, self._connections.who, why)
+
+    @property
+    def _record(self) -> ledger.Launch:
+        return self._connections.ledger.launches.get(self.key)
+
+    def _raise_if_ended(self, what: str, kind: type[GateError | LateError]) -> None:
+        """Raise an error if it was rejected or stopped and some of its requests were never made."""
+        state, unsent = self.state, self.requests.get(DispatchState.PLANNED, 0)
+        if state.is_final and unsent:
+            newest = self._connections.ledger.audit_log.of_launch(self.key)[-1]
+            why = f" by {newest.who}: {newest.why}" if newest.why else f" by {newest.who}"
+            raise kind(
+                f"launch {self.key} {what}: it was {state}{why}. {counted(unsent, 'request')} will never be made"
+            )

@@ -1,0 +1,184 @@
+"""What a launch shows: its preview, its report and its verdicts, for notebooks, terminals and data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sendoff.errors import SettingsError
+from sendoff.figures import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from rich.console import RenderableType
+
+    from sendoff.figures import LaunchStats
+    from sendoff.launch import Preview
+    from sendoff.report import Comparison, Document, VerdictRows
+
+
+class _Rendered:
+    """An object with a document: HTML in a notebook, rich text in a terminal, plain text as ``str``.
+
+    ``repr`` is one line without message texts, because it may appear in logs.
+    """
+
+    @cached_property
+    def document(self) -> Document:
+        """The document."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        from sendoff.report import as_text
+
+        return as_text(self.document)
+
+    def __rich__(self) -> RenderableType:
+        from sendoff.report import as_terminal
+
+        return as_terminal(self.document)
+
+    def _repr_html_(self) -> str:
+        from sendoff.report import as_fragment
+
+        return as_fragment(self.document)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ARG002 - IPython's protocol
+        printer.text(str(self))
+
+
+class LaunchPreview(_Rendered):
+    """What a launch would send, to how many people, and whether its gates are open.
+
+    ``figures``: the numbers. ``would_send``: whether it would be sent, after approval if it needs one.
+    """
+
+    def __init__(self, figures: Preview) -> None:
+        self.figures = figures
+        self.would_send = figures.would_send
+
+    def __repr__(self) -> str:
+        people = self.figures.people
+        to = "people chosen by the service" if people is None else counted(people, "person", "people")
+        return f"<preview of {self.figures.campaign}: {to}, {counted(self.figures.requests, 'request')}>"
+
+    @cached_property
+    def document(self) -> Document:
+        """The preview as a document."""
+        from sendoff.report import describe_preview
+
+        return describe_preview(self.figures)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the preview as JSON values, without identifiers."""
+        return self.figures.to_json()
+
+
+class Report(_Rendered):
+    """The report of a launch at one time: counts of everything that was sent, and of everything that came back.
+
+    ``figures``: the numbers. ``comparisons``: the comparisons of its variants.
+    """
+
+    def __init__(self, figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> None:
+        self.figures = figures
+        self.comparisons = comparisons
+
+    def __repr__(self) -> str:
+        return f"<report of {self.figures.campaign}: {_counts(self.figures.verdicts)}>"
+
+    @cached_property
+    def document(self) -> Document:
+        """The report as a document."""
+        from sendoff.report import describe_launch
+
+        return describe_launch(self.figures, self.comparisons)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        from sendoff.report import as_json
+
+        return as_json(self.figures, self.comparisons)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a row for each verdict: ``verdict``, the number of ``people``, and their ``share`` of all.
+
+        Raise SettingsError if pandas is not installed.
+        """
+        counts = {verdict: self.figures.verdicts.get(verdict, 0) for verdict in self.figures.known_verdicts}
+        whole = sum(counts.values())
+        return pandas().DataFrame(
+            {
+                "verdict": [str(verdict) for verdict in counts],
+                "people": list(counts.values()),
+                "share": [count / whole if whole else 0.0 for count in counts.values()],
+            }
+        )
+
+
+class Verdicts:
+    """The verdicts of a launch, one row for each of its people, as an Arrow stream that is built while it is read.
+
+    Libraries that read Arrow streams take this object, such as ``pyarrow.table(verdicts)``.
+    The rows identify people, so protect them. ``counts``: the number of people for each verdict.
+    """
+
+    def __init__(self, rows: VerdictRows, only: str | None = None) -> None:
+        self._rows = rows
+        self._only = only
+        self.counts = {
+            verdict: count for verdict, count in rows.figures.verdicts.items() if only in (None, verdict)
+        }
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def __repr__(self) -> str:
+        return f"<verdicts of {self._rows.figures.campaign}: {_counts(self.counts)}>"
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches."""
+        return self._rows.batches(self._only)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(self._rows.schema, iter(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame. Raise SettingsError if pandas is not installed."""
+        pandas()
+        import pyarrow as pa
+
+        return pa.table(self).to_pandas()
+
+    def to_parquet(self, path: str | Path, *, replace: bool = False) -> int:
+        """Write the rows to a Parquet file that only its owner can read, and return their number.
+
+        Raise SettingsError if the file exists and ``replace`` is false, or if it cannot be written.
+        """
+        from sendoff.report import write_file
+
+        return write_file(self._rows, Path(path), only=self._only, replace=replace)
+
+
+def pandas() -> Any:
+    """Return the module pandas. Raise SettingsError if it is not installed."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        if error.name != "pandas":
+            raise
+        raise SettingsError(
+            "A DataFrame needs pandas, which is not installed. Run: pip install 'airflow-provider-sendoff[notebook]'"
+        ) from None
+    return pd
+
+
+def _counts(verdicts: Mapping[str, int]) -> str:
+    found = [f"{count:,} {verdict.replace('_', ' ')}" for verdict, count in verdicts.items() if count]
+    return ", ".join(found) or "no one"

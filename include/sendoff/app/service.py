@@ -1,0 +1,89 @@
+"""The connection to the messaging service from the settings."""
+
+from __future__ import annotations
+
+from pydantic import SecretStr
+
+from sendoff.dispatch import ServiceConnection
+from sendoff.errors import SettingsError
+from sendoff.ledger import check_rate
+from sendoff.service import (
+    CONNECT_TIMEOUT,
+    Client,
+    ClientSecret,
+    Credentials,
+    JwtBearer,
+    PostBackSigner,
+    checked_base_url,
+    service_session,
+    token_source_for,
+)
+from sendoff.service.wire import FieldNames
+from sendoff.settings import Settings
+
+
+def service_connection(settings: Settings) -> ServiceConnection:
+    """Return what a worker needs to make requests. Nothing is sent yet.
+
+    Raise SettingsError if a setting is missing or wrong, and CredentialsError if the key or secret cannot be used.
+    """
+    if settings.service_url is None:
+        raise _missing("the base URL of the service", "service", "SENDOFF_SERVICE_URL")
+    signer = PostBackSigner.from_settings(settings)
+    base_url = checked_base_url(settings.service_url, allow_http=settings.allow_http)
+    session = service_session(settings.requests_at_once, ca_bundle=settings.ca_bundle, proxy=settings.proxy)
+    tokens = token_source_for(credentials_of(settings), base_url, session, allow_http=settings.allow_http)
+    return ServiceConnection(
+        Client(
+            base_url,
+            session,
+            tokens,
+            timeout=(CONNECT_TIMEOUT, settings.timeout),
+            allow_http=settings.allow_http,
+        ),
+        signer,
+        _secret(settings.app_token),
+        FieldNames(settings.field_names),
+        rate=rate_of(settings),
+        requests_at_once=settings.requests_at_once,
+    )
+
+
+def credentials_of(settings: Settings) -> Credentials:
+    """Return the credentials: a client ID with either a secret or a private key."""
+    if not settings.client_id:
+        raise _missing("the client ID", "client_id", "SENDOFF_CLIENT_ID")
+    secret, key = _secret(settings.client_secret), _secret(settings.private_key)
+    if secret and key:
+        raise SettingsError("there are a client secret and a private key. Remove one of them")
+    if key:
+        return JwtBearer(
+            settings.client_id,
+            key,
+            algorithm=settings.algorithm,
+            passphrase=_secret(settings.private_key_passphrase),
+            audience=settings.token_audience,
+            lifetime=settings.token_lifetime,
+        )
+    if not secret:
+        raise _missing("the client secret", "client_secret", "SENDOFF_CLIENT_SECRET")
+    return ClientSecret(settings.client_id, secret, lifetime=settings.token_lifetime)
+
+
+def rate_of(settings: Settings) -> float | None:
+    """Return the rate limit in requests per second; None without one. Raise SettingsError if it cannot be one."""
+    rate = settings.requests_per_second
+    if rate is not None:
+        try:
+            check_rate(rate)
+        except ValueError as error:
+            raise SettingsError(f"requests_per_second is wrong: {error}") from None
+    return rate
+
+
+def _secret(given: SecretStr | None) -> str | None:
+    return given.get_secret_value().strip() or None if given else None
+
+
+def _missing(what: str, argument: str, variable: str) -> SettingsError:
+    return SettingsError(f"{what} is missing. Add {argument}=... to sendoff.connect, or set {variable}")

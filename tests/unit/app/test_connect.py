@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import sendoff
+from sendoff import CampaignError, SettingsError
+from sendoff.app.app import MoreSettings
+from sendoff.app.connections import Connections
+from sendoff.app.service import credentials_of, service_connection
+from sendoff.errors import CredentialsError
+from sendoff.settings import Settings, load_settings
+
+SECRET = "s" * 32
+FIELDS: dict[str, Any] = {
+    "title": "Spring",
+    "message": {"title": "Hello", "text": "It is spring"},
+    "channels": {"android_push": {}},
+}
+NEEDED = {
+    "service_url": "https://api.example.com",
+    "client_id": "abc",
+    "client_secret": "not a secret",
+    "public_url": "https://events.example.com",
+    "post_back_secrets": SECRET,
+}
+HEAVY = {
+    "airflow",
+    "alembic",
+    "jinja2",
+    "numpy",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "requests",
+    "rich",
+    "sqlalchemy",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
+        monkeypatch.delenv(name)
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a new process has imported after running some code."""
+    show = f"{code}; import sys; print(*sys.modules)"
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", show], capture_output=True, text=True, check=True, env=os.environ
+        ).stdout.split()
+    )
+
+
+def test_importing_the_library_imports_nothing_that_is_slow() -> None:
+    loaded = loaded_by("import sendoff")
+    assert {name for name in loaded if name.startswith("sendoff")} == {"sendoff"}
+    assert loaded & HEAVY == set()
+    assert (
+        loaded_by("import sendoff; sendoff.Campaign") & {"airflow", "alembic", "pandas", "sqlalchemy"}
+        == set()
+    )
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in sendoff.__all__ if getattr(sendoff, name, None) is None] == []
+    assert set(sendoff.__all__) <= set(dir(sendoff))
+    assert isinstance(sendoff.__version__, str)
+    with pytest.raises(AttributeError):
+        _ = sendoff.nothing  # type: ignore[attr-defined]
+
+
+def test_each_setting_is_an_argument() -> None:
+    by_another_name = {"ledger_url", "service_url", "public_url", "post_back_secrets", "warehouse_url"}
+    own = {"client_id", "client_secret"}
+    assert MoreSettings.__annotations__.keys() == Settings.model_fields.keys() - by_another_name - own
+    with pytest.raises(TypeError, match="no argument servis"):
+        sendoff.connect(servis="https://api.example.com")  # type: ignore[call-arg]
+
+
+def test_connecting_opens_nothing(tmp_path: Path) -> None:
+    app = sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", service="https://api.example.com")
+    app.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        ("service_url", "SENDOFF_SERVICE_URL"),
+        ("client_id", "SENDOFF_CLIENT_ID"),
+        ("client_secret", "SENDOFF_CLIENT_SECRET"),
+        ("public_url", "SENDOFF_PUBLIC_URL"),
+        ("post_back_secrets", "SENDOFF_POST_BACK_SECRETS"),
+    ],
+)
+def test_a_missing_setting_is_named(missing: str, advice: str) -> None:
+    settings = {name: value for name, value in NEEDED.items() if name != missing}
+    with pytest.raises(SettingsError, match=advice):
+        service_connection(load_settings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"service_url": "http://api.example.com"}, "allow_http"),
+        ({"requests_at_once": 17}, "requests_at_once is not a whole number from 1 to 16"),
+        ({"requests_per_second": -1}, "requests_per_second is wrong"),
+        ({"private_key": "x"}, "a client secret and a private key"),
+        ({"field_names": {"nonsense": "x"}}, "nonsense"),
+        ({"token_lifetime": 0}, "token lifetime"),
+    ],
+)
+def test_a_wrong_setting_is_an_error(wrong: dict[str, Any], problem: str) -> None:
+    with pytest.raises((SettingsError, CredentialsError), match=problem):
+        service_connection(load_settings(**{**NEEDED, **wrong}))
+
+
+def test_a_private_key_stands_for_a_secret() -> None:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    given = {**NEEDED, "private_key": pem.decode(), "token_audience": "x"}
+    del given["client_secret"]
+    credentials = credentials_of(load_settings(**given))
+    assert "assertion" in credentials.grant(sendoff.Period.of("2026-03-01").start)
+
+
+def test_a_warehouse_is_one_for_all_or_has_a_name() -> None:
+    engine = sa.create_engine("sqlite://")
+    assert Connections(load_settings(), engine, "ann").source("any") is engine
+    several = Connections(load_settings(), {"shop": engine}, "ann")
+    assert several.source("shop") is engine
+    with pytest.raises(SettingsError, match="no warehouse for the connection wherehouse"):
+        several.source("wherehouse")
+
+
+def test_a_campaign_needs_a_name_and_a_period(tmp_path: Path) -> None:
+    app = sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db")
+    campaign = sendoff.Campaign(**FIELDS)
+    with pytest.raises(CampaignError, match="has no name"):
+        app.prepare(campaign, audience="SELECT 1 AS device_id", period="2026-03-01")
+    with pytest.raises(CampaignError, match="has no period"):
+        app.prepare(campaign, name="spring", audience="SELECT 1 AS device_id")
+
+
+def test_a_folder_has_its_own_name_and_audience(tmp_path: Path) -> None:
+    folder = tmp_path / "spring"
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(
+        "title: Spring\nmessage: {title: Hello, text: It is spring}\nchannels: {android_push: {}}\n"
+    )
+    (folder / "audience.sql").write_text("SELECT 7 AS device_id UNION SELECT 14")
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        launch = app.prepare(folder, period="2026-03-01")
+        assert (launch.name, launch.preview().figures.people) == ("spring", 2)
+        assert app.prepare(str(folder), period="2026-03-01").key == launch.key
+        with pytest.raises(CampaignError, match="own audience"):
+            app.prepare(folder, audience="SELECT 7 AS device_id", period="2026-03-01")
+        with pytest.raises(CampaignError, match="name of a campaign is that of its folder"):
+            app.prepare(folder, name="summer", period="2026-03-01")
+
+
+def test_a_broadcast_needs_no_audience(tmp_path: Path) -> None:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db") as app:
+        app.migrate()
+        campaign = {**FIELDS, "targeting": {"kind": "broadcast"}}
+        launch = app.prepare(campaign, name="everyone", period="2026-03-01")
+        assert launch.preview().figures.people is None
+
+
+def test_without_pandas_an_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sendoff.app.results import pandas
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SettingsError, match=r"airflow-provider-sendoff\[notebook\]"):
+        pandas()
