@@ -11,6 +11,7 @@ from .audience_rules import (
     counted_as,
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Sms, Translation, Webhook
+from .difference import Change, Difference, Part, Place, compare_campaigns
 from .error_messages import campaign_schema
 from .field_types import (
     NEVER,
@@ -48,11 +49,13 @@ __all__ = [
     "CampaignExclusion",
     "CampaignFolder",
     "Cap",
+    "Change",
     "Channel",
     "Channels",
     "CheckedFolder",
     "Condition",
     "Conditions",
+    "Difference",
     "Duration",
     "Email",
     "EventTrigger",
@@ -65,6 +68,8 @@ __all__ = [
     "Message",
     "Now",
     "Once",
+    "Part",
+    "Place",
     "Priority",
     "QueryExclusion",
     "Recurring",
@@ -84,6 +89,7 @@ __all__ = [
     "campaign_schema",
     "check_campaign",
     "check_folders",
+    "compare_campaigns",
     "counted_as",
     "describe",
     "did_you_mean",

@@ -12,6 +12,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     check,
     control,
     deployment,
+    diff,
     launches,
     lists,
     metrics,

@@ -1,3 +1,4 @@
+from .campaign_difference import describe_difference, difference_as_json
 from .comparison import of_engagement
 from .export import VerdictRows, write_file
 from .export_table import write_table
@@ -50,8 +51,10 @@ __all__ = [
     "blocks_as_html",
     "css",
     "describe_comparison",
+    "describe_difference",
     "describe_launch",
     "describe_preview",
+    "difference_as_json",
     "measure_outcome",
     "of_engagement",
     "sections_as_html",

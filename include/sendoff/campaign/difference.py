@@ -1,0 +1,227 @@
+"""Compare two versions of a campaign: which messages, recipients, times and shares change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from sendoff.campaign.audience_rules import FileExclusion
+from sendoff.campaign.content import PUSH_LIKE, Channel
+from sendoff.campaign.loader import CampaignFolder
+from sendoff.campaign.model import Campaign
+
+_NOT_SHOWN = "(not shown)"
+_SECRET = ("address", "headers.", "query.")  # parts of a webhook that may hold a token
+
+
+class Part(StrEnum):
+    """The part of a campaign that a change is about, in the order of a description."""
+
+    MESSAGES = "messages"
+    AUDIENCE = "audience"
+    TIMES = "times"
+    SHARES = "shares"
+    NO_EFFECT = "no_effect"
+
+
+_PARTS = {
+    "audience.holdout": Part.SHARES,
+    "audience.partitions": Part.NO_EFFECT,
+    "outcome.sql": Part.NO_EFFECT,
+    **dict.fromkeys(("encryption", "template", "language"), Part.MESSAGES),
+    **dict.fromkeys(("audience", "targeting", "warehouse"), Part.AUDIENCE),
+    **dict.fromkeys(
+        ("schedule", "schedule_time_zone", "after", "start", "send", "push_expiry", "gates", "approval"),
+        Part.TIMES,
+    ),
+    **dict.fromkeys(("connection", "on_doubt"), Part.TIMES),
+    "variants": Part.SHARES,
+}
+"""The part of each field; the longest prefix counts, and every other field has no effect on recipients."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The recipients of a changed text. None: the same for every variant, or in every language."""
+
+    variant: str | None
+    channel: str
+    language: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change: the name of a field or file with its value before and after it, as text; None if there is no value.
+
+    ``places``: for a message, the recipients who see the change. ``is_file``: the values are the contents of a file.
+    """
+
+    part: Part
+    name: str
+    before: str | None = field(repr=False)
+    after: str | None = field(repr=False)
+    places: tuple[Place, ...] = ()
+    is_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All changes of a campaign. ``files``: the names of the files that differ, also in comments only.
+
+    ``old`` and ``new``: the names of the campaign; None if it does not exist on that side.
+    """
+
+    old: str | None
+    new: str | None
+    changes: tuple[Change, ...]
+    files: tuple[str, ...]
+
+    @property
+    def affects_recipients(self) -> bool:
+        """Whether some recipients get something else, at another time, or not at all."""
+        is_renamed = self.old != self.new
+        return is_renamed or any(change.part is not Part.NO_EFFECT for change in self.changes)
+
+    @property
+    def may_send_again(self) -> bool:
+        """Whether Sendoff takes the new version for another campaign, which sends a period again."""
+        is_renamed = None not in (self.old, self.new) and self.old != self.new
+        return is_renamed or (bool(self.old) and any(change.name == "connection" for change in self.changes))
+
+
+def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) -> Difference:
+    """Return the difference between two versions of a campaign. None: the campaign is new, or it is removed."""
+    folders = [each for each in (old, new) if each]
+    empty = Campaign.model_construct(title="")  # with defaults only
+    before, after = (each.campaign if each else empty for each in (old, new))
+    texts = _messages(before if old else None, after if new else None)
+    changes = [*texts, *_fields(before, after), *_files(old, new)]
+    files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
+    names = [each.name if each else None for each in (old, new)]
+    return Difference(names[0], names[1], tuple(changes), tuple(files))
+
+
+def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:
+    """Yield each change of a text or a setting of a channel, once for all places with the same change."""
+    found: dict[tuple[str, str | None, str | None], list[Place]] = {}
+    codes = {code for each in (old, new) if each for code in each.languages()}
+    names = next((each.variants for each in (new, old) if each and each.variants), ())
+    languages: Sequence[str | None] = sorted(codes)
+    for variant, channel, language in product(tuple(names) or (None,), Channel, languages or (None,)):
+        before, after = (_texts(each, variant, channel, language) for each in (old, new))
+        for name in dict.fromkeys([*before, *after]):
+            if before.get(name) != after.get(name):
+                was, becomes = (_shown(channel, name, texts.get(name)) for texts in (before, after))
+                place = Place(variant, channel.value, language)
+                found.setdefault((name, was, becomes), []).append(place)
+    for (name, was, becomes), places in found.items():
+        yield Change(Part.MESSAGES, name, was, becomes, tuple(places))
+
+
+def _shown(channel: Channel, name: str, value: str | None) -> str | None:
+    is_secret = channel is Channel.WEBHOOK and name.startswith(_SECRET)
+    return _NOT_SHOWN if value and is_secret else value
+
+
+def _texts(
+    campaign: Campaign | None, variant: str | None, channel: Channel, language: str | None
+) -> dict[str, str]:
+    """Return the content of a channel for one variant in one language, by the name of the field."""
+    if campaign and variant and variant in campaign.variants:
+        campaign = campaign.as_variant(variant)
+    settings = getattr(campaign.channels, channel) if campaign else None
+    if campaign is None or settings is None:
+        return {}
+    content = campaign.message_for(channel) if channel in PUSH_LIKE else settings
+    translation = getattr(content, "translations", {}).get(language)
+    values = settings.model_dump(mode="json", exclude_defaults=True)
+    values |= content.model_dump(mode="json", exclude_defaults=True)
+    values |= translation.model_dump(exclude_none=True) if translation else {}
+    return {"channel": "on", **_flat({name: each for name, each in values.items() if name != "translations"})}
+
+
+def _fields(old: Campaign, new: Campaign) -> Iterator[Change]:
+    """Yield each changed field outside of the messages."""
+    before, after = (_flat(_without_texts(each)) for each in (old, new))
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            yield Change(_part_of(name), name, before.get(name), after.get(name))
+
+
+def _without_texts(campaign: Campaign) -> dict[str, Any]:
+    tree = campaign.model_dump(mode="json", exclude={"message", "channels", "language"})
+    tree["variants"] = {
+        name: {"percent": each["percent"], "template": each["template"]}
+        for name, each in tree["variants"].items()
+    }
+    return tree
+
+
+def _part_of(name: str) -> Part:
+    steps = name.split(".")
+    prefixes = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
+    return next((_PARTS[prefix] for prefix in prefixes if prefix in _PARTS), Part.NO_EFFECT)
+
+
+def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[Change]:
+    """Yield each query that changes, and each list of people, whose content is never shown."""
+    before, after = (_queries(each) if each else {} for each in (old, new))
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            part = Part.NO_EFFECT if name == "outcome.sql" else Part.AUDIENCE
+            yield Change(part, name, before.get(name), after.get(name), is_file=True)
+    lists = [_lists(each) for each in (old, new) if each]
+    for name in sorted(set().union(*lists)):
+        sizes = [_size(_content(each, name)) for each in (old, new)]
+        if _content(old, name) != _content(new, name):
+            yield Change(Part.AUDIENCE, name, sizes[0], sizes[1])
+
+
+def _queries(folder: CampaignFolder) -> dict[str, str]:
+    queries = {"audience.sql": folder.audience_sql, **folder.exclusion_sql, "outcome.sql": folder.outcome_sql}
+    return {name: sql for name, sql in queries.items() if sql is not None}
+
+
+def _lists(folder: CampaignFolder) -> set[str]:
+    return {each.file for each in folder.campaign.audience.exclude if isinstance(each, FileExclusion)}
+
+
+def _size(content: bytes | None) -> str | None:
+    return None if content is None else f"{len(content.splitlines()):,} lines"
+
+
+def _names(folders: Iterable[CampaignFolder]) -> set[str]:
+    """Return the names of all files that belong to the campaign."""
+    return {name for folder in folders for name in ("campaign.yaml", *_queries(folder), *_lists(folder))}
+
+
+def _content(folder: CampaignFolder | None, name: str) -> bytes | None:
+    path = Path(folder.path / name) if folder else None
+    return path.read_bytes() if path and path.is_file() else None
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return the values of a tree as text, by their dotted path. A list is one value; a missing value is none."""
+    found: dict[str, str] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        elif value is not None and value != []:
+            found[prefix + name] = _words(value)
+    return found
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name} {_words(inner)}" for name, inner in value.items() if inner is not None)
+    if isinstance(value, list):
+        return (", " if not any(isinstance(each, Mapping) for each in value) else "; ").join(
+            map(_words, value)
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else f"{value}"

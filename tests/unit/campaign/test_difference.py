@@ -1,0 +1,164 @@
+"""Comparing two versions of a campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sendoff.campaign import Change, Part, compare_campaigns, load_campaign
+from sendoff.campaign.difference import Difference
+
+PUSH = """
+title: Back
+message: {title: Hello, text: Come back}
+channels:
+  android_push:
+  ios_push:
+"""
+SPOKEN = """
+title: Back
+language: en
+message: {title: Hello, text: Come back, translations: {fr: {title: Bonjour, text: Revenez}}}
+channels:
+  android_push:
+  ios_push:
+"""
+SQL = "SELECT device_id FROM devices"
+
+
+def write(folder: Path, campaign: str, **files: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "campaign.yaml").write_text(campaign)
+    (folder / "audience.sql").write_text(files.pop("audience", SQL))
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content)
+    return folder
+
+
+def compare(place: Path, old: str, new: str) -> Difference:
+    folders = (write(place / "old/back", old), write(place / "new/back", new))
+    return compare_campaigns(*map(load_campaign, folders))
+
+
+def told(change: Change) -> tuple[str, str | None, str | None, list[str]]:
+    places = [" ".join(filter(None, (at.variant, at.channel, at.language))) for at in change.places]
+    return change.name, change.before, change.after, places
+
+
+def test_equal_campaigns_do_not_differ_and_a_comment_changes_nothing_for_recipients(tmp_path: Path) -> None:
+    same = compare(tmp_path / "1", PUSH, PUSH)
+    assert (same.changes, same.files, same.affects_recipients) == ((), (), False)
+    commented = compare(tmp_path / "2", PUSH, f"# A comment\n{PUSH}on_doubt: hold\n")
+    assert (commented.changes, commented.files, commented.affects_recipients) == (
+        (),
+        ("campaign.yaml",),
+        False,
+    )
+
+
+def test_a_shared_text_is_one_change_for_the_channels_that_show_it(tmp_path: Path) -> None:
+    own = PUSH.replace("android_push:", "android_push: {title: Own}")
+    found = compare(tmp_path, own, own.replace("Hello", "Welcome").replace("Come back", "Be back"))
+    assert [told(change) for change in found.changes] == [
+        ("text", "Come back", "Be back", ["android_push", "ios_push"]),
+        ("title", "Hello", "Welcome", ["ios_push"]),
+    ]
+
+
+def test_a_new_translation_is_a_change_for_its_speakers_only(tmp_path: Path) -> None:
+    found = compare(tmp_path, PUSH, SPOKEN)
+    assert [told(change) for change in found.changes] == [
+        ("title", "Hello", "Bonjour", ["android_push fr", "ios_push fr"]),
+        ("text", "Come back", "Revenez", ["android_push fr", "ios_push fr"]),
+    ]
+
+
+def test_an_added_channel_comes_with_its_texts(tmp_path: Path) -> None:
+    found = compare(tmp_path, PUSH, f"{PUSH}  sms: {{sender: Shop, text: Hi}}\n")
+    assert [told(change) for change in found.changes] == [
+        ("channel", None, "on", ["sms"]),
+        ("sender", None, "Shop", ["sms"]),
+        ("text", None, "Hi", ["sms"]),
+    ]
+
+
+@pytest.mark.parametrize("is_forwards", [True, False])
+def test_a_variant_is_compared_with_the_text_that_everyone_got(tmp_path: Path, is_forwards: bool) -> None:
+    varied = f"{PUSH}variants:\n  a: {{percent: 60}}\n  b: {{percent: 40, message: {{title: Hi}}}}\n"
+    found = compare(tmp_path, *([PUSH, varied] if is_forwards else [varied, PUSH]))
+    titles = ("Hello", "Hi") if is_forwards else ("Hi", "Hello")
+    texts, *shares = found.changes
+    assert told(texts) == ("title", *titles, ["b android_push", "b ios_push"])
+    assert {change.part for change in shares} == {Part.SHARES}
+    assert {change.name for change in shares} == {"variants.a.percent", "variants.b.percent"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "part", "name", "value"),
+    [
+        ("audience: {holdout: {percent: 5}}", Part.SHARES, "audience.holdout.percent", "5"),
+        ("audience: {cap: {messages: 3, days: 7}}", Part.AUDIENCE, "audience.cap.days", "7"),
+        (
+            "audience: {exclude: [{kind: list, name: a}, {kind: list, name: b}]}",
+            Part.AUDIENCE,
+            "audience.exclude",
+            "kind list name a; kind list name b",
+        ),
+        ("warehouse: other", Part.AUDIENCE, "warehouse", "other"),
+        ("schedule: '@daily'\nstart: 2026-01-01", Part.TIMES, "schedule", "@daily"),
+        ("gates: {most: 5}", Part.TIMES, "gates.most", "5"),
+        ("approval: {needed: always}", Part.TIMES, "approval.needed", "always"),
+        ("owner: crm", Part.NO_EFFECT, "owner", "crm"),
+        ("segment_size: 5", Part.NO_EFFECT, "segment_size", "5"),
+        ("post_backs: {kinds: [open]}", Part.NO_EFFECT, "post_backs.kinds", "open"),
+    ],
+)
+def test_a_field_belongs_to_the_part_that_it_acts_on(
+    tmp_path: Path, lines: str, part: Part, name: str, value: str
+) -> None:
+    found = compare(tmp_path, PUSH, f"{PUSH}{lines}\n")
+    assert (part, name, value) in [(change.part, change.name, change.after) for change in found.changes]
+    assert found.affects_recipients is (part is not Part.NO_EFFECT)
+
+
+def test_queries_are_compared_and_a_list_of_people_is_only_counted(tmp_path: Path) -> None:
+    rules = "audience: {exclude: [{kind: query, file: away.sql}, {kind: file, file: staff.csv}]}\n"
+    old = write(tmp_path / "old/back", PUSH + rules, away_sql=SQL, staff_csv="device_id\n1\n")
+    new = write(
+        tmp_path / "new/back",
+        PUSH + rules,
+        audience=f"{SQL} WHERE 1",
+        away_sql=f"{SQL} WHERE 2",
+        staff_csv="device_id\n777\n888\n",
+    )
+    found = compare_campaigns(load_campaign(old), load_campaign(new))
+    assert [(change.name, change.before, change.after, change.is_file) for change in found.changes] == [
+        ("audience.sql", SQL, f"{SQL} WHERE 1", True),
+        ("away.sql", SQL, f"{SQL} WHERE 2", True),
+        ("staff.csv", "2 lines", "3 lines", False),
+    ]
+    assert found.files == ("audience.sql", "away.sql", "staff.csv")
+
+
+def test_the_address_and_the_headers_of_a_webhook_stay_secret(tmp_path: Path) -> None:
+    webhook = "{address: https://a.example/planted-1, headers: {Key: planted-2}}"
+    hook = f"title: Hook\nchannels:\n  webhook: {webhook}\n"
+    found = compare(tmp_path, hook, hook.replace("planted-", "planted-9"))
+    assert {change.name for change in found.changes} == {"address", "headers.Key"}
+    assert "planted" not in repr([told(change) for change in found.changes])
+
+
+def test_a_new_name_or_connection_may_send_a_period_again(tmp_path: Path) -> None:
+    old = load_campaign(write(tmp_path / "back", PUSH))
+    assert compare_campaigns(old, load_campaign(write(tmp_path / "again", PUSH))).may_send_again
+    assert compare(tmp_path / "1", PUSH, f"{PUSH}connection: other\n").may_send_again
+    assert not compare(tmp_path / "2", PUSH, f"{PUSH}warehouse: other\n").may_send_again
+    assert not compare_campaigns(None, old).may_send_again
+
+
+def test_a_new_campaign_shows_everything_but_its_defaults(tmp_path: Path) -> None:
+    found = compare_campaigns(None, load_campaign(write(tmp_path / "back", PUSH)))
+    assert [change.name for change in found.changes] == ["channel", "title", "text", "title", "audience.sql"]
+    assert all(change.after for change in found.changes)
+    assert found.files == ("audience.sql", "campaign.yaml")

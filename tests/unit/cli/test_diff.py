@@ -1,0 +1,137 @@
+"""``sendoff diff``: what a change of campaigns changes for their recipients."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+PUSH = "title: Back\nmessage: {title: Hello, text: Come back}\nchannels:\n  android_push:\n  ios_push:\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder: str, campaign: str = PUSH, query: str = "SELECT device_id\nFROM devices") -> None:
+    path = Path(folder)
+    path.mkdir(parents=True)
+    (path / "campaign.yaml").write_text(campaign)
+    (path / "audience.sql").write_text(query)
+
+
+def test_a_change_of_a_text_and_of_the_holdout_is_said_in_one_sentence(sendoff: Command) -> None:
+    write("old/back", f"{PUSH}audience: {{holdout: {{percent: 5}}}}\n")
+    write(
+        "new/back",
+        f"{PUSH.replace('Come', 'Be')}audience: {{holdout: {{percent: 10}}}}\n",
+        "SELECT device_id",
+    )
+    done = sendoff("diff", "old/back", "new/back")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        done.stdout
+        == """\
+## `back`
+
+The text of the push message, the share of the holdout and the audience query change; 2 files differ.
+
+### Messages
+
+`text` of android\\_push and ios\\_push
+
+```diff
+-Come back
++Be back
+```
+
+### Audience
+
+`audience.sql`
+
+```diff
+ SELECT device_id
+-FROM devices
+```
+
+### Variants and holdout
+
+| Field | Before | After |
+| --- | --- | --- |
+| `audience.holdout.percent` | `5` | `10` |
+
+"""
+    )
+
+
+def test_campaigns_are_compared_by_name_and_those_without_a_change_are_counted(sendoff: Command) -> None:
+    for side in ("old", "new"):
+        write(f"{side}/same")
+        write(f"{side}/other")
+    write("old/gone")
+    write("new/fresh")
+    lines = sendoff("diff", "old", "new").stdout.splitlines()
+    assert lines[:3] == ["## `fresh`", "", "This campaign is new; 2 files."]
+    gone = lines.index("## `gone`")
+    assert lines[gone + 2] == "This campaign is removed."
+    assert lines[-1] == "2 campaigns do not change."
+
+
+@pytest.mark.parametrize(
+    ("new", "sentence"),
+    [
+        (PUSH, "Nothing changes."),
+        (f"{PUSH}# a comment\n", "Nothing changes for recipients; 1 file differs."),
+        (f"{PUSH}owner: crm\n", "Nothing changes for recipients; 1 file differs."),
+        (
+            f"{PUSH}send: {{kind: once, time: '18:00', time_zone: UTC}}\n",
+            "The send time changes; 1 file differs.",
+        ),
+        (f"{PUSH}gates: {{most: 9}}\n", "The gates change; 1 file differs."),
+        (
+            PUSH.replace("ios_push:", "sms: {sender: Shop, text: Hi}"),
+            "ios_push is removed; sms is added; 1 file differs.",
+        ),
+        (f"{PUSH}connection: other\n", "The connection changes; 1 file differs."),
+    ],
+)
+def test_the_sentence_names_what_changes(sendoff: Command, new: str, sentence: str) -> None:
+    write("old/back")
+    write("new/back", new)
+    [found] = json.loads(sendoff("diff", "old", "new", "--json").stdout)["campaigns"]
+    assert found["summary"].lower() == sentence.lower()
+    assert found["may_send_again"] is ("connection" in new)
+
+
+def test_a_renamed_campaign_is_compared_and_warned_about(sendoff: Command) -> None:
+    write("back")
+    write("again")
+    told = sendoff("diff", "back", "again").stdout
+    assert "The name changes from back to again; 0 files differ." in told
+    assert "**To Sendoff this is another campaign" in told
+
+
+def test_the_exit_code_says_on_request_whether_something_changes(sendoff: Command) -> None:
+    write("old/back")
+    write("new/back", f"{PUSH}owner: crm\n")
+    assert sendoff("diff", "old", "new").returncode == 0
+    assert sendoff("diff", "old", "new", "--exit-code").returncode == 3
+    assert sendoff("diff", "old", "old", "--exit-code").returncode == 0
+
+
+def test_a_mistake_on_either_side_is_an_error(sendoff: Command) -> None:
+    write("old/back")
+    write("new/back", "titel: Back\n")
+    for sides in (("old", "new"), ("new", "old")):
+        done = sendoff("diff", *sides, "--exit-code")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "new/back/campaign.yaml:1: titel:" in done.stderr.replace("\n", "")
+    Path("none").mkdir()
+    assert "there is no campaign in none" in sendoff("diff", "none", "none").stderr
+    assert sendoff("diff", "none", "old").stdout.startswith("## `back`")
