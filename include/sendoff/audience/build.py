@@ -1,6 +1,6 @@
-"""Build an audience from the batches of a query: deduplicated identifiers, with a count for every row.
+"""Build an audience from batches of rows: deduplicated identifiers, with a count for every row.
 
-A query must return exactly one of the identifier columns of section 2.9 of the service's document. It may also return
+The rows must have exactly one of the identifier columns of section 2.9 of the service's document. They may also have
 group columns and template values. The case of column names does not matter. Other columns are ignored; the audience
 keeps their names, so that a preview can list them.
 """
@@ -30,7 +30,7 @@ from sendoff.audience.identifiers import (
 from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
 from sendoff.errors import AudienceError
 from sendoff.telemetry import metrics
-from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
+from sendoff.warehouse import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
 GROUP_COLUMNS = ("platform", "time_zone", "language")
@@ -38,7 +38,6 @@ MOST_GROUPS = 1_000
 
 # Section 2.9 calls tokens and UUIDs integers, but elsewhere they are text. So they keep the type of the warehouse.
 _KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
-_CASTS: Mapping[Kind, str] = {"integer": "BIGINT", "string": "TEXT"}
 
 _log = logging.getLogger(__name__)
 
@@ -99,21 +98,24 @@ def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identif
     return people & named
 
 
-def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = ()) -> Audience:
-    """Build an audience from the rows of a query; the order and the batches of the rows do not matter.
+def build_audience(
+    batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = (), wording: Wording = QUERY
+) -> Audience:
+    """Build an audience from rows, such as those of a query; their order and batches do not matter.
 
     ``batches``: from ``warehouse.read``; at least one batch, so that the columns are known. ``columns``: the columns of
     template values. If a recipient's rows have different values, the smallest row counts. The audience may be empty.
+    ``wording``: how errors speak of the place that the rows come from.
 
-    Raise AudienceError if the query does not have exactly one identifier column, if one of ``columns`` is missing, or
+    Raise AudienceError if the rows do not have exactly one identifier column, if one of ``columns`` is missing, or
     if a column has the wrong type.
     """
     intake: _AudienceBuilder | None = None
     for batch in batches:
-        intake = intake or _AudienceBuilder([name.lower() for name in batch.schema.names], columns)
+        intake = intake or _AudienceBuilder([name.lower() for name in batch.schema.names], columns, wording)
         intake.add(batch)
     if intake is None:
-        raise AudienceError("the query returned no columns")
+        raise AudienceError(f"{wording.subject} has no columns")
     audience = intake.build()
     people = len(audience.identifiers)
     metrics.audience_rows(people, audience.dropped)
@@ -124,15 +126,16 @@ def build_audience(batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] 
 class _AudienceBuilder:
     """Builds an audience from batches with the columns ``names``."""
 
-    def __init__(self, names: list[str], columns: Sequence[str]) -> None:
+    def __init__(self, names: list[str], columns: Sequence[str], wording: Wording) -> None:
         self._names = names
-        self._identified_by = _the_identifier(names)
+        self._wording = wording
+        self._identified_by = _the_identifier(names, wording.subject)
         self._rows = self._before_kind = 0
         self._counter: RowCounter | None = None
         self._groups: dict[str, dict[str, IdentifierSetBuilder]] = {
             name: {} for name in GROUP_COLUMNS if name in names
         }
-        self._template_values = TemplateValuesBuilder(columns, names) if columns else None
+        self._template_values = TemplateValuesBuilder(columns, names, wording) if columns else None
         self._used = {self._identified_by, *GROUP_COLUMNS, *(column.lower() for column in columns)}
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -145,10 +148,10 @@ class _AudienceBuilder:
             is_integer = pa.types.is_integer(value_type(column))
             kind = _KINDS.get(self._identified_by) or ("integer" if is_integer else "string")
             self._counter = RowCounter(kind)
-        identifiers = _typed(column, self._counter.kind, self._identified_by, rows_before)
+        identifiers = self._typed(column, self._counter.kind, self._identified_by, rows_before)
         usable = self._counter.add(identifiers)
         for name, members in self._groups.items():
-            values = _typed(batch.column(self._names.index(name)), "string", name, rows_before)
+            values = self._typed(batch.column(self._names.index(name)), "string", name, rows_before)
             if usable is None:
                 self._add_group(name, members, values, identifiers)
             else:
@@ -173,6 +176,22 @@ class _AudienceBuilder:
             ignored_columns=tuple(name for name in self._names if name not in self._used),
             template_values=values,
             ambiguous=ambiguous,
+        )
+
+    def _typed(self, column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
+        """Return a column in the Arrow type of identifier sets of a kind. Raise AudienceError if its type differs."""
+        type_, is_integer = value_type(column), kind == "integer"
+        if column.null_count == len(column):
+            return pa.nulls(len(column), pa.uint64() if is_integer else pa.large_string())
+        if is_integer and pa.types.is_integer(type_):
+            # Viewed as unsigned, a negative number becomes one above 2**63, and stays unusable.
+            return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
+        if not is_integer and (is_text(type_) or pa.types.is_integer(type_)):
+            return checked_text(column.cast(pa.large_string()), name)
+        row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
+        raise AudienceError(
+            f"column {name} must contain {'whole numbers' if is_integer else 'text'}, but row {row} has "
+            f"{sql_type_name(type_)}; {self._wording.conversion(name, to_integer=is_integer)}"
         )
 
     @staticmethod
@@ -203,32 +222,15 @@ def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArr
             yield value, order[ends[code] : ends[code + 1]]
 
 
-def _the_identifier(names: list[str]) -> str:
+def _the_identifier(names: list[str], subject: str) -> str:
     for name in (*IDENTIFIER_COLUMNS, *GROUP_COLUMNS):
         if names.count(name) > 1:
-            raise AudienceError(f"the query returns the column {name} more than once")
+            raise AudienceError(f"{subject} has the column {name} more than once")
     identifiers = [name for name in names if name in IDENTIFIER_COLUMNS]
     if len(identifiers) == 1:
         return identifiers[0]
     allowed = f"exactly one of {', '.join(IDENTIFIER_COLUMNS)}"
     if identifiers:
-        raise AudienceError(f"the query returns {' and '.join(identifiers)}, but must return {allowed}")
+        raise AudienceError(f"{subject} has {' and '.join(identifiers)}, but must have {allowed}")
     found = ", ".join(names[:20]) or "none"
-    raise AudienceError(f"the query has no identifier column: found {found}; it must return {allowed}")
-
-
-def _typed(column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
-    """Return a column in the Arrow type of identifier sets of a kind. Raise AudienceError if its type does not fit."""
-    type_ = value_type(column)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
-    if kind == "integer" and pa.types.is_integer(type_):
-        # Viewed as unsigned, a negative number becomes one above 2**63, and stays unusable.
-        return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
-    if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
-        return checked_text(column.cast(pa.large_string()), name)
-    row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
-    raise AudienceError(
-        f"column {name} must contain {'whole numbers' if kind == 'integer' else 'text'}, but row {row} of the result "
-        f"has {sql_type_name(type_)}; write CAST({name} AS {_CASTS[kind]}) AS {name} in the query"
-    )
+    raise AudienceError(f"{subject} has no identifier column: found {found}; it must have {allowed}")

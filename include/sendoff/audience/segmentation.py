@@ -138,11 +138,11 @@ def _groups(
 ) -> dict[str, Identifiers]:
     """Return the groups of a column by the meaning of their values, without values that have none.
 
-    Raise AudienceError if the query lacks the column; ``purpose`` explains in the error why it is needed.
+    Raise AudienceError if the audience lacks the column; ``purpose`` explains in the error why it is needed.
     """
     if column not in audience.groups:
         raise AudienceError(
-            f"{purpose}, but its query does not return the column {column}; add {column} to the query's columns"
+            f"{purpose}, but its audience has no column {column}; add {column} to the columns of the audience"
         )
     groups: dict[str, Identifiers] = {}
     for value, members in audience.groups[column].items():

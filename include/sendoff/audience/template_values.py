@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.errors import AudienceError
-from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
+from sendoff.warehouse import Wording, checked_text, is_text, sql_type_name, value_type
 
 if TYPE_CHECKING:
     from sendoff.audience.identifiers import Identifiers, Kind
@@ -82,18 +82,19 @@ class TemplateValues:
 class TemplateValuesBuilder:
     """Builds the template values of an audience, batch by batch.
 
-    ``columns``: the columns to take. ``given``: the query's columns in lower case. Raise AudienceError if one of
-    ``columns`` is missing from the query, or is there twice.
+    ``columns``: the columns to take. ``given``: all columns in lower case. ``wording``: how errors speak of the place
+    that they come from. Raise AudienceError if one of ``columns`` is missing there, or is there twice.
     """
 
-    def __init__(self, columns: Sequence[str], given: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], given: Sequence[str], wording: Wording) -> None:
         if missing := [column for column in columns if column.lower() not in given]:
             raise AudienceError(
-                f"template.columns: found {', '.join(missing)}, which the query does not return. "
-                f"Use the query's columns {', '.join(given)}"
+                f"template.columns: found {', '.join(missing)}, which {wording.subject} does not have. "
+                f"Use its columns {', '.join(given)}"
             )
         if twice := [column for column in columns if given.count(column.lower()) > 1]:
-            raise AudienceError(f"the query returns the column {twice[0]} more than once")
+            raise AudienceError(f"{wording.subject} has the column {twice[0]} more than once")
+        self._wording = wording
         self._places = {column: given.index(column.lower()) for column in columns}
         self._holds: dict[str, str] = {}
         self._batches: list[pa.RecordBatch] = []
@@ -131,11 +132,11 @@ class TemplateValuesBuilder:
     def _values(self, name: str, column: pa.Array) -> pa.LargeStringArray:
         if column.null_count == len(column):
             return pa.nulls(len(column), pa.large_string())
-        holds, values = _written(name, column)
+        holds, values = _written(name, column, self._wording)
         if self._holds.setdefault(name, holds) != holds:
             raise AudienceError(
                 f"column {name} has text in some rows and numbers or booleans in others, but a variable needs one "
-                f"type; write CAST({name} AS TEXT) AS {name} in the query"
+                f"type; {self._wording.conversion(name)}"
             )
         return values
 
@@ -174,7 +175,7 @@ def first_template_values(blob: bytes, count: int) -> bytes:
     return _stream(_table(blob).slice(0, count))
 
 
-def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
+def _written(name: str, column: pa.Array, wording: Wording) -> tuple[str, pa.LargeStringArray]:
     """Return values as text or as JSON, and which of the two. Raise AudienceError if the type allows neither."""
     type_, text = value_type(column), pa.large_string()
     column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -192,7 +193,7 @@ def _written(name: str, column: pa.Array) -> tuple[str, pa.LargeStringArray]:
         return _TEXT, _iso(column)
     raise AudienceError(
         f"column {name} has the type {sql_type_name(type_)}, which is not allowed for a variable; "
-        f"write CAST({name} AS TEXT) AS {name} in the query"
+        f"{wording.conversion(name)}"
     )
 
 
@@ -200,7 +201,7 @@ def _checked_numbers(column: pa.LargeStringArray, name: str) -> pa.LargeStringAr
     if pc.all(pc.match_substring_regex(column, _NUMBER)).as_py():
         return column
     raise AudienceError(
-        f"column {name} contains a number that is infinite or not a number (NaN); return NULL for it in the query"
+        f"column {name} contains a number that is infinite or not a number (NaN); use NULL instead"
     )
 
 

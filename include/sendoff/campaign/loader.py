@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
     ]
     needs_audience = campaign.targeting.kind == "query"
     if needs_audience and audience is None:
-        problems.append("it has no audience. Give SQL, a path, a DataFrame or an Arrow table")
+        problems.append("it has no audience. Use SQL, a path, a DataFrame or an Arrow table")
     if not needs_audience and audience is not None:
         problems.append(
             f"found an audience with targeting.kind: {campaign.targeting.kind}. Leave one of them out"
@@ -100,8 +100,8 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
     except CampaignError as error:
         raise CampaignError(f"campaign {name}: {error}") from None
     source = None if audience is None else audience_source(audience)
-    if isinstance(source, str) and (at := jinja_at(source)) is not None:
-        raise CampaignError(f"campaign {name}: line {Spot.at(source, at).line} of the query: {_NO_JINJA}")
+    if isinstance(source, str):
+        _check_query(name, source, campaign.audience.partitions)
     return CampaignFolder(
         name,
         campaign,
@@ -109,6 +109,29 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
         Path(),
         audience_rows=source if isinstance(source, Rows) else None,
     )
+
+
+def _check_query(name: str, sql: str, partitions: int | None) -> None:
+    problem = _partitions_problem(sql, partitions)
+    if (at := jinja_at(sql)) is not None:
+        problem = f"line {Spot.at(sql, at).line} of the query: {_NO_JINJA}"
+    if problem:
+        raise CampaignError(f"campaign {name}: {problem}")
+
+
+def _partitions_problem(sql: str, partitions: int | None) -> str | None:
+    """Return what is wrong if a query's parameters ``:part`` and ``:parts`` do not match ``audience.partitions``."""
+    named = set(named_parameters(sql))
+    used = [f":{name}" for name in ("part", "parts") if name in named]
+    missing = [f":{name}" for name in ("part", "parts") if name not in named]
+    if partitions is None and used:
+        allowed = "neither, or audience.partitions in campaign.yaml"
+        return f"found {' and '.join(used)} without audience.partitions. Use {allowed}"
+    if partitions is not None and missing:
+        found = f"audience.partitions: {partitions} without {' and '.join(missing)} in the query"
+        allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
+        return f"found {found}. Use both, such as {allowed}"
+    return None
 
 
 def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
@@ -236,21 +259,9 @@ class _FolderReader:
                 )
             return None
         sql = self._sql(_AUDIENCE, "the query of the recipients")
-        if campaign and sql:
-            self._check_partitions(set(named_parameters(sql)), campaign.audience.partitions)
+        if campaign and sql and (problem := _partitions_problem(sql, campaign.audience.partitions)):
+            self._refuse(_AUDIENCE, problem)
         return sql
-
-    def _check_partitions(self, named: Set[str], partitions: int | None) -> None:
-        """Refuse a query whose parameters ``:part`` and ``:parts`` do not match ``audience.partitions``."""
-        used = [f":{name}" for name in ("part", "parts") if name in named]
-        missing = [f":{name}" for name in ("part", "parts") if name not in named]
-        if partitions is None and used:
-            allowed = "neither, or audience.partitions in campaign.yaml"
-            self._refuse(_AUDIENCE, f"found {' and '.join(used)} without audience.partitions. Use {allowed}")
-        elif partitions is not None and missing:
-            found = f"audience.partitions: {partitions} without {' and '.join(missing)} in the query"
-            allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
-            self._refuse(_AUDIENCE, f"found {found}. Use both, such as {allowed}")
 
     def _exclusion_sql(self, exclusions: Iterable[Exclusion]) -> dict[str, str]:
         """Read the queries of exclusions, and check that the CSV files of exclusions exist."""

@@ -262,10 +262,10 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
     audience = subject.audience
     yield from subject.not_compared
     if audience and audience.ignored_columns:
-        yield f"These columns of the query are not used: {', '.join(audience.ignored_columns)}."
+        yield f"These columns of the audience are not used: {', '.join(audience.ignored_columns)}."
     if audience and audience.ambiguous:
         yield (
-            f"The query returns several rows with different template values for {audience.ambiguous:,} people; the "
+            f"The audience has several rows with different template values for {audience.ambiguous:,} people; the "
             "smallest values are used."
         )
     yield from not_compared

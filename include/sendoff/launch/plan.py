@@ -188,12 +188,13 @@ def _read(
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     try:
         with rows.open() if rows else _query(folder, parameters, warehouses) as batches:
-            audience = build_audience(batches, columns=template_columns(campaign))
+            wording = rows.wording if rows else warehouse.QUERY
+            audience = build_audience(batches, columns=template_columns(campaign), wording=wording)
     except (AudienceError, QueryError) as error:
         origin = rows.origin if rows else "audience.sql"
         raise type(error)(f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
-        raise AudienceError(_nobody(folder.name, audience))
+        raise AudienceError(_nobody(folder, audience))
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
     return _Inputs(folder, period, options, now, campaign, audience, excluded)
 
@@ -295,7 +296,7 @@ def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None
         size_limit=size_limit,
     )
     if not len(eligible.sent_to.identifiers):
-        raise AudienceError(_nobody(folder.name, eligible.sent_to))
+        raise AudienceError(_nobody(folder, eligible.sent_to))
     return eligible
 
 
@@ -316,8 +317,10 @@ def _sends_at(
     return max([now, *known]) if known else None
 
 
-def _nobody(campaign: str, audience: Audience) -> str:
+def _nobody(folder: CampaignFolder, audience: Audience) -> str:
     if not audience.rows:
-        return f"campaign {campaign}: the audience query returned no rows; nothing was sent"
+        source = folder.audience_rows
+        empty = f"{source.origin} has no rows" if source else "the audience query returned no rows"
+        return f"campaign {folder.name}: {empty}; nothing was sent"
     reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items() if count)
-    return f"campaign {campaign}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"
+    return f"campaign {folder.name}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"

@@ -1,5 +1,5 @@
 from .adbc import adbc_driver, attempt, open_connection
-from .column_types import checked_text, is_text, sql_type_name, value_type
+from .column_types import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
 from .dbapi import Cursors
 from .frames import Rows, audience_source
 from .query import Parameter, Query, named_parameters
@@ -9,12 +9,14 @@ from .urls import LIBPQ_TIMEOUTS, is_sqlite_file
 
 __all__ = [
     "LIBPQ_TIMEOUTS",
+    "QUERY",
     "Cursors",
     "Parameter",
     "Query",
     "Rows",
     "Source",
     "Spot",
+    "Wording",
     "adbc_driver",
     "address_of",
     "attempt",

@@ -1,10 +1,35 @@
-"""The types of a query's columns, in words, and a check of text columns."""
+"""The types of columns, in words, and a check of text columns."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sendoff.errors import AudienceError
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How errors speak of the place that rows come from.
+
+    ``subject``: the place. ``integer`` and ``text``: how its author converts the column ``{name}``.
+    """
+
+    subject: str
+    integer: str
+    text: str
+
+    def conversion(self, name: str, *, to_integer: bool = False) -> str:
+        """Return how to convert a column to whole numbers, or else to text."""
+        return (self.integer if to_integer else self.text).replace("{name}", name)
+
+
+QUERY = Wording(
+    "the query",
+    "write CAST({name} AS BIGINT) AS {name} in the query",
+    "write CAST({name} AS TEXT) AS {name} in the query",
+)
 
 
 def value_type(column: pa.Array) -> pa.DataType:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
@@ -17,22 +18,46 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from sendoff.errors import AudienceError
+from sendoff.warehouse.column_types import Wording
 
 _TABLES = (".parquet", ".csv", ".arrow", ".feather")
 _FILES = (".sql", *_TABLES)
 # Numbers in these columns of a CSV file are texts: 007 is not 7. Other columns get the type that all of them fit.
 _TEXTS = {"device_token", "device_uuid", "external_id", "user_id", "platform", "time_zone", "language"}
+_QUERY = re.compile(r"\s*(?:--|/\*|\(|(?:select|with|from|table|values)\b)", re.IGNORECASE)
+_BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to (\w+)")
+_BAD_COLUMN = re.compile(r"Conversion failed for column (.+) with type")
+_INDEX = re.compile(r"__index_level_\d+__")  # the index of pandas, if it has no name
+
+_DAMAGED = "it is damaged, or not what its name says"
+
+_IN_A_FILE = Wording("it", "store {name} as 64-bit integers", "store {name} as text")
+_IN_ARROW = Wording("it", "cast {name} to pa.int64()", "cast {name} to pa.string()")
+_IN_FRAMES = {
+    "pandas": Wording(
+        "it",
+        'convert it first: frame["{name}"] = frame["{name}"].astype("Int64")',
+        'convert it first: frame["{name}"] = frame["{name}"].astype("string")',
+    ),
+    "polars": Wording(
+        "it",
+        'convert it first: frame.with_columns(pl.col("{name}").cast(pl.Int64))',
+        'convert it first: frame.with_columns(pl.col("{name}").cast(pl.String))',
+    ),
+}
+"""How errors speak of a data frame, by the library that made it. pandas turns whole numbers with gaps into floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows that no query reads.
 
-    ``origin``: where they come from, for errors, such as the path of a file. ``open``: opens them and yields their
-    batches; at least one, which may be empty.
+    ``origin``: where they come from, for errors, such as the path of a file. ``wording``: how errors speak of it.
+    ``open``: opens them and yields their batches; at least one, which may be empty.
     """
 
     origin: str
+    wording: Wording
     open: Callable[[], AbstractContextManager[Iterator[pa.RecordBatch]]] = field(repr=False)
 
 
@@ -51,15 +76,25 @@ def audience_source(given: Any) -> str | Rows:
     """
     if isinstance(given, Rows):
         return given
-    if hasattr(given, "__arrow_c_stream__"):
-        return Rows(f"the {type(given).__name__}", lambda: _stream(given))
-    if isinstance(given, str) and (len(given.split()) != 1 or not given.lower().endswith(_FILES)):
-        return given
-    if isinstance(given, str | PathLike) or hasattr(given, "open"):
-        return _of_path(Path(given) if isinstance(given, str) else given)
+    if hasattr(given, "__arrow_c_stream__") and not isinstance(given, type):
+        library = type(given).__module__.partition(".")[0]
+        wording = _IN_FRAMES.get(library, _IN_ARROW)
+        return Rows(f"the {type(given).__name__}", wording, lambda: _stream(given, wording))
+    if isinstance(given, str):
+        return _of_path(Path(given)) if _is_path(given) else given
+    if isinstance(given, PathLike) or (hasattr(given, "open") and hasattr(given, "suffix")):
+        return _of_path(given)
     raise AudienceError(
         f"found {type(given).__name__} as an audience. Use SQL, a path, a DataFrame or an Arrow table"
     )
+
+
+def _is_path(text: str) -> bool:
+    """Check whether a text is a path: one word, or a known suffix behind words that begin no query."""
+    words = text.split()
+    if not words:
+        raise AudienceError("the audience is empty. Use SQL, a path, a DataFrame or an Arrow table")
+    return len(words) == 1 or (text.lower().endswith(_FILES) and not _QUERY.match(text))
 
 
 def _of_path(path: Any) -> str | Rows:
@@ -67,32 +102,67 @@ def _of_path(path: Any) -> str | Rows:
     if suffix not in _FILES:
         raise AudienceError(f"{path}: this type of file is not an audience. Use {', '.join(_FILES)}")
     if suffix != ".sql":
-        return Rows(str(path), lambda: _file(path, suffix))
-    with _problems_of(path), path.open("rb") as file:
-        return str(file.read().decode())
+        return Rows(str(path), _IN_A_FILE, lambda: _file(path, suffix))
+    try:
+        with _problems_of_file(), path.open("rb") as file:
+            sql = str(file.read().decode("utf-8-sig"))
+    except AudienceError as error:
+        raise AudienceError(f"{path}: {error}") from None
+    if not sql.strip():
+        raise AudienceError(f"{path}: the file is empty. Write the query of the recipients")
+    return sql
 
 
 @contextmanager
-def _stream(frame: Any) -> Iterator[Iterator[pa.RecordBatch]]:
-    with pa.RecordBatchReader.from_stream(frame) as reader:
-        yield _at_least_one(reader, reader.schema)
+def _stream(frame: Any, wording: Wording) -> Iterator[Iterator[pa.RecordBatch]]:
+    with ExitStack() as stack:
+        with _problems_of_stream(wording):
+            if any(name is not None for name in getattr(getattr(frame, "index", None), "names", ())):
+                frame = frame.reset_index()  # an index with a name is a column like any other
+            reader = stack.enter_context(pa.RecordBatchReader.from_stream(frame))
+        yield _without_index(reader, wording)
+
+
+def _without_index(reader: pa.RecordBatchReader, wording: Wording) -> Iterator[pa.RecordBatch]:
+    names = [name for name in reader.schema.names if not _INDEX.fullmatch(name)]
+    with _problems_of_stream(wording):
+        for batch in _at_least_one(reader, reader.schema):
+            yield batch if len(names) == batch.num_columns else batch.select(names)
+
+
+@contextmanager
+def _problems_of_stream(wording: Wording) -> Iterator[None]:
+    """Translate the errors of an Arrow stream. Their messages may quote its values, so they are not shown."""
+    try:
+        yield
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        if (found := _BAD_COLUMN.search(str(error))) is not None:
+            problem = f"column {found[1]} holds values of several types; {wording.conversion(found[1])}"
+        elif "Duplicate column names" in str(error):
+            problem = "it has a column more than once"
+        else:
+            problem = "it cannot be read as a table. Use a DataFrame or an Arrow table"
+    else:
+        return
+    raise AudienceError(problem)
 
 
 @contextmanager
 def _file(path: Any, suffix: str) -> Iterator[Iterator[pa.RecordBatch]]:
     with ExitStack() as stack:
-        with _problems_of(path):
+        with _problems_of_file():
             file = stack.enter_context(path.open("rb"))
-        yield _batches(path, file, suffix)
+        yield _batches(file, suffix)
 
 
-def _batches(path: Any, file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
-    with _problems_of(path):
+def _batches(file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
+    names = _names(file) if suffix == ".csv" else []
+    with _problems_of_file(names):
         if suffix == ".parquet":
             table = parquet.ParquetFile(file)
             yield from _at_least_one(table.iter_batches(), table.schema_arrow)
         elif suffix == ".csv":
-            reader = _csv_reader(file)
+            reader = _csv_reader(file, names)
             yield from _at_least_one(reader, reader.schema)
         elif file.read(6) == b"ARROW1":  # the format with random access starts so
             random_access = ipc.open_file(file)
@@ -104,10 +174,18 @@ def _batches(path: Any, file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]
             yield from _at_least_one(stream, stream.schema)
 
 
-def _csv_reader(file: BinaryIO) -> arrow_csv.CSVStreamingReader:
+def _names(file: BinaryIO) -> list[str]:
+    """Return the names of a CSV file's columns. Raise AudienceError if it has none."""
     text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    names = next(csv.reader(text), [])
-    text.detach().seek(0)
+    with _problems_of_file():
+        names = next(csv.reader(text), [])
+        text.detach().seek(0)
+    if not names:
+        raise AudienceError("the file is empty. Write the names of its columns into the first line")
+    return names
+
+
+def _csv_reader(file: BinaryIO, names: Sequence[str]) -> arrow_csv.CSVStreamingReader:
     types = {name: pa.large_string() for name in names if name.strip().lower() in _TEXTS}
     types |= {name: pa.int64() for name in names if name.strip().lower() == "device_id"}
     return arrow_csv.open_csv(
@@ -124,14 +202,27 @@ def _at_least_one(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Itera
 
 
 @contextmanager
-def _problems_of(path: Any) -> Iterator[None]:
-    """Translate the errors of reading a file. Arrow's messages may quote its values, so they are not shown."""
+def _problems_of_file(names: Sequence[str] = ()) -> Iterator[None]:
+    """Translate the errors of reading a file with these columns. Arrow's messages may quote values: they are not shown.
+
+    The file is then damaged, unless a value does not fit the type of its column.
+    """
     try:
         yield
-    except (pa.ArrowException, csv.Error, UnicodeDecodeError):
-        problem = "it is damaged, or not what its name says"
-    except OSError as error:
-        problem = error.strerror or "the reason is not known"
+    except (pa.ArrowException, csv.Error, UnicodeDecodeError) as error:
+        found = _BAD_VALUE.search(str(error))
+        if found is not None and int(found[1]) < len(names):
+            name = names[int(found[1])]
+            if found[2].startswith("int"):
+                problem = (
+                    f"column {name} has a value that is not a whole number, such as 7.0; write 7 instead"
+                )
+            else:
+                problem = f"column {name} holds values of several types; write one type"
+        else:
+            problem = f"the file cannot be read ({_DAMAGED})"
+    except OSError as error:  # Arrow's own has no strerror, if a file ends too early
+        problem = f"the file cannot be read ({error.strerror or _DAMAGED})"
     else:
         return
-    raise AudienceError(f"{path}: the file cannot be read ({problem})")
+    raise AudienceError(problem)

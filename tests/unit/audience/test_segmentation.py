@@ -255,10 +255,10 @@ def test_a_campaign_in_one_zone_is_not_cut_by_the_column() -> None:
 
 def test_a_query_without_the_column_is_told_what_to_add() -> None:
     with pytest.raises(
-        AudienceError, match=r"does not return the column time_zone; add time_zone to the query's columns"
+        AudienceError, match=r"has no column time_zone; add time_zone to the columns of the audience"
     ):
         list(segments_of(campaign(send=EVERY_ZONE), audience(integers([1]))))
     with pytest.raises(
-        AudienceError, match=r"requests in en, de, fr, .* not return the column language; add language"
+        AudienceError, match=r"requests in en, de, fr, .* has no column language; add language"
     ):
         list(segments_of(campaign(EMAIL), audience(integers([1]))))

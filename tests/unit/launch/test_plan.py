@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import DEFAULT_VARIATION, segments_of
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, campaign_from
 from sendoff.errors import AudienceError, CampaignError, QueryError
+from sendoff.launch import preview_campaign
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
@@ -156,7 +158,7 @@ def test_a_language_with_a_region_is_that_language() -> None:
 def test_languages_that_the_query_does_not_give_cannot_be_cut_apart() -> None:
     members = integers([1, 2, 3])
     audience = Audience("device_id", members, 3, {}, {})
-    with pytest.raises(AudienceError, match="not return the column language"):
+    with pytest.raises(AudienceError, match="has no column language"):
         list(segments_of(EMAIL, audience))
 
 
@@ -210,3 +212,45 @@ def test_what_is_repeated_is_one_launch_for_its_life(ledger: Ledger, tmp_path: P
     ]
     assert launches[0] == launches[1]
     assert ledger.launches.search() == launches[:1]
+
+
+def rows_of(frame: Any, campaign: Campaign = PUSH) -> CampaignFolder:
+    return campaign_from(campaign, "spring", frame)
+
+
+def no_warehouse(name: str) -> str:
+    raise AssertionError(f"the warehouse {name} was asked")
+
+
+def test_rows_are_planned_like_those_of_a_query(ledger: Ledger) -> None:
+    frame = pd.DataFrame({"device_id": [1, 2, 3, 3], "platform": "android"})
+    launch = prepare_launch(ledger, rows_of(frame), period=PERIOD, warehouses=no_warehouse)
+    assert (launch.audience, launch.rows, launch.dropped["duplicate"], launch.segments) == (3, 4, 1, 2)
+    again = prepare_launch(ledger, rows_of("gone.parquet"), period=PERIOD, warehouses=no_warehouse)
+    assert again == launch
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (pd.DataFrame({"device_id": pd.array([], dtype="Int64")}), "spring: the DataFrame has no rows"),
+        (
+            pd.DataFrame({"device_id": [1.0, None]}),
+            r'spring: the DataFrame: column device_id .*astype\("Int64"\)',
+        ),
+        (pd.DataFrame({"device": [1]}), "spring: the DataFrame: it has no identifier column: found device"),
+        (pd.DataFrame({"device_id": [None, None]}), "none of the 2 rows is left"),
+        ("gone.parquet", r"spring: gone.parquet: the file cannot be read \(No such file or directory\)"),
+    ],
+)
+def test_rows_that_are_no_audience_freeze_nothing(ledger: Ledger, frame: Any, problem: str) -> None:
+    with pytest.raises(AudienceError, match=problem) as caught:
+        prepare_launch(ledger, rows_of(frame), period=PERIOD, warehouses=no_warehouse)
+    assert "query" not in str(caught.value)
+    assert ledger.launches.search(limit=1) == []
+
+
+def test_a_preview_of_rows_does_not_speak_of_a_query(ledger: Ledger) -> None:
+    frame = pd.DataFrame({"device_id": [1, 2], "score": 7})
+    preview = preview_campaign(rows_of(frame), period=PERIOD, warehouses=no_warehouse, ledger=ledger)
+    assert "These columns of the audience are not used: score." in preview.warnings

@@ -459,7 +459,7 @@ def test_what_is_no_whole_number_in_sqlite_is_told_with_its_row(
         build_audience(batches)
     message = str(caught.value)
     assert "device_id" in message
-    assert re.search(rf"{held} in row {row}\b|row {row} of the result has {held}", message)
+    assert re.search(rf"{held} in row {row}\b|row {row} has {held}", message)
     assert "CAST(device_id AS BIGINT)" in message
     assert "ann" not in "".join(traceback.format_exception(caught.value))
 

@@ -1,0 +1,263 @@
+"""Audiences without a query: data frames, Arrow tables and files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from pyarrow import feather, ipc, parquet
+
+from sendoff.audience import Audience, build_audience
+from sendoff.errors import AudienceError
+from sendoff.warehouse import Rows, audience_source
+
+TABLE = pa.table(
+    {"device_id": pa.array([7, 14, 14, None]), "platform": pa.array(["ios", "ios", "android", None])}
+)
+
+
+def audience_of(given: Any, *columns: str) -> Audience:
+    rows = audience_source(given)
+    assert isinstance(rows, Rows)
+    with rows.open() as batches:
+        return build_audience(batches, columns=columns, wording=rows.wording)
+
+
+def refused(given: Any, *columns: str) -> str:
+    """Return the error of something that is no audience. No value of a test's data may be in it."""
+    with pytest.raises(AudienceError) as caught:
+        audience_of(given, *columns)
+    assert "734" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    return str(caught.value)
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    parquet.write_table(table, path)
+
+
+def write_csv(table: pa.Table, path: Path) -> None:
+    arrow_csv.write_csv(table, path)
+
+
+def write_arrow_file(table: pa.Table, path: Path) -> None:
+    with ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_arrow_stream(table: pa.Table, path: Path) -> None:
+    with ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_feather(table: pa.Table, path: Path) -> None:
+    feather.write_feather(table, str(path))
+
+
+FILES = [
+    ("people.parquet", write_parquet),
+    ("people.csv", write_csv),
+    ("people.arrow", write_arrow_file),
+    ("stream.arrow", write_arrow_stream),
+    ("people.feather", write_feather),
+    ("PEOPLE.CSV", write_csv),
+    ("the people.parquet", write_parquet),
+]
+
+
+class RemotePath:
+    """A path that is none of Python's own, as object stores have them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.suffix = path.suffix
+
+    def open(self, mode: str) -> Any:
+        return self._path.open(mode)
+
+    def __str__(self) -> str:
+        return f"s3://shop/{self._path.name}"
+
+
+@pytest.mark.parametrize("kind", [str, Path, RemotePath])
+@pytest.mark.parametrize(("name", "write"), FILES)
+def test_a_file_is_an_audience(
+    tmp_path: Path, name: str, write: Callable[[pa.Table, Path], None], kind: Callable[[Any], Any]
+) -> None:
+    write(TABLE, tmp_path / name)
+    audience = audience_of(kind(tmp_path / name))
+    assert list(audience.identifiers) == [7, 14]
+    assert (audience.rows, audience.dropped["null"], audience.dropped["duplicate"]) == (4, 1, 1)
+    assert {value: len(members) for value, members in audience.groups["platform"].items()} == {
+        "android": 1,
+        "ios": 2,
+    }
+
+
+@pytest.mark.parametrize(("name", "write"), FILES)
+def test_a_file_without_rows_has_columns_all_the_same(
+    tmp_path: Path, name: str, write: Callable[[pa.Table, Path], None]
+) -> None:
+    write(TABLE.slice(0, 0), tmp_path / name)
+    audience = audience_of(tmp_path / name)
+    assert (audience.identified_by, audience.rows) == ("device_id", 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["people.parquet", "people.csv", "people.arrow", "people.feather", "people.sql"]
+)
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "No such file"), (b"\xff\xfe734\x00", "it is damaged, or not what its name says")],
+)
+def test_a_missing_or_damaged_file_is_an_error(
+    tmp_path: Path, name: str, content: bytes | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert f"the file cannot be read ({problem}" in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "write"), [each for each in FILES if "csv" not in each[0].lower()])
+def test_a_truncated_file_is_an_error(
+    tmp_path: Path, name: str, write: Callable[[pa.Table, Path], None]
+) -> None:
+    write(pa.table({"device_id": list(range(50_000))}), tmp_path / name)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    assert "damaged" in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "the file is empty"),
+        ("\n", "the file is empty"),
+        ("device_id\n7\nu734\n", "column device_id has a value that is not a whole number"),
+        ("device_id\n734.0\n", "column device_id has a value that is not a whole number, such as 7.0"),
+        ("name,Device_ID\nann,u734\n", "column Device_ID has a value that is not a whole number"),
+        ("device_id,points\n1\n734,5\n", "damaged"),
+        (
+            "device_id,points\n" + "1,2.5\n" * 200_000 + "2,u734\n",
+            "column points holds values of several types",
+        ),
+        ("name\nann734\n", "it has no identifier column: found name"),
+        ("device_id,user_id\n1,a\n", "it has device_id and user_id, but must have exactly one of"),
+    ],
+)
+def test_a_csv_file_that_is_no_audience_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
+    (tmp_path / "people.csv").write_text(content)
+    assert problem in refused(tmp_path / "people.csv")
+
+
+def test_a_csv_file_keeps_identifiers_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text('\ufeffexternal_id,note\n007,"two\nlines"\n08,\n')
+    assert sorted(audience_of(tmp_path / "people.csv").identifiers) == ["007", "08"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"device_id": [7, 14, 14, None], "loyalty": "gold"}).astype({"device_id": "Int64"}),
+        pd.DataFrame({"device_id": [0, 7, 14, 14]}).query("device_id > 0"),  # with an index of its own
+        pd.DataFrame({"device_id": [7, 14]}).set_index("device_id"),  # pandas makes it a range
+        pd.DataFrame({"device_id": [7, 14, 14]}).set_index("device_id"),
+        pd.DataFrame({"device_id": [7, 14], "platform": pd.Categorical(["ios", "android"])}),
+        TABLE,
+        TABLE.to_batches()[0],
+    ],
+)
+def test_a_frame_is_an_audience(frame: Any) -> None:
+    audience = audience_of(frame)
+    assert list(audience.identifiers) == [7, 14]
+    assert not [name for name in audience.ignored_columns if "index" in name]
+
+
+def test_a_frame_of_polars_is_an_audience() -> None:
+    pl = pytest.importorskip("polars")
+    assert list(audience_of(pl.DataFrame({"device_id": [7, 14, None]})).identifiers) == [7, 14]
+    assert 'pl.col("device_id").cast(pl.Int64)' in refused(pl.DataFrame({"device_id": [7.5]}))
+
+
+def test_a_frame_can_be_read_again() -> None:
+    rows = audience_source(pd.DataFrame({"device_id": [7]}))
+    assert [len(list(audience_of(rows).identifiers)) for _ in range(2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (
+            pd.DataFrame({"device_id": [734.0, None]}),
+            'frame["device_id"] = frame["device_id"].astype("Int64")',
+        ),
+        (pd.DataFrame({"device_id": ["u734"]}), 'frame["device_id"].astype("Int64")'),
+        (pd.DataFrame({"user_id": [734, "a"]}), 'frame["user_id"].astype("string")'),
+        (pd.DataFrame({"user_id": [734.5]}), 'frame["user_id"].astype("string")'),
+        (pd.DataFrame([[734, 1]], columns=["device_id", "device_id"]), "it has a column more than once"),
+        (pd.DataFrame(), "it has no identifier column: found none"),
+        (pd.Series([734]), "it cannot be read as a table"),
+        (pa.table({"device_id": [734.5]}), "cast device_id to pa.int64()"),
+        (pa.table({"user_id": [[734]]}), "cast user_id to pa.string()"),
+        (pa.chunked_array([[734]]), "it cannot be read as a table"),
+    ],
+)
+def test_a_frame_that_is_no_audience_is_an_error_that_says_what_to_do(frame: Any, problem: str) -> None:
+    message = refused(frame)
+    assert problem in message
+    assert "CAST" not in message
+    assert "query" not in message
+
+
+def test_a_column_of_template_values_is_converted_in_the_frame() -> None:
+    frame = pd.DataFrame({"device_id": [7], "points": [pd.Timedelta("1h")]})
+    assert 'frame["points"].astype("string")' in refused(frame, "points")
+    assert "which it does not have. Use its columns device_id, points" in refused(frame, "score")
+
+
+@pytest.mark.parametrize(
+    "given", [7, ["a"], {"device_id": [7]}, None, io.BytesIO(b"x"), pd.DataFrame, b"SELECT 1"]
+)
+def test_nothing_else_is_an_audience(given: Any) -> None:
+    with pytest.raises(AudienceError, match="Use SQL, a path, a DataFrame or an Arrow table"):
+        audience_source(given)
+
+
+@pytest.mark.parametrize("given", ["people.xlsx", "people", Path("people.json"), "/data"])
+def test_another_type_of_file_is_named(given: Any) -> None:
+    with pytest.raises(AudienceError, match=r"not an audience. Use .sql, .parquet, .csv, .arrow, .feather"):
+        audience_source(given)
+
+
+@pytest.mark.parametrize("given", ["", " \n"])
+def test_an_empty_text_is_no_audience(given: str) -> None:
+    with pytest.raises(AudienceError, match="the audience is empty"):
+        audience_source(given)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT device_id FROM devices",
+        "select device_id from shop.csv",
+        "-- everyone\nSELECT device_id FROM shop.parquet",
+        "WITH a AS (SELECT 1) SELECT * FROM a.sql",
+        "FROM 'people.parquet' SELECT device_id",
+    ],
+)
+def test_sql_stays_sql(sql: str) -> None:
+    assert audience_source(sql) == sql
+
+
+def test_a_file_with_sql_is_a_query(tmp_path: Path) -> None:
+    (tmp_path / "lapsed.sql").write_text("\ufeffSELECT 7 AS device_id")
+    assert audience_source(tmp_path / "lapsed.sql") == "SELECT 7 AS device_id"
+    (tmp_path / "lapsed.sql").write_text("\n")
+    with pytest.raises(AudienceError, match=r"lapsed.sql: the file is empty"):
+        audience_source(str(tmp_path / "lapsed.sql"))
