@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,7 @@ from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags import HOUSEKEEPING_DAGS, campaign_dag, campaign_dags, check_campaigns
 
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 DAGS = Path(__file__).parents[2] / "dags"
 CAMPAIGNS = sorted(path.parent.name for path in DAGS.glob("campaigns/*/campaign.yaml"))
 
@@ -61,6 +63,14 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     assert (
         reporting == "sendoff_airflow.operators"
     )  # notes, lineage and policies know the operator by this name
+
+
+def test_a_new_project_is_read_without_errors(tmp_path: Path, sendoff: Command) -> None:
+    sendoff("init", str(tmp_path))
+    bag = read(tmp_path / "dags")
+    assert bag.import_errors == {}
+    assert bag.captured_warnings == {}
+    assert sorted(bag.dags) == sorted(["welcome", *HOUSEKEEPING_DAGS])
 
 
 @pytest.mark.proof

@@ -13,6 +13,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     control,
     deployment,
     diff,
+    init,
     launches,
     lists,
     metrics,
