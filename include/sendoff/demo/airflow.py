@@ -43,8 +43,8 @@ def command(name: str) -> str:
     path = Path(sys.executable).with_name(name)
     if not path.exists():
         raise DemoError(
-            f"The command {name!r} is not next to {sys.executable}. Run this in the clone: "
-            "pip install '.[airflow,service]'"
+            f"The command {name!r} is not next to {sys.executable}. Install the extras airflow and service. In a "
+            "clone: pip install '.[airflow,service]'"
         )
     return str(path)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.campaign import load_campaign
 from sendoff.demo.airflow import PASSWORD, USER, command
 from sendoff.demo.options import DemoError, Options
 from sendoff.demo.processes import Supervisor, interruptible, require_free
@@ -23,6 +25,8 @@ from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, Verdict
 
 CAMPAIGN = "lapsed_buyers"
+SHIPPED = Path(__file__).with_name("dags")
+"""The DAG files in an installed wheel: a copy of the folder ``dags`` of the repository."""
 INTERRUPTED = 130  # the exit code of a command that Ctrl-C ended
 
 
@@ -54,7 +58,8 @@ def summary(figures: LaunchStats, result: VerificationResult) -> dict[str, Any]:
 
 
 def _play(options: Options, progress: Progress) -> int:
-    folder = _campaign(options.dags)
+    dags = _dags(options.dags)
+    folder = load_campaign(dags / "campaigns" / CAMPAIGN)
     for name in ("airflow", "messaging-service", "sendoff"):
         command(name)
     require_free(options.ports())
@@ -63,6 +68,8 @@ def _play(options: Options, progress: Progress) -> int:
         Supervisor(workspace.logs) as supervisor,
         closing(Ledger(workspace.ledger_url)) as ledger,
     ):
+        if dags == SHIPPED:  # a reader may edit the copy while Airflow runs
+            options = replace(options, dags=Path(shutil.copytree(dags, workspace.dags)))
         try:
             stack = DemoStack(options, workspace, folder, supervisor, ledger, progress)
             figures, result = stack.run_campaign()
@@ -77,11 +84,14 @@ def _play(options: Options, progress: Progress) -> int:
     return 0 if result.holds else 1
 
 
-def _campaign(dags: Path) -> CampaignFolder:
-    path = dags / "campaigns" / CAMPAIGN
-    if not path.is_dir():
-        raise DemoError(f"There is no {path}. Run the demo from the root of Sendoff's repository.")
-    return load_campaign(path)
+def _dags(asked: Path) -> Path:
+    """Return the folder of DAG files: the one of a clone if the demo runs there, else the one in the wheel."""
+    for dags in (asked, SHIPPED):
+        if (dags / "campaigns" / CAMPAIGN).is_dir():
+            return dags
+    raise DemoError(
+        f"There is no {asked / 'campaigns' / CAMPAIGN}. Run the demo from the root of Sendoff's repository."
+    )
 
 
 def _stay(stack: DemoStack, progress: Progress) -> None:

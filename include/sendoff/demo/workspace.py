@@ -27,6 +27,7 @@ class Workspace:
         self.devices = self.folder / "devices.csv"
         self.service = self.folder / "service.db"
         self.airflow = self.folder / "airflow"
+        self.dags = self.folder / "dags"
         self.picture = self.folder / "report.png"
 
     @property
