@@ -86,7 +86,6 @@ def campaign_dag(
             **(default_args or {}),
         },
         tags=["sendoff", *campaign.tags],
-        params=_form(),
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file
     ) as dag:
@@ -109,6 +108,7 @@ def campaign_dag(
         )
         audience >> preview >> approve >> dispatch >> [settled, check]
         settled >> report
+    dag.params.update(_form())  # last, because Airflow copies the form for each task that is made after it
     return dag
 
 
