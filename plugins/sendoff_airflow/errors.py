@@ -11,7 +11,6 @@ from airflow.sdk import Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from sendoff.errors import LateError, NotYetError, RetryableError, SendoffError
-from sendoff.service import MAX_RETRY_AFTER
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +35,8 @@ class RetryAfterPolicy(RetryPolicy):
         context: Context | None = None,  # noqa: ARG002
     ) -> RetryDecision:
         """Decide after a failure. ``retries`` still limits the number of retries."""
+        from sendoff.service import MAX_RETRY_AFTER
+
         if isinstance(exception, RetryTaskError) and exception.retry_after is not None:
             seconds = max(0.0, min(MAX_RETRY_AFTER, exception.retry_after))
             return RetryDecision.retry(timedelta(seconds=seconds), "the service's Retry-After")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -25,7 +25,10 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Rows, Spot, audience_source, jinja_at, named_parameters
+from sendoff.warehouse import Spot, jinja_at, named_parameters
+
+if TYPE_CHECKING:
+    from sendoff.warehouse import Rows
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _AUDIENCE, _OUTCOME = "audience.sql", "outcome.sql"
@@ -99,7 +102,7 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
         check_campaign(campaign)
     except CampaignError as error:
         raise CampaignError(f"campaign {name}: {error}") from None
-    source = None if audience is None else audience_source(audience)
+    source = None if audience is None else _source(audience)
     if isinstance(source, str):
         _check_query(name, source, campaign.audience.partitions)
     return CampaignFolder(
@@ -107,7 +110,7 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
         campaign,
         source if isinstance(source, str) else None,
         Path(),
-        audience_rows=source if isinstance(source, Rows) else None,
+        audience_rows=None if isinstance(source, str) else source,
     )
 
 
@@ -132,6 +135,12 @@ def _partitions_problem(sql: str, partitions: int | None) -> str | None:
         allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
         return f"found {found}. Use both, such as {allowed}"
     return None
+
+
+def _source(audience: Any) -> str | Rows:
+    from sendoff.warehouse import audience_source  # it imports pyarrow, which takes long
+
+    return audience_source(audience)
 
 
 def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
