@@ -300,6 +300,15 @@ report: {quiet_for: {length: 20, unit: minutes}, at_latest: {length: 2, unit: da
     assert "World" not in (dag.doc_md or "")
 
 
+def test_a_campaigns_own_retries_and_owner_override_the_default_args(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "owner: crm\nretries: 8\n")
+    dags = campaign_dags(folder / "campaigns", default_args={"retries": 1, "owner": "ops", "queue": "slow"})
+    chosen = {
+        name: {(task.owner, task.retries, task.queue) for task in dag.tasks} for name, dag in dags.items()
+    }
+    assert chosen == {"first": {("crm", 8, "slow")}, "third": {("ops", 1, "slow")}}
+
+
 def test_the_trigger_form_takes_what_the_audience_task_understands(folder: Path) -> None:
     params = campaign_dags(folder / "campaigns")["first"].params
     usual = {

@@ -66,7 +66,7 @@ def campaign_dag(
     - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
     - ``pictures``: the folder for the picture of the report.
     - ``on_report``: one or more notifiers, called when the report is made.
-    - ``default_args``: Airflow's arguments for all tasks.
+    - ``default_args``: Airflow's arguments for all tasks. ``retries`` and ``owner`` of a file override them.
 
     Raise CampaignError for a role without people.
     """
@@ -79,12 +79,7 @@ def campaign_dag(
         schedule=_schedule(campaign),
         start_date=start_of(campaign),
         catchup=False,
-        default_args={
-            "owner": campaign.owner,
-            **RETRY_DEFAULTS,
-            "retries": campaign.retries,
-            **(default_args or {}),
-        },
+        default_args=_default_args(campaign, default_args or {}),
         tags=["sendoff", *campaign.tags],
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file
@@ -110,6 +105,13 @@ def campaign_dag(
         settled >> report
     dag.params.update(_form())  # last, because Airflow copies the form for each task that is made after it
     return dag
+
+
+def _default_args(campaign: Campaign, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of all tasks: those of the file, else those given, else the defaults."""
+    of_campaign = {"owner": campaign.owner, "retries": campaign.retries}
+    of_file = {name: value for name, value in of_campaign.items() if name in campaign.model_fields_set}
+    return {**RETRY_DEFAULTS, **of_campaign, **given, **of_file}
 
 
 def _schedule(campaign: Campaign) -> Any:
@@ -222,7 +224,8 @@ def _form() -> dict[str, Param]:
             type="boolean",
             title="Send late",
             description="Send the period however long ago it ended. Otherwise the run is skipped if the period ended "
-            "longer ago than the campaign allows (gates.lateness, by default a day).",
+            "longer ago than the campaign allows (gates.lateness, by default a day). Set the logical date a few "
+            "minutes after the period's end: at exactly the end, this run takes the place of the next scheduled run.",
         ),
         "resend": Param(
             0,
