@@ -36,6 +36,7 @@ _CRON_FIELDS = {
 }
 _CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
 _RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's extension for hashed and random values
+_LINKS_INTO_THE_APP = "Put links into the app into channels.android_push.url, ios_push.url and inbox.url"
 _ZERO = re.compile(r"(?<!\d)0+(?!\d)")
 
 
@@ -277,9 +278,12 @@ def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
         if any(getattr(content, part, None) is not None for part in ("title", "text", "html", "subject")):
             yield from _is_whole(".".join(path), content, codes)
     yield from _browsers_can_open_it(campaign)
-    if codes and campaign.channels.own_words(Channel.WEB_PUSH):
-        allowed = "the texts of message, because texts of web_push cannot be translated"
-        yield _broken("channels.web_push", "texts of its own in a campaign with translations", allowed)
+    if codes and (own := campaign.channels.own_words(Channel.WEB_PUSH)):
+        found = f"{' and '.join(own)} in a campaign with translations"
+        allowed = "those of message, because the service has no translations of what web_push sets itself"
+        if "url" in own:
+            allowed += f". {_LINKS_INTO_THE_APP}"
+        yield _broken("channels.web_push", found, allowed)
 
 
 def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -288,7 +292,10 @@ def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
         return
     message = campaign.message_for(Channel.WEB_PUSH)
     if message.url and not is_web_address(message.url):
-        allowed = "a web address in channels.web_push.url, because a browser cannot open a link into an app"
+        place = "message.url" if message.translations else "channels.web_push.url"
+        allowed = f"a web address in {place}, because a browser cannot open a link into an app"
+        if message.translations:
+            allowed += f". {_LINKS_INTO_THE_APP}"
         yield _broken("channels.web_push", "no web address to open", allowed)
     for code, translation in message.translations.items():
         if translation.url and not is_web_address(translation.url):

@@ -87,7 +87,28 @@ from .campaigns import (
                 "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
                 "channels": {"web_push": {"browsers": ["chrome"], "text": "Own"}},
             },
-            "channels.web_push: found texts of its own in a campaign with translations",
+            "channels.web_push: found text in a campaign with translations. Use those of message",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {"text": "T", "title": "T", "translations": {"fr": {"text": "T", "title": "T"}}},
+                "channels": {"ios_push": {}, "web_push": {"browsers": ["chrome"], "url": "https://shop.example.com"}},
+            },
+            "of what web_push sets itself. Put links into the app into channels.android_push.url",
+        ),
+        (
+            {
+                "language": "en",
+                "message": {
+                    "text": "T",
+                    "title": "T",
+                    "url": "myshop://basket",
+                    "translations": {"fr": {"text": "T", "title": "T"}},
+                },
+                "channels": {"ios_push": {}, "web_push": {"browsers": ["chrome"]}},
+            },
+            "Use a web address in message.url, because a browser cannot open a link into an app. Put links into",
         ),
         # addresses
         ({"message": {"text": "T", "url": "http://shop.example.com"}, "channels": {"ios_push": {}}}, "https://"),
