@@ -73,7 +73,7 @@ def freeze(
     segments = [Segment(part, variations[n % len(variations)]) for n, part in enumerate(parts)]
     moment = made or NOW - timedelta(days=day - 1, hours=2)
     gates = [
-        GateResult("least", True, f"{people} people", "1 person or more"),
+        GateResult("least", True, f"{people:,} people", "at least 1"),
         GateResult("change", True, "12 % more than the last launch", "50 % at most"),
     ]
     suppressed = {

@@ -394,7 +394,7 @@ schedule: "0 6 * * *"
 schedule_time_zone: Europe/Dublin
 audience: {exclude: [{kind: list, name: complaints}], holdout: {percent: 5}}
 gates: {most: 5000, window: {earliest: "08:00", latest: "20:00", time_zone: Europe/Dublin}}
-approval: {needed: above, above: 100}
+approval: {needed: above, above: 1000}
 """
     )
     (folder / "campaigns/first/audience.sql").write_text("SELECT device_id FROM devices -- ```")
@@ -405,10 +405,10 @@ approval: {needed: above, above: 100}
         "| Channels | android\\_push |",
         "| Runs | 0 6 \\* \\* \\*, in Europe/Dublin |",
         "| The service sends | at once, as soon as the service accepts a request |",
-        "| Approval | needed above 100 people, by someone with rights in Airflow |",
+        "| Approval | needed above 1,000 people, by someone with rights in Airflow |",
         "- exclude: kind list, name complaints",
         "- holdout: percent 5.0",
-        "- most: 5000",
+        "- most: 5,000",
         "- window: earliest 08:00, latest 20:00, time\\_zone Europe/Dublin",
         "````sql\nSELECT device_id FROM devices -- ```\n````",
     ):

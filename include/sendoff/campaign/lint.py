@@ -57,8 +57,8 @@ def _on_content(campaign: Campaign) -> Iterator[str]:
     yield from _long_pushes(campaign)
     for channel in filter(SHOWN.__contains__, campaign.channels.used()):
         if (size := _bytes(campaign.message_for(channel))) > PUSH_BYTES:
-            found = f"{size} bytes of texts, addresses and payload"
-            yield f"channels.{channel}: {found}; a push message can have at most {PUSH_BYTES}"
+            found = f"{size:,} bytes of texts, addresses and payload"
+            yield f"channels.{channel}: {found}; a push message can have at most {PUSH_BYTES:,}"
     for path, subject in _texts(campaign.channels.email, "subject"):
         if _length(subject) > SUBJECT:
             allowed = f"mail programs show about {SUBJECT}, on a phone about half"

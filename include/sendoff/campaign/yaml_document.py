@@ -181,7 +181,7 @@ class _Reader:
         if self.depth >= _DEEPEST:
             raise _refusal(f"more than {_DEEPEST} levels are not supported", event)
         if self.nodes >= _MOST_NODES:
-            raise _refusal(f"more than {_MOST_NODES} values are not supported", event)
+            raise _refusal(f"more than {_MOST_NODES:,} values are not supported", event)
         self.nodes += 1
 
     def _list(self, place: Place) -> list[Any]:

@@ -99,7 +99,7 @@ class Query:
         if not sql:
             raise QueryError("the query is empty")
         if len(sql) > _MOST:
-            raise QueryError(f"found a query of {len(sql)} characters. Use at most {_MOST}")
+            raise QueryError(f"found a query of {len(sql):,} characters. Use at most {_MOST:,}")
         self._check_is_one_query(sql)
         return _clause(sql, self._dialect)
 

@@ -127,7 +127,7 @@ def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:
 
 
 def _duration(duration: Duration) -> str:
-    return f"{duration.length} {duration.unit if duration.length != 1 else duration.unit.removesuffix('s')}"
+    return f"{duration.length:,} {duration.unit if duration.length != 1 else duration.unit.removesuffix('s')}"
 
 
 def _runs(campaign: Campaign) -> str:
@@ -140,7 +140,7 @@ def _approval(campaign: Campaign) -> str:
     rule = campaign.approval
     if rule.needed == "never":
         return "not needed"
-    above = f" above {rule.above} people" if rule.above is not None else ""
+    above = f" above {rule.above:,} people" if rule.above is not None else ""
     return (
         f"{rule.needed if not above else 'needed'}{above}, by {rule.role or 'someone with rights in Airflow'}"
     )
@@ -157,4 +157,6 @@ def _fields(section: FrozenModel) -> Iterator[str]:
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_words(inner)}" for name, inner in value.items())
-    return ", ".join(map(_words, value)) if isinstance(value, list) else f"{value}"
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value:,}" if type(value) is int else str(value)

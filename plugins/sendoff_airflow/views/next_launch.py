@@ -114,4 +114,6 @@ def _words(value: Any) -> str:
         return ", ".join(parts)
     if isinstance(value, list):
         return ", ".join(map(_words, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if type(value) is int else str(value)

@@ -240,7 +240,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ('variants: {"a\\0": {percent: 5}}', "campaign.yaml:6: variants.a?: found the character \\u0000. Use"),
         ("alert_after: {length: 2147483647, unit: weeks}",
          "campaign.yaml:6: alert_after: found 2147483647 weeks. Use at most 36500 days"),
-        ("tags: [" + "a," * 10_000 + "a]", "campaign.yaml:6: not YAML: more than 10000 values are not supported"),
+        ("tags: [" + "a," * 10_000 + "a]", "campaign.yaml:6: not YAML: more than 10,000 values are not supported"),
         ("owner: {{ x }}, hi", "campaign.yaml:6: not YAML: expected <block end>, but found ','; quote a text"),
         ("owner: {{ x }}", "campaign.yaml:6: owner.?: found a key that begins with { or [. Use text"),
         ('schedule: "0 9 * * ä"', "campaign.yaml:6: schedule: found a text of 9 characters. Use a cron"),

@@ -285,5 +285,5 @@ def test_parts_of_a_long_query_are_the_whole_of_it(text: str, backend: str) -> N
 def test_a_query_has_a_largest_size() -> None:
     sql = "SELECT 1".ljust(1 << 20, "1")
     assert Query(sql, {}, 1, URL).with_literals().strip() == sql
-    with pytest.raises(QueryError, match=r"found a query of 1048577 characters\. Use at most 1048576"):
+    with pytest.raises(QueryError, match=r"found a query of 1,048,577 characters\. Use at most 1,048,576"):
         Query(f"{sql}1", {}, 1, URL).with_literals()
