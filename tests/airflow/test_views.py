@@ -622,7 +622,7 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
         "17 left out by rule: cap",
         "= 1,200 audience",
         "60 held out",
-        "= 1,140 recipients",
+        "= 1,140 people",
         "= 12 requests",
         "Reached: at least 712 (59.3 %), at most 949 (79.1 %).",
         "not sent 60 held out 95 refused",
@@ -1024,7 +1024,7 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
-    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 recipients" in flat
+    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 people" in flat
     assert "closed" in flat
 
 

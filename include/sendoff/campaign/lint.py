@@ -129,7 +129,7 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
     """Yield a line for each thing that the report, or a gate that uses it, cannot find out."""
     kinds, is_unreported = campaign.post_backs.kinds, _UNREPORTED.issuperset(campaign.channels_used())
     if "delivery" not in kinds and not is_unreported:
-        yield "post_backs.kinds: without delivery, the report cannot show which recipients are missing"
+        yield "post_backs.kinds: without delivery, the report cannot show which people are missing"
     if "open" not in kinds:
         yield "post_backs.kinds: without open, the report cannot show who opened or clicked"
     rollout = campaign.gates.rollout
@@ -139,7 +139,7 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
         yield (
             f"audience.sql: no column platform; no deliveries are reported for {mixed}, so without this column the "
-            "report cannot show which recipients are missing"
+            "report cannot show which people are missing"
         )
 
 

@@ -167,7 +167,7 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
 def _least(least: int, people: int | None) -> GateResult:
     allowed = f"at least {least:,}"
     if people is None:
-        return GateResult("least", True, "recipients chosen by the service", allowed)
+        return GateResult("least", True, "people chosen by the service", allowed)
     return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 

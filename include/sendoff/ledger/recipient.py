@@ -60,7 +60,7 @@ class RecipientStatus:
     def sentence(self) -> str:
         """The status as one sentence."""
         if not self.is_known:
-            return "unknown: the service chooses the recipients of this launch"
+            return "unknown: the service chooses the people of this launch"
         if self.reason == "holdout":
             return "not sent: held-out group"
         if self.reason is not None:

@@ -238,7 +238,7 @@ def _foot(figure: Figure, figures: LaunchStats) -> None:
 def _remark(figures: LaunchStats) -> str:
     low, high = figures.reached
     if high is None:
-        words = "The service chose the people, so the number of recipients is not known."
+        words = "The service chose the people, so their number is not known."
         again = " Sent again and again." if figures.is_recurring else ""
         return f"{words} Reached: at least {low:,}; at most is not known.{again}"
     shares = [share(count, figures.audience) for count in (low, high)]

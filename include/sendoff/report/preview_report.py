@@ -112,7 +112,7 @@ def _people(preview: Preview) -> Iterator[Block]:
     lines.append(Line("=", preview.audience, "audience"))
     if later or preview.people != preview.audience:
         lines += [Line("-", count, "held out" if reason == "holdout" else reason) for reason, count in later]
-        lines.append(Line("=", preview.people, "recipients"))
+        lines.append(Line("=", preview.people, "people"))
     yield Sum(lines)
     if change := preview.change:
         yield Sentence(

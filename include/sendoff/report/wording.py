@@ -62,9 +62,7 @@ def who_is_meant(figures: LaunchStats) -> list[str]:
     said = [_SENT_AGAIN] if figures.is_recurring else []
     if figures.is_chosen_by_service:
         named = counted(figures.audience, "person", "people")
-        said.append(
-            f"The service chose the people, so the number of recipients is not known. Post-backs name {named}."
-        )
+        said.append(f"The service chose the people, so their number is not known. Post-backs name {named}.")
     return said
 
 

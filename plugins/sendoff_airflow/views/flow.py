@@ -29,7 +29,7 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
             ),
             Line("=", launch.audience, "audience"),
             Line("-", left_out.get("holdout", 0), "held out for comparison"),
-            Line("=", people, "recipients"),
+            Line("=", people, "people"),
         ]
     )
 

@@ -143,7 +143,7 @@ def test_a_query_without_platform_is_told_where_channels_differ() -> None:
     [line] = advice(mixed, columns=["device_id"])
     assert line == (
         "audience.sql: no column platform; no deliveries are reported for ios_push, so without this column the "
-        "report cannot show which recipients are missing"
+        "report cannot show which people are missing"
     )
     assert advice(mixed, columns=["device_id", "platform"]) == []
     assert advice(mixed) == []  # the columns are unknown

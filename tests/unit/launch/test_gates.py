@@ -103,7 +103,7 @@ def gate(
         ("least", {"least": 1200}, 1200, True, "1,200 people", "at least 1,200"),
         ("most", {"most": 1200}, 1201, False, "1,201 people", "at most 1,200"),
         ("most", {"most": 1200}, 1200, True, "1,200 people", "at most 1,200"),
-        ("least", {}, None, True, "recipients chosen by the service", "at least 1"),  # their number is unknown
+        ("least", {}, None, True, "people chosen by the service", "at least 1"),  # their number is unknown
     ],
 )  # fmt: skip
 def test_the_number_of_people_has_a_least_and_a_most(

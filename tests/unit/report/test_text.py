@@ -226,7 +226,7 @@ def chosen_by_service(**changes: Any) -> LaunchStats:
 def test_of_people_whom_the_service_chose_only_those_heard_of_are_counted() -> None:
     text = as_text(chosen_by_service())
     assert (
-        "The service chose the people, so the number of recipients is not known. Post-backs name 300 people."
+        "The service chose the people, so their number is not known. Post-backs name 300 people."
         in " ".join(text.split())
     )
     assert "Reached: at least 300; at most is not known." in text
@@ -398,7 +398,7 @@ def test_the_picture_shows_every_verdict_with_its_share_and_count(tmp_path: Path
 def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tmp_path: Path) -> None:
     words = shown(chosen_by_service(), tmp_path)
     assert "300 in the post-backs; the service chose the people engaged 60 delivered 240" in words
-    assert "the number of recipients is not known. Reached: at least 300; at most is not known." in words
+    assert "their number is not known. Reached: at least 300; at most is not known." in words
 
 
 @pytest.mark.parametrize("whole", [figures(is_recurring=True), chosen_by_service(is_recurring=True)])
