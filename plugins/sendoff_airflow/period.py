@@ -44,5 +44,22 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     return Period(day - _DAY, day, partition)
 
 
+def displaced_run(context: Context) -> str | None:
+    """Return a warning if the run has the logical date of the next scheduled run, which Airflow then does not start.
+
+    A scheduled run has the start of its period as its logical date, and a manual run the moment that was entered. The
+    end of one period is the start of the next. Airflow has at most one run for each logical date.
+    """
+    run = context["dag_run"]
+    start, end = run.data_interval_start, run.data_interval_end
+    if not (start and end) or start == end or run.logical_date != end:
+        return None
+    return (
+        f"This run took the place of the scheduled run for the period that starts on {end:%Y-%m-%d} at {end:%H:%M} "
+        "UTC, so Airflow does not start that run. To send that period, trigger the DAG with a logical date a few "
+        "minutes after the period's end."
+    )
+
+
 def _midnight(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

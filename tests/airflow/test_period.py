@@ -22,7 +22,7 @@ from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from sendoff.campaign import Campaign
 from sendoff.errors import SettingsError
 from sendoff.period import Period
-from sendoff_airflow.period import period_of
+from sendoff_airflow.period import displaced_run, period_of
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
 MIDNIGHT = NINE.replace(hour=0)
@@ -68,6 +68,26 @@ def test_a_run_is_for_its_interval_or_its_day(
     schedule: Any, run: dict[str, Any], period: tuple[datetime, datetime]
 ) -> None:
     assert period_of(_context(schedule, **run)) == Period(*period)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "run", "is_displaced"),
+    [
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE}, True),
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE + timedelta(minutes=5)}, False),
+        # the scheduled run
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE - 7 * DAY}, False),
+        # a schedule of points in time: the scheduled run is for the same period
+        (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, False),
+        (None, {"logical_date": NINE}, False),
+    ],
+)
+def test_a_run_that_takes_the_place_of_the_next_scheduled_run_is_found(
+    schedule: Any, run: dict[str, Any], is_displaced: bool
+) -> None:
+    warning = displaced_run(_context(schedule, **run))
+    assert bool(warning) == is_displaced
+    assert not warning or "the period that starts on 2026-03-02 at 09:00 UTC" in warning
 
 
 @pytest.mark.parametrize("schedule", [WEEKLY, AT_NINE])

@@ -16,7 +16,7 @@ from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
-from sendoff_airflow.period import period_of
+from sendoff_airflow.period import displaced_run, period_of
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
@@ -102,6 +102,8 @@ class BuildAudienceOperator(LaunchEventOperator):
         from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        if warning := displaced_run(context):
+            self.log.warning("%s", warning)
         is_dry = _boolean("preview_only", self.preview_only)
         options = self._options()
         folder = load_campaign(Path(self.folder))

@@ -16,6 +16,7 @@ from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
+from sendoff_airflow.period import displaced_run
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
 
@@ -67,7 +68,7 @@ class ReconcileOperator(LaunchEventOperator):
             "anomalies": dict(figures.anomalies),
         }
         self.emit(context, {**launch_facts(launch), **counts})
-        context["ti"].xcom_push(NOTE, note_of(figures))
+        context["ti"].xcom_push(NOTE, " ".join(filter(None, [note_of(figures), displaced_run(context)])))
         facts = {"launch_key": launch.launch_key, "state": launch.state, **counts}
         if self.pictures:
             picture = Path(self.pictures) / f"{figures.campaign}-{figures.launch_key}.png"
