@@ -2,13 +2,18 @@
 
 Each value can also come from a file, as secrets often do: ``SENDOFF_LEDGER_URL_FILE`` is the path of a file that
 contains the value of ``SENDOFF_LEDGER_URL``.
+
+``SENDOFF_SETTINGS_FROM`` names a second source, such as ``airflow`` for Airflow's connections. A source is an entry
+point of the group ``sendoff.settings``: a function of type :data:`Source`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +23,23 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sendoff.errors import SettingsError
 
 _PREFIX = "SENDOFF_"
+_SOURCE = "SENDOFF_SETTINGS_FROM"
+_GROUP = "sendoff.settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A setting in another source: its value as text, and its place, such as ``Airflow connection sendoff_ledger``."""
+
+    value: str = field(repr=False)
+    place: str
+
+
+Source = Callable[[Collection[str], str], Mapping[str, Found]]
+"""Takes names of settings and the name of the connection to the service. Returns those of the settings that it knows.
+
+Raises SettingsError if it cannot look them up.
+"""
 
 
 class Settings(BaseSettings):
@@ -97,6 +119,11 @@ class Settings(BaseSettings):
             )
         return self.ledger_url
 
+    @field_validator("public_url", "service_url")
+    @classmethod
+    def _without_slash(cls, value: str | None) -> str | None:
+        return value.rstrip("/") if value else value
+
     @field_validator("post_back_secrets", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
@@ -126,30 +153,72 @@ class Settings(BaseSettings):
         return secrets
 
 
-def load_settings(**given: Any) -> Settings:
+def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
+    """Return the settings that are given, and read the others from the environment and from SENDOFF_SETTINGS_FROM.
+
+    ``needed``: the settings to look up in that source. Default: all that are not given. Raise SettingsError for a wrong
+    value, or if the environment and the source have different values. The error names settings, but never a value.
+    """
+    own = environment_settings(**given)
+    names = [name for name in needed or Settings.model_fields if name not in given]
+    source = os.environ.get(_SOURCE)
+    found = _source(source)(names, own.connection) if source and names else {}
+    both = _validated(given, found)
+    for name, each in found.items():
+        if name in own.model_fields_set and getattr(own, name) != getattr(both, name):
+            variable = _variable([name])
+            variable = variable if variable in os.environ else f"{variable}_FILE"
+            raise SettingsError(
+                f"{variable} and the {each.place} have different values. Remove {variable}, or set it to the same "
+                "value."
+            )
+    return both
+
+
+def environment_settings(**given: Any) -> Settings:
     """Return the settings that are given, and read the others from the environment and the files that it names.
 
     Raise SettingsError, with the name of each wrong setting but never its value.
     """
+    return _validated(given, {})
+
+
+def _source(name: str) -> Source:
+    known = entry_points(group=_GROUP)
+    if name not in known.names:
+        raise SettingsError(
+            f"{_SOURCE}: {name!r} is not a source of settings. Use {' or '.join(sorted(known.names)) or 'none'}."
+        )
+    source: Source = known[name].load()
+    return source
+
+
+def _validated(given: Mapping[str, Any], found: Mapping[str, Found]) -> Settings:
+    values = {name: each.value for name, each in found.items()}
     try:
-        return Settings(**(_from_files(given) | given))
+        return Settings(**{**_from_files(given), **values, **given})
     except ValidationError as error:
         problems = "; ".join(
-            f"{_named(item['loc'], given)}: {item['msg'].removeprefix('Value error, ')}"
+            f"{_named(item['loc'], given, found)}: {item['msg'].removeprefix('Value error, ')}"
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(problems) from None
 
 
-def _named(place: Sequence[int | str], given: Collection[str]) -> str:
-    """Return the name of a setting as its author knows it: as an argument, or as a variable."""
-    if place and place[0] in given:
+def _named(place: Sequence[int | str], given: Collection[str], found: Mapping[str, Found]) -> str:
+    """Return the name of a setting as its author knows it: an argument, a place in a source, or a variable."""
+    name = str(place[0]) if place else ""
+    if name in given:
         return ".".join(map(str, place))
-    return f"{_PREFIX}{'_'.join(map(str, place)).upper()}"
+    return found[name].place if name in found else _variable(place)
+
+
+def _variable(place: Sequence[int | str]) -> str:
+    return _PREFIX + "_".join(map(str, place)).upper()
 
 
 def _from_files(given: Collection[str]) -> dict[str, Any]:
-    variables = {name: f"{_PREFIX}{name.upper()}" for name in Settings.model_fields if name not in given}
+    variables = {name: _variable([name]) for name in Settings.model_fields if name not in given}
     paths = {name: os.environ.get(f"{variable}_FILE") for name, variable in variables.items()}
     return {name: _from_file(variables[name], path) for name, path in paths.items() if path}
 

@@ -55,6 +55,14 @@ def test_the_receiver_runs_on_a_ledger_that_it_migrated(
         assert answer.status == 200
 
 
+def test_settings_from_airflow_need_airflow(installed: Path, environment: dict[str, str]) -> None:
+    line = [installed / "sendoff", "report"]
+    environment = {**environment, "SENDOFF_SETTINGS_FROM": "airflow"}
+    ended = subprocess.run(line, check=False, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "Airflow is not installed here" in ended.stderr
+
+
 def test_the_demo_says_which_extras_it_needs(
     installed: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

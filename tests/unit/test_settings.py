@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,96 @@ def test_names_of_fields_are_a_json_object(
             load_settings()
     else:
         assert load_settings().field_names == names
+
+
+@pytest.fixture
+def vault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Install a package whose source of settings, ``vault``, has the given values, and choose it."""
+
+    def install(**values: str) -> None:
+        (tmp_path / "vault-1.0.dist-info").mkdir()
+        (tmp_path / "vault-1.0.dist-info/METADATA").write_text(
+            "Metadata-Version: 2.1\nName: vault\nVersion: 1.0\n"
+        )
+        (tmp_path / "vault-1.0.dist-info/entry_points.txt").write_text(
+            "[sendoff.settings]\nvault = vault_settings:read\n"
+        )
+        (tmp_path / "vault_settings.py").write_text(
+            f"""
+from sendoff.settings import Found
+def read(names, connection):
+    return {{name: Found(value, f"item {{name}}") for name, value in {values!r}.items() if name in names}}
+"""
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.setenv("SENDOFF_SETTINGS_FROM", "vault")
+
+    monkeypatch.delitem(sys.modules, "vault_settings", raising=False)
+    for name in ("LEDGER_URL", "PUBLIC_URL", "POST_BACK_SECRETS"):
+        monkeypatch.delenv(f"SENDOFF_{name}", raising=False)
+    return install
+
+
+def test_a_source_and_the_environment_complete_each_other(
+    monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None]
+) -> None:
+    vault(ledger_url="sqlite:////data/ledger.db", post_back_secrets=",".join(SECRETS))
+    monkeypatch.setenv("SENDOFF_PUBLIC_URL", "https://events.example.com")
+    settings = load_settings()
+    assert (settings.ledger(), settings.public_url) == (
+        "sqlite:////data/ledger.db",
+        "https://events.example.com",
+    )
+    assert [secret.get_secret_value() for secret in settings.post_back_secrets] == list(SECRETS)
+
+
+def test_only_the_settings_that_are_needed_are_looked_up(vault: Callable[..., None]) -> None:
+    vault(ledger_url="sqlite:////data/ledger.db", public_url="https://events.example.com")
+    settings = load_settings(["ledger_url"])
+    assert (settings.ledger_url, settings.public_url) == ("sqlite:////data/ledger.db", None)
+
+
+def test_equal_values_in_both_are_no_conflict(
+    monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None]
+) -> None:
+    vault(public_url="https://events.example.com/", post_back_secrets=",".join(SECRETS))
+    monkeypatch.setenv("SENDOFF_PUBLIC_URL", "https://events.example.com")
+    monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", " , ".join(SECRETS))
+    assert load_settings().public_url == "https://events.example.com"
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_different_values_are_an_error_that_names_both_places_and_no_value(
+    monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None], tmp_path: Path, is_in_file: bool
+) -> None:
+    vault(post_back_secrets=SECRETS[0])
+    (tmp_path / "secret").write_text(SECRETS[1])
+    variable = f"SENDOFF_POST_BACK_SECRETS{'_FILE' if is_in_file else ''}"
+    monkeypatch.setenv(variable, str(tmp_path / "secret") if is_in_file else SECRETS[1])
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        f"{variable} and the item post_back_secrets have different values. Remove {variable}, or set it to "
+        "the same value."
+    )
+
+
+def test_a_wrong_value_of_a_source_is_named_by_its_place(vault: Callable[..., None]) -> None:
+    vault(post_back_secrets="short-secret")
+    with pytest.raises(SettingsError, match=r"^item post_back_secrets: each secret must have") as caught:
+        load_settings()
+    assert "short-secret" not in str(caught.value)
+
+
+def test_a_source_that_no_package_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENDOFF_SETTINGS_FROM", "vaults")
+    with pytest.raises(
+        SettingsError, match=r"SENDOFF_SETTINGS_FROM: 'vaults' is not a source of settings\. Use airflow"
+    ):
+        load_settings()
+
+
+def test_an_argument_overrides_a_source(vault: Callable[..., None]) -> None:
+    vault(ledger_url="sqlite:////data/a.db", timeout="soon")
+    settings = load_settings(ledger_url="sqlite:////data/b.db", timeout=5)
+    assert (settings.ledger_url, settings.timeout) == ("sqlite:////data/b.db", 5)

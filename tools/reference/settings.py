@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from sendoff.settings import Settings
 from sendoff.telemetry import exporters
+from sendoff_airflow.hooks.settings import SOURCES
 from sendoff_airflow.provider import get_provider_info
 from tools.reference.markdown import code, table
 from tools.reference.sources import package
@@ -22,7 +23,7 @@ _HEAD = """\
 # Settings
 
 The settings of a deployment: environment variables, and the fields of Airflow's connections. Inside Airflow, a
-connection overrides an environment variable.
+connection overrides an environment variable. Outside Airflow, [one place](#from-airflows-connections) is enough too.
 """
 _OF_SENDOFF = """\
 ## Variables of Sendoff
@@ -32,6 +33,22 @@ The commands and the receiver read these variables, and so do Airflow's tasks if
 warehouses. A variable that ends in `_FILE` is the path of a file with the value, as secrets are often provided. Setting
 both is an error.
 """
+_FROM_AIRFLOW = """\
+## From Airflow's connections
+
+With `SENDOFF_SETTINGS_FROM=airflow`, the receiver, the commands and `sendoff.connect` also read Airflow's connections,
+so that no value is written twice. Airflow must be installed where they run. It looks in the same places as for its own
+processes: its secrets backend, `AIRFLOW_CONN_*` variables, then its database. So this process needs Airflow's
+configuration.
+
+- A setting that only one side has is used. If both sides have it with different values, the command stops and names the
+  variable and the connection.
+- If Airflow cannot look up a connection, the command stops. It does not fall back to the variables.
+- `SENDOFF_CONNECTION` names another connection to the service than `sendoff_default`. The warehouse counts only if
+  Sendoff reads [its type](#warehouses-any-type) itself, without Airflow's hook.
+- Each command looks up only the connections that it needs. The receiver reads them once, when it starts.
+- Importing Airflow takes each command some seconds. That is why Sendoff does it only if you ask for it.
+"""
 _OF_TELEMETRY = """\
 ## Variables of OpenTelemetry
 
@@ -39,6 +56,10 @@ Sendoff itself reads these variables. The SDK reads all other `OTEL_*` variables
 [observability](observability.md).
 """
 _OTHERS = {
+    "SENDOFF_SETTINGS_FROM": (
+        "none",
+        "`airflow`: the receiver and the commands also read [Airflow's connections](#from-airflows-connections)",
+    ),
     "SENDOFF_LOG_FORMAT": (
         "`text`",
         "`json` writes each line of the log of the receiver and the commands as one JSON object",
@@ -71,6 +92,7 @@ def page() -> str:
     parts = [
         _HEAD,
         _OF_SENDOFF + "\n" + table(["Variable", "Default", "Meaning"], of_sendoff),
+        _FROM_AIRFLOW + "\n" + _sources(),
         _OF_TELEMETRY + "\n" + _meanings({name: _TELEMETRY[name] for name in telemetry_variables()}),
         "## Variables of the local messaging service\n\n" + _meanings(_SERVICE),
         "## Variables of the tests\n\n" + _meanings(_OF_TESTS),
@@ -89,6 +111,15 @@ def variables() -> Iterator[tuple[str, str, str]]:
         yield variable, _default(field), f"{field.description}; or `{variable}_FILE`"
     for name, (value, meaning) in _OTHERS.items():
         yield name, value, meaning
+
+
+def _sources() -> str:
+    rows = [
+        [code(f"SENDOFF_{name.upper()}"), code(connection), field if " " in field else code(field)]
+        for connection, fields in SOURCES.items()
+        for name, field in fields.items()
+    ]
+    return table(["Variable", "Connection", "Field"], rows)
 
 
 def telemetry_variables() -> list[str]:

@@ -79,7 +79,7 @@ def preview(
 
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)
-    settings = load_settings()
+    settings = load_settings(["ledger_url", "warehouse_url"])
     warehouses = _warehouses(warehouse or [settings.warehouse_url or ""])
     url = ledger_url or settings.ledger_url
     with opened(url) if url else nullcontext() as ledger:

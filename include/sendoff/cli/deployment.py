@@ -67,10 +67,14 @@ def receiver(
     port: Annotated[int, typer.Option(help="Port to listen on")] = 8090,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes")] = 1,
 ) -> None:
-    """Receive post-backs. Needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL."""
+    """Receive post-backs. Needs SENDOFF_PUBLIC_URL, SENDOFF_POST_BACK_SECRETS and SENDOFF_LEDGER_URL.
+
+    With SENDOFF_SETTINGS_FROM=airflow, they come from the connections sendoff_receiver and sendoff_ledger.
+    """
     from sendoff.postbacks import serve
 
-    serve(host, port, load_settings(), workers=workers)
+    settings = load_settings(["ledger_url", "public_url", "post_back_secrets"])
+    serve(host, port, settings, workers=workers)
 
 
 @app.command()

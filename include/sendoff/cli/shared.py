@@ -64,7 +64,7 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
     Metrics are exported as the OTEL_* variables say. ``is_scraped``: Prometheus may scrape this process.
     """
     exporters.start(is_scraped=is_scraped)
-    ledger = Ledger(url or load_settings().ledger())
+    ledger = Ledger(url or load_settings(["ledger_url"]).ledger())
     try:
         yield ledger
     finally:

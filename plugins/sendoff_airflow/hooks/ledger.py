@@ -6,7 +6,7 @@ from airflow.sdk import BaseHook, Connection
 
 from sendoff.errors import SendoffError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.settings import load_settings
+from sendoff.settings import environment_settings
 from sendoff_airflow import LEDGER
 from sendoff_airflow.hooks.connections import DIALECTS, database_url, find_connection
 
@@ -36,26 +36,13 @@ class LedgerHook(BaseHook):
     def url(self) -> str:
         """Return the SQLAlchemy URL of the ledger, password included."""
         if connection := find_connection(self.ledger_conn_id):
-            return self._url_of(connection)
-        settings = load_settings()
+            return ledger_url(connection)
+        settings = environment_settings()
         if settings.ledger_url is None:
             raise SettingsError(
                 f"there is no ledger: add the connection {self.ledger_conn_id}, or set SENDOFF_LEDGER_URL"
             )
         return settings.ledger_url
-
-    def _url_of(self, connection: Connection) -> str:
-        if connection.conn_type in DIALECTS:
-            return database_url(connection)
-        if connection.conn_type != self.conn_type:
-            known = ", ".join(sorted({*DIALECTS, self.conn_type}))
-            raise SettingsError(
-                f"connection {connection.conn_id}: the type {connection.conn_type} is none of {known}. Set its type to "
-                f"{self.hook_name} ({self.conn_type}) and put the database URL into the password field."
-            )
-        if connection.password:
-            return connection.password
-        raise SettingsError(f"connection {self.ledger_conn_id}: the database URL (password field) is empty")
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether the ledger can be written to, without storing anything."""
@@ -73,3 +60,18 @@ class LedgerHook(BaseHook):
 def open_ledger(conn_id: str = LEDGER) -> Ledger:
     """Return the ledger of this deployment."""
     return LedgerHook(conn_id).get_conn()
+
+
+def ledger_url(connection: Connection) -> str:
+    """Return the SQLAlchemy URL of the ledger that a connection holds, password included."""
+    if connection.conn_type in DIALECTS:
+        return database_url(connection)
+    if connection.conn_type != LedgerHook.conn_type:
+        known = ", ".join(sorted({*DIALECTS, LedgerHook.conn_type}))
+        raise SettingsError(
+            f"connection {connection.conn_id}: the type {connection.conn_type} is none of {known}. Set its type to "
+            f"{LedgerHook.hook_name} ({LedgerHook.conn_type}) and put the database URL into the password field."
+        )
+    if connection.password:
+        return connection.password
+    raise SettingsError(f"connection {connection.conn_id}: the database URL (password field) is empty")

@@ -6,7 +6,7 @@ from airflow.sdk import BaseHook
 
 from sendoff.errors import SendoffError, SettingsError
 from sendoff.service import PostBackSigner
-from sendoff.settings import load_settings
+from sendoff.settings import environment_settings
 from sendoff_airflow import RECEIVER
 from sendoff_airflow.hooks.connections import find_connection
 
@@ -15,7 +15,8 @@ class ReceiverHook(BaseHook):
     """Sign post-back addresses with the receiver's public URL and secrets.
 
     They are the host and the password of the connection ``sendoff_receiver``. Without such a connection, they are
-    SENDOFF_PUBLIC_URL and SENDOFF_POST_BACK_SECRETS. The receiver itself runs outside Airflow and reads these settings.
+    SENDOFF_PUBLIC_URL and SENDOFF_POST_BACK_SECRETS. The receiver itself runs outside Airflow and reads these settings,
+    or this connection if SENDOFF_SETTINGS_FROM is ``airflow``.
     """
 
     conn_name_attr = "receiver_conn_id"
@@ -32,7 +33,7 @@ class ReceiverHook(BaseHook):
         connection = find_connection(self.receiver_conn_id)
         if connection is None:
             try:
-                return PostBackSigner.from_settings(load_settings())
+                return PostBackSigner.from_settings(environment_settings())
             except SettingsError as error:
                 raise SettingsError(f"There is no connection {self.receiver_conn_id}, and {error}") from None
         secrets = [part.strip() for part in (connection.password or "").split(",") if part.strip()]

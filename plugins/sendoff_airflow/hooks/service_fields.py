@@ -81,14 +81,15 @@ class ServiceFields:
     def _jwt_bearer(self) -> JwtBearer:
         return JwtBearer(
             self._client_id,
-            self._private_key(),
+            self.private_key(),
             algorithm=self._text("algorithm"),
             passphrase=self._text("private_key_passphrase"),
             audience=self._text("audience"),
             lifetime=self._token_lifetime,
         )
 
-    def _private_key(self) -> str:
+    def private_key(self) -> str:
+        """Return the private key as PEM text, from the connection or from the file that it names."""
         key, path = self._text("private_key"), self._text("private_key_path")
         if key and not path:
             return key

@@ -28,20 +28,25 @@ def warehouse_source(conn_id: str) -> Source:
     installed and supports every extra of the connection. For all others it is the engine of the connection type's hook,
     or the hook's connections if SQLAlchemy has no dialect. So any database that Airflow can query is a warehouse.
     """
-    from sendoff.warehouse import adbc_driver
-
     connection = find_connection(conn_id)
     if connection is None:
         raise SettingsError(
             f"there is no connection {conn_id}, which is named as a warehouse; add it in Airflow"
         )
+    return warehouse_url(connection) or _from_hook(connection)
+
+
+def warehouse_url(connection: Connection) -> str | None:
+    """Return the SQLAlchemy URL of a warehouse that Sendoff reads itself, password included, or None for all others."""
+    from sendoff.warehouse import adbc_driver
+
     if connection.conn_type in DIALECTS:
         return database_url(connection)
     if connection.conn_type == "duckdb" and connection.host and not extras(connection):
         return f"duckdb:///{connection.host}"
     if connection.conn_type == "snowflake" and adbc_driver("snowflake"):
-        return _snowflake_url(connection) or _from_hook(connection)
-    return _from_hook(connection)
+        return _snowflake_url(connection)
+    return None
 
 
 def _snowflake_url(connection: Connection) -> str | None:
