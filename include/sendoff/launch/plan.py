@@ -319,8 +319,8 @@ def _sends_at(
 
 def _nobody(folder: CampaignFolder, audience: Audience) -> str:
     if not audience.rows:
-        source = folder.audience_rows
-        empty = f"{source.origin} has no rows" if source else "the audience query returned no rows"
-        return f"campaign {folder.name}: {empty}; nothing was sent"
+        if folder.audience_rows:
+            return f"campaign {folder.name}: {folder.audience_rows.origin} has no rows; nothing was sent"
+        return f"campaign {folder.name}: the audience query returned no rows; nothing was sent"
     reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items() if count)
     return f"campaign {folder.name}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"
