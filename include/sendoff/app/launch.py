@@ -47,7 +47,8 @@ class Launch:
     @property
     def requests(self) -> dict[str, int]:
         """The number of its requests by state, such as planned, accepted, refused and in_doubt."""
-        return dict(self._connections.ledger.dispatch_queries.states(self.key))
+        states = self._connections.ledger.dispatch_queries.states(self.key)
+        return {str(state): count for state, count in states.items()}
 
     def preview(self) -> LaunchPreview:
         """Return what it sends, to how many people, with its texts and gates."""
