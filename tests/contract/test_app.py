@@ -109,6 +109,9 @@ def test_the_key_is_that_of_a_dag_and_the_launch_stays_as_it_was_frozen(
     assert again.preview().figures.people == 4
     assert "was frozen at" in caplog.text
     assert app.launch(launch.key).period == launch.period
+    assert app.launch("lapsed", PERIOD).key == launch.key
+    with pytest.raises(sendoff.SendoffError, match="holds no launch"):
+        app.launch("lapsed", PERIOD, resend=1)
 
 
 def test_a_resend_needs_a_reason_and_is_another_launch(app: App) -> None:

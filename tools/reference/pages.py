@@ -13,6 +13,7 @@ from tools.reference import (
     dag_factory,
     errors,
     ledger_tables,
+    library,
     settings,
 )
 
@@ -22,6 +23,7 @@ COMMAND = "python -m tools.reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/operators.md": airflow_names.page,
     "docs/reference/dag-factory.md": dag_factory.page,
+    "docs/reference/python.md": library.page,
     "docs/reference/settings.md": settings.page,
     "docs/reference/commands.md": commands.page,
     "docs/reference/service-commands.md": commands.page_of_service,

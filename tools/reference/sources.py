@@ -1,7 +1,4 @@
-"""Read the names, signatures and docstrings of the package ``sendoff_airflow`` with griffe, without importing it.
-
-This does not need Airflow.
-"""
+"""Read names, signatures and docstrings with griffe, without importing the packages. This does not need Airflow."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import griffe
 
 from tools.reference.markdown import code, prose, table
 
-PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
+ROOT = Path(__file__).resolve().parents[2]
 SHARED = {
     "ledger_conn_id": "the connection of the ledger",
     "receiver_conn_id": "the connection of the receiver of post-backs",
@@ -23,11 +20,11 @@ SHARED = {
 
 
 @cache
-def package() -> griffe.Module:
-    """Return the package."""
+def package(name: str = "sendoff_airflow") -> griffe.Module:
+    """Return a package."""
     loaded = griffe.load(
-        "sendoff_airflow",
-        search_paths=[PLUGINS],
+        name,
+        search_paths=[ROOT / "plugins", ROOT / "include"],
         docstring_parser="sphinx",
         docstring_options={"warnings": False},  # a field may describe a parameter of one of Airflow's classes
         allow_inspection=False,

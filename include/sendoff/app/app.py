@@ -13,7 +13,7 @@ from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
 from sendoff.app.results import LaunchPreview
 from sendoff.errors import CampaignError
-from sendoff.period import Given, Period
+from sendoff.period import Given, Period, launch_key
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ def connect(
     """Return an app for a ledger, a messaging service and a warehouse. Nothing is opened or sent yet.
 
     Each argument that is left out comes from its ``SENDOFF_*`` variable, and is only needed by the calls that use it.
+    The other settings are arguments too, by their names, such as ``app_token`` and ``requests_per_second``.
+
+    Raise SettingsError if a setting is wrong; its text never quotes the value.
 
     :param ledger: SQLAlchemy URL of the ledger
     :param service: base URL of the messaging service
@@ -66,9 +69,6 @@ def connect(
     :param post_back_secret: the secret that signs the addresses of post-backs, as the receiver has it
     :param warehouse: SQLAlchemy URL or engine where the queries of campaigns run; or several by the name of their
         connection
-    :param more: other settings by name, such as ``app_token`` and ``requests_per_second``
-
-    Raise SettingsError if a setting is wrong; its text never quotes the value.
     """
     named = {
         "ledger_url": ledger,
@@ -126,20 +126,21 @@ class App:
         Connection, campaign, period and ``resend`` decide the launch. If the ledger has it already, from this call or
         a DAG, return it as it was frozen.
 
+        Raise CampaignError, AudienceError or QueryError if the campaign, its audience or a query is wrong. Raise
+        ValueError for a wrong period.
+        Raise GateError or LateError if a gate is closed, and SettingsError if a setting is missing. After an error,
+        nothing is stored.
+
         :param campaign: the campaign, its fields as a mapping, or the path of its folder
         :param name: the name of the campaign; a folder has its own
         :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame or an Arrow table; leave it
             out for a folder, and if the service chooses the recipients
-        :param period: the period, such as ``"2026-11-16/2026-11-23"``; see :meth:`Period.of`. A campaign that the
+        :param period: the period, such as ``"2026-11-16/2026-11-23"``; see ``Period.of``. A campaign that the
             service repeats has its own
         :param size_limit: send to this many people at most
         :param resend: a number above 0 sends the period again
         :param reason: why it is sent again, for the audit log
         :param send_late: send the period however long ago it ended
-
-        Raise CampaignError, AudienceError or QueryError if one of them is wrong, and ValueError for a wrong period.
-        Raise GateError or LateError if a gate is closed, and SettingsError if a setting is missing. After an error,
-        nothing is stored.
         """
         from sendoff.launch import prepare_launch
 
@@ -190,8 +191,14 @@ class App:
             )
         )
 
-    def launch(self, key: str) -> Launch:
-        """Return a launch of the ledger, by its key. Raise NotFoundError if there is none."""
+    def launch(self, name: str, period: Given | None = None, *, resend: int = 0) -> Launch:
+        """Return a launch that the ledger has. Raise NotFoundError if there is none.
+
+        :param name: the name of its campaign, or its key if ``period`` is left out
+        """
+        key = name
+        if period is not None:
+            key = launch_key(self._connections.settings.connection, name, Period.of(period), resend)
         return Launch(self._connections, key)
 
     def _order(
