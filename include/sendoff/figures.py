@@ -68,6 +68,7 @@ class LaunchStats:
     # Fields that older reports lack have a default.
     state: str = LaunchState.RELEASED  # of the launch: held, released, paused, rejected or stopped
     is_chosen_by_service: bool = False  # whether the service chose the recipients
+    is_own_request: bool = False  # whether someone wrote the request, instead of a campaign
     is_recurring: bool = False  # whether the service sends repeatedly, or on an event
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict

@@ -116,6 +116,11 @@ def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) 
     return _derived("launch", connection, campaign, period.key, str(resend))
 
 
+def request_launch_key(connection: str, campaign: str, request_key: str) -> str:
+    """Derive the key of the launch of a request that someone wrote. It depends on ``request_key``, not on a period."""
+    return _derived("request", connection, campaign, request_key)
+
+
 def dispatch_key(launch: str, segment_fingerprint: str) -> str:
     """Derive the key of a dispatch, 32 hexadecimal characters, from its launch and its segment's fingerprint."""
     return _derived("dispatch", launch, segment_fingerprint)

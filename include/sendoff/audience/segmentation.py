@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from sendoff.audience.bucketing import split
@@ -25,19 +26,23 @@ class Segment:
 
     ``identifiers``: None if the service chooses the recipients. ``wave``: 1 for the first wave; the next one follows if
     it goes well. ``template_values``: an Arrow IPC stream of each recipient's own values, in the order of the
-    identifiers; None if there are none.
+    identifiers; None if there are none. ``body``: the JSON of a request that someone wrote; None if the request is
+    written from the campaign.
     """
 
     identifiers: Identifiers | None
     variation: Variation = DEFAULT_VARIATION
     wave: int = 1
     template_values: bytes | None = None
+    body: bytes | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return 0 if self.identifiers is None else len(self.identifiers)
 
     def fingerprint(self) -> str:
         """Return a text that is unique among the segments of a launch."""
+        if self.body is not None:
+            return hashlib.blake2b(self.body, digest_size=16).hexdigest()
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
 
 

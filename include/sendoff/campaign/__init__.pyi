@@ -27,8 +27,8 @@ from .field_types import (
 from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
 from .gates import Duration, Rollout, SendWindow
 from .lint import advice
-from .loader import CampaignFolder, campaign_from, load_campaign
-from .model import Campaign, Template, Variation
+from .loader import CampaignFolder, campaign_from, is_campaign_name, load_campaign
+from .model import Campaign, OwnRequest, Template, Variation
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
@@ -68,6 +68,7 @@ __all__ = [
     "Message",
     "Now",
     "Once",
+    "OwnRequest",
     "Part",
     "Place",
     "Priority",
@@ -94,6 +95,7 @@ __all__ = [
     "describe",
     "did_you_mean",
     "is_campaign_folder",
+    "is_campaign_name",
     "is_time_zone",
     "load_campaign",
     "moment",

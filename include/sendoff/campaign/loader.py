@@ -73,6 +73,11 @@ class CampaignFolder:
         return self.outcome_sql
 
 
+def is_campaign_name(name: str) -> bool:
+    """Check whether a campaign may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
     """Return a campaign from Python as if it had been read from a folder of this name.
 
@@ -81,7 +86,7 @@ def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any 
 
     Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
     """
-    if not _NAME.fullmatch(name):
+    if not is_campaign_name(name):
         raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
     campaign = given if isinstance(given, Campaign) else _of_mapping(given, name)
     problems = [
@@ -246,7 +251,7 @@ class _FolderReader:
         has_outcome = outcome.exists() or outcome.is_symlink()
         outcome_sql = self._sql(_OUTCOME, "the outcome query") if has_outcome else None
         name = self._folder.name
-        if not _NAME.fullmatch(name):
+        if not is_campaign_name(name):
             self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
         if self._mistakes or campaign is None:
             raise self._error()

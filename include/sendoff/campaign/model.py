@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from sendoff.campaign.audience_rules import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
@@ -165,14 +165,15 @@ class Campaign(FrozenModel):
     )
 
     @classmethod
-    def frozen(cls, definition: str) -> Self:
+    def frozen(cls, definition: str) -> Campaign:
         """Return the campaign that a launch froze. Raise CampaignError if this version of Sendoff cannot read it.
 
         The rules for files do not apply: dates have already been derived from the period, and a rule may be newer
         than the launch.
         """
         try:
-            return cls.model_validate_json(definition)
+            model = OwnRequest if _Kind.model_validate_json(definition).sends_with else cls
+            return model.model_validate_json(definition)
         except ValidationError as error:
             places = {".".join(map(str, part["loc"])) or "all of it" for part in error.errors()}
             raise CampaignError(
@@ -318,6 +319,31 @@ class Campaign(FrozenModel):
         for path, expiry in self.expiries():
             kind = CampaignError if expiry.until and expiry.until.date else LateError
             _check_end((*path, "until"), expiry.resolved(period_end).ends_at(), now, kind)
+
+
+class OwnRequest(Campaign):
+    """The description of a request that someone wrote, in place of the campaign of its launch.
+
+    The request itself is in the launch's only segment. A campaign file cannot contain these fields.
+    """
+
+    sends_with: Literal["create", "execute"]
+    known_channels: tuple[Channel, ...] = ()
+
+    @property
+    def send_mode(self) -> Literal["create", "execute"]:
+        """Which operation of the service receives the request."""
+        return self.sends_with
+
+    def channels_used(self) -> tuple[Channel, ...]:
+        """Return the channels that the request names, or all channels if it names none: it may use any."""
+        return self.known_channels or tuple(Channel)
+
+
+class _Kind(BaseModel):
+    """The field of a frozen definition that tells a request of someone's own from a campaign."""
+
+    sends_with: str | None = None
 
 
 def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind: type[SendoffError]) -> None:

@@ -10,7 +10,7 @@ from sendoff.campaign import Campaign
 from sendoff.errors import SettingsError
 from sendoff.ledger import Claim, Launch
 from sendoff.service import Client, PostBackSigner
-from sendoff.service.wire import FieldNames, Targeting, request_body
+from sendoff.service.wire import FieldNames, Targeting, completed, request_body
 from sendoff.states import Outcome
 
 DEFAULT_REQUESTS_AT_ONCE = 4
@@ -47,7 +47,13 @@ class ServiceConnection:
         nothing was sent then.
         """
         segment = claim.content
+        send = (
+            self.client.execute_campaign if campaign.send_mode == "execute" else self.client.create_campaign
+        )
         campaign = campaign.variation(segment.variation, launch.period.end)
+        post_backs = self.signer.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds)
+        if segment.body is not None:
+            return partial(send, completed(segment.body, post_backs, self.app_token))
         targeting = None
         if segment.identifiers is not None:
             targeting = Targeting(launch.identified_by, segment.identifiers, segment.template_values)
@@ -55,10 +61,8 @@ class ServiceConnection:
             campaign,
             title=f"{campaign.title} [{claim.dispatch_key}]",
             targeting=targeting,
-            post_backs=self.signer.for_dispatch(claim.dispatch_key, campaign.post_backs.kinds),
+            post_backs=post_backs,
             app_token=self.app_token,
             names=self.names,
         )
-        return partial(
-            self.client.execute_campaign if campaign.template else self.client.create_campaign, body
-        )
+        return partial(send, body)

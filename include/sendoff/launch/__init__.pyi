@@ -1,5 +1,6 @@
 from .build_preview import preview_campaign, preview_launch
 from .gates import due_time, lateness
+from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
@@ -8,6 +9,7 @@ from .send_times import describe_schedule, send_times_of
 __all__ = [
     "ExistingLaunch",
     "LaunchOptions",
+    "NewRequest",
     "Plan",
     "Preview",
     "Rendering",
@@ -17,6 +19,7 @@ __all__ = [
     "lateness",
     "plan_launch",
     "prepare_launch",
+    "prepare_request",
     "preview_campaign",
     "preview_launch",
     "renderings",

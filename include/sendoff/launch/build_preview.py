@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,20 +10,25 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import GROUP_COLUMNS, Audience, Segment
-from sendoff.campaign import Campaign, CampaignFolder, Once, Variation, advice
+from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Variation, advice
 from sendoff.launch.gates import GateResult
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch
 from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, Zone
 from sendoff.launch.reachability import unreachable
-from sendoff.launch.rendering import renderings
+from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
-from sendoff.launch.send_times import send_times_of
+from sendoff.launch.send_times import SendTimes, send_times_of
 from sendoff.launch.suppression import Warehouses
 from sendoff.ledger import Launch, Ledger
 from sendoff.period import Period, launch_key
-from sendoff.service import redacted_request
+from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
 from sendoff.states import DispatchState
+
+_OWN_REQUEST = (
+    "A request of your own: its JSON is sent as it was written. Sendoff adds only the app token and the addresses of "
+    "post-backs that it lacks. No suppression and no gate applies."
+)
 
 
 def preview_campaign(
@@ -97,6 +103,10 @@ class _Subject:
     frozen: Launch | None = None
 
     @property
+    def is_own_request(self) -> bool:
+        return isinstance(self.campaign, OwnRequest)
+
+    @property
     def people(self) -> int | None:
         return sum(size for _, _, size in self.parts) if self.audience else None
 
@@ -153,7 +163,7 @@ def _preview(
     existing_launch: ExistingLaunch | None,
 ) -> Preview:
     campaign, audience, frozen = subject.campaign, subject.audience, subject.frozen
-    parts, period_end = subject.parts, subject.period.end
+    parts = subject.parts
     change, not_compared = _change(ledger, subject)
     whole_request = _request(subject, names)
     return Preview(
@@ -178,27 +188,53 @@ def _preview(
         wave_wait_seconds=rollout.wait.timedelta().total_seconds()
         if (rollout := campaign.gates.rollout)
         else None,
-        send_times=send_times_of(campaign, [variation for variation, _, _ in parts], period_end),
+        send_times=_send_times(subject),
         requests=len(parts),
         segment_size=campaign.segment_size,
         rate=rate,
         seconds=len(parts) / rate if rate else None,
-        renderings=renderings(
-            campaign, _summed((variation, size) for variation, _, size in parts), period_end=period_end
-        ),
+        renderings=_renderings(subject),
         filled_in=campaign.filled_in(),
-        request=whole_request
-        and redacted_request(whole_request, people=len(subject.first or ()), names=names),
+        request=whole_request and _redacted(subject, whole_request, names),
         gates=tuple(subject.gates),
         approval=_approval(campaign, subject.people),
         warnings=[*_warnings(subject, not_compared)],
         whole_request=whole_request,
+        is_own_request=subject.is_own_request,
     )
+
+
+def _send_times(subject: _Subject) -> SendTimes:
+    launch = subject.frozen
+    if launch and subject.is_own_request:
+        if launch.sends_at is None:
+            return SendTimes("own", "repeatedly or on an event, as the request says", None, None)
+        if launch.sends_at > launch.created_at:
+            return SendTimes("own", "once, at the latest at the time below", launch.sends_at, launch.sends_at)
+    return send_times_of(
+        subject.campaign, [variation for variation, _, _ in subject.parts], subject.period.end
+    )
+
+
+def _renderings(subject: _Subject) -> list[Rendering]:
+    if subject.is_own_request:
+        return []
+    sizes = _summed((variation, size) for variation, _, size in subject.parts)
+    return renderings(subject.campaign, sizes, period_end=subject.period.end)
+
+
+def _redacted(subject: _Subject, request: Mapping[str, Any], names: FieldNames | None) -> dict[str, Any]:
+    if subject.is_own_request:
+        return redacted_own_request(request, names)
+    return redacted_request(request, people=len(subject.first or ()), names=names)
 
 
 def _request(subject: _Subject, names: FieldNames | None) -> dict[str, Any] | None:
     if subject.first is None:
         return None
+    if subject.first.body is not None:
+        request: dict[str, Any] = json.loads(subject.first.body)
+        return request
     identified_by = subject.audience.identified_by if subject.audience else "device_id"
     return sample_request(
         subject.campaign,
@@ -222,6 +258,8 @@ def _change(ledger: Ledger | None, subject: _Subject) -> tuple[AudienceChange | 
     if ledger is None and audience:
         return None, ["No ledger was given, so there is no comparison with the campaign's last launch."]
     if ledger is None or last is None or audience is None or last.is_chosen_by_service:
+        return None, []
+    if subject.is_own_request:  # the requests of a task may have nothing in common
         return None, []
     people = audience.identifiers
     if (last.identified_by, last.kind) != (audience.identified_by, people.kind):
@@ -259,6 +297,9 @@ def _waves(subject: _Subject) -> list[int]:
 
 
 def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
+    if subject.is_own_request:
+        yield _OWN_REQUEST
+        return
     audience = subject.audience
     yield from subject.not_compared
     if audience and audience.ignored_columns:

@@ -84,6 +84,7 @@ class Preview:
     launch frozen in the ledger. ``existing_launch``: the launch that the ledger has for the period; a run continues it
     instead of the one previewed here. For a frozen launch, it is that launch itself, once a request was made.
     ``request``: the first request, with the number of recipients in place of their identifiers; None if there is none.
+    ``is_own_request``: someone wrote the request, so no campaign describes it.
     """
 
     campaign: str
@@ -117,6 +118,7 @@ class Preview:
     approval: ApprovalNeed
     warnings: Sequence[str]
     whole_request: Mapping[str, Any] | None = field(repr=False)
+    is_own_request: bool = False
 
     @property
     def would_send(self) -> bool:
@@ -138,8 +140,8 @@ class Preview:
     def to_json(self, *, whole_request: bool = False) -> dict[str, Any]:
         """Return the preview as JSON values.
 
-        With ``whole_request``, the request contains the identifiers of its first three recipients. It is for people who
-        may read the warehouse, never for logs or XCom.
+        With ``whole_request``, the request contains the identifiers of its first three recipients, or of all if someone
+        wrote it. It is for people who may read the warehouse, never for logs or XCom.
         """
         values: dict[str, Any] = _plain(asdict(self))
         whole = values.pop("whole_request")

@@ -116,7 +116,7 @@ def segment_of(db: sa.Connection, launch_key: str, number: int) -> Segment:
     row = db.execute(_SEGMENT, {"launch": launch_key, "number_of_it": number}).one()
     identifiers = None if row.identifiers is None else from_bytes(row.kind, row.identifiers)
     variation = Variation(row.language, row.variant, row.time_zone)
-    return Segment(identifiers, variation, row.wave, row.template_values)
+    return Segment(identifiers, variation, row.wave, row.template_values, row.body)
 
 
 def _claim_in_any_zone(db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:

@@ -120,6 +120,7 @@ def _segment_row(launch_key: str, number: int, segment: Segment) -> dict[str, An
         "fingerprint": segment.fingerprint(),
         "identifiers": None if segment.identifiers is None else segment.identifiers.to_bytes(),
         "template_values": segment.template_values,
+        "body": segment.body,
     }
 
 

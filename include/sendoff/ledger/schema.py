@@ -192,6 +192,7 @@ segments = Table(
     Column("fingerprint", Text, nullable=False),
     Column("identifiers", LargeBinary, comment="null: the service chooses the recipients"),
     Column("template_values", LargeBinary, comment="each recipient's values for the variables of a template"),
+    Column("body", LargeBinary, comment="the JSON of a request of your own; null: written from the campaign"),
 )
 
 decisions = Table(

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
-from sendoff.campaign import Campaign, Channel, Variation
+from sendoff.campaign import Campaign, Channel, OwnRequest, Variation
 from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, LaunchStats
 from sendoff.ledger import Launch, Ledger
 from sendoff.postbacks.aggregation import aggregate
@@ -118,6 +118,7 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         timeline=ledger.aggregates.timeline(launch_key),
         state=launch.state,
         is_chosen_by_service=launch.is_chosen_by_service,
+        is_own_request=isinstance(measurable.campaign, OwnRequest),
         is_recurring=launch.sends_at is None,
         not_sent_because=_not_sent_because(launch, sent, held_out, sets[Verdict.NOT_SENT]),
         by_variant=_by_group(sets, sent.by_variant),

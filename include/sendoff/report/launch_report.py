@@ -88,8 +88,8 @@ def describe_launch(figures: LaunchStats, comparisons: Sequence[Comparison] = ()
     people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
         people = (
-            "every row of the query was kept or dropped for one reason, and everyone in the audience has exactly "
-            "one verdict."
+            f"every {'identifier in the request' if figures.is_own_request else 'row of the query'} was kept or "
+            "dropped for one reason, and everyone in the audience has exactly one verdict."
         )
     return Document(
         title=figures.campaign,
@@ -120,7 +120,8 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
             ],
         )
     else:
-        yield Section("rows", "From rows to audience", [_rows_to_audience(figures)])
+        origin = "identifiers" if figures.is_own_request else "rows"
+        yield Section("rows", f"From {origin} to audience", [_rows_to_audience(figures)])
         said = [*wording.reached(figures), *wording.rounding(figures)]
         yield Section("verdicts", "What became of the audience", [_verdicts(figures), *sentences(said)])
         if why := wording.what_cannot_be_known(figures):
@@ -140,7 +141,7 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
 def _rows_to_audience(figures: LaunchStats) -> Sum:
     return Sum(
         [
-            Line("", figures.rows, "rows of the query"),
+            Line("", figures.rows, wording.source_of_people(figures)),
             *(Line("-", count, reason) for reason, count in figures.dropped.items()),
             Line("=", figures.audience, f"audience, in {counted(figures.segments, 'segment')}"),
         ]

@@ -103,6 +103,9 @@ def _sections(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
 
 
 def _people(preview: Preview) -> Iterator[Block]:
+    if preview.is_own_request:
+        yield from _people_of_own_request(preview)
+        return
     if preview.audience is None or preview.people is None:
         yield Sentence(f"{_CHOSEN[preview.targeting]}, so their number is not known here.")
         return
@@ -121,6 +124,15 @@ def _people(preview: Preview) -> Iterator[Block]:
         )
     else:
         yield Sentence("There is no earlier launch to compare with.")
+
+
+def _people_of_own_request(preview: Preview) -> Iterator[Block]:
+    if preview.people is None:
+        yield Sentence("The request has no single list of people, so their number is not known here.")
+        return
+    lines = [Line("", preview.rows, "identifiers in the request")]
+    lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
+    yield Sum([*lines, Line("=", preview.people, "people")])
 
 
 def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
@@ -172,7 +184,7 @@ def _when(preview: Preview) -> Iterator[Block]:
 
 def _cost(preview: Preview) -> Iterator[Block]:
     requests = counted(preview.requests, "request")
-    if preview.people is not None:
+    if preview.people is not None and not preview.is_own_request:
         requests += f" of up to {preview.segment_size:,} people each"
     if preview.seconds is None:
         took = "how long they take is not known, because no rate limit was given"

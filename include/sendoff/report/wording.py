@@ -7,10 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sendoff.figures import PLATFORM, RELIABLE_PLATFORMS, WHY_UNKNOWABLE, LaunchStats, counted, share
+from sendoff.figures import (
+    NO_PLATFORM,
+    PLATFORM,
+    RELIABLE_PLATFORMS,
+    WHY_UNKNOWABLE,
+    LaunchStats,
+    counted,
+    share,
+)
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
 _SENT_AGAIN = "Sent again and again. A person may get many messages but counts once here."
+_OWN_REQUEST = "A request of your own: its JSON was sent as it was written."
+_WHY_OWN_UNKNOWABLE: Mapping[str, str] = {
+    "not named": "post-backs do not contain the identifier that the request uses",
+    "not asked for": "the request names another address for post-backs of deliveries",
+    NO_PLATFORM: "a request of your own names no platforms, and deliveries on some are not reported reliably",
+}
 _REQUESTS: Mapping[str, str] = {
     DispatchState.IN_DOUBT: "in doubt: the service gave no clear answer, and no post-back has shown since that it "
     "processed the request. Sending again might reach people twice.",
@@ -45,6 +59,11 @@ def reached(figures: LaunchStats) -> list[str]:
     return said
 
 
+def source_of_people(figures: LaunchStats) -> str:
+    """Return what the rows of a launch are."""
+    return "identifiers in the request" if figures.is_own_request else "rows of the query"
+
+
 def rounding(figures: LaunchStats) -> list[str]:
     """Return a sentence if the rounded shares of the verdicts do not sum to 100 %."""
     if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:
@@ -58,11 +77,17 @@ def rounding(figures: LaunchStats) -> list[str]:
 
 
 def who_is_meant(figures: LaunchStats) -> list[str]:
-    """Return sentences on the recipients, if the service chose them or if they may get many messages."""
-    said = [_SENT_AGAIN] if figures.is_recurring else []
+    """Return sentences on the recipients and the request, if a reader may expect something else."""
+    said = [_OWN_REQUEST] if figures.is_own_request else []
+    said += [_SENT_AGAIN] if figures.is_recurring else []
     if figures.is_chosen_by_service:
         named = counted(figures.audience, "person", "people")
-        said.append(f"The service chose the people, so their number is not known. Post-backs name {named}.")
+        why = (
+            "The request has no single list of people"
+            if figures.is_own_request
+            else "The service chose the people"
+        )
+        said.append(f"{why}, so their number is not known. Post-backs name {named}.")
     return said
 
 
@@ -149,7 +174,8 @@ def _unknowable(figures: LaunchStats) -> list[str]:
 
 def _of_reason(figures: LaunchStats, reason: str, count: int) -> str:
     begin = f"{count:,} unknowable: accepted, then silent where silence proves nothing"
-    why = WHY_UNKNOWABLE.get(reason, reason)
+    whys = {**WHY_UNKNOWABLE, **(_WHY_OWN_UNKNOWABLE if figures.is_own_request else {})}
+    why = whys.get(reason, reason)
     if reason != PLATFORM or not (where := _unreliable(figures)):
         return f"{begin}: {why}."
     return f"{begin} ({', '.join(where)}). {why[0].upper()}{why[1:]}."

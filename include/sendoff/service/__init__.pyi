@@ -12,7 +12,7 @@ from .transport import (
     retry_after_seconds,
     service_session,
 )
-from .wire.redaction import redacted_request
+from .wire.redaction import redacted_own_request, redacted_request
 from .wire.requests import mask_template_values
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "checked_base_url",
     "mask_template_values",
     "message_of",
+    "redacted_own_request",
     "redacted_request",
     "retry_after_seconds",
     "service_session",

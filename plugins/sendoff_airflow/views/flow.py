@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sendoff.campaign import Campaign, OwnRequest
 from sendoff.ledger import Launch
 from sendoff.report import Block, Line, Sentence, Sum
 from sendoff.states import DispatchState
@@ -20,9 +21,10 @@ def checked(lines: Sum) -> list[Block]:
 def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> Sum:
     """Return the sum from the rows of the query to the recipients. The holdout is part of the audience."""
     by_rule = left_out.keys() - {"holdout"}
+    is_own = isinstance(Campaign.frozen(launch.definition), OwnRequest)
     return Sum(
         [
-            Line("", launch.rows, "rows of the query"),
+            Line("", launch.rows, "identifiers in the request" if is_own else "rows of the query"),
             *(
                 Line("-", count, f"left out by rule: {reason}" if reason in by_rule else reason)
                 for reason, count in launch.dropped.items()

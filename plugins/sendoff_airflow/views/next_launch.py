@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sendoff.campaign import Campaign, Variation, advice
+from sendoff.campaign import Campaign, OwnRequest, Variation, advice
 from sendoff.errors import CampaignError
 from sendoff.launch import Rendering, renderings, send_times_of
 from sendoff.ledger import Launch
@@ -42,13 +42,18 @@ class NextLaunch:
 
 
 def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaunch | None:
-    """Return the next launch, based on the campaign's folder, or else on its newest launch. None without either."""
+    """Return the next launch, based on the campaign's folder, or else on its newest launch. None without either.
+
+    Also return None for requests that someone wrote: the next one may have nothing in common with the newest.
+    """
     folder = folder_of(schedule) if schedule else None
     if folder is not None:
         campaign = folder.campaign
     elif newest is not None:
         campaign = Campaign.frozen(newest.definition)
     else:
+        return None
+    if isinstance(campaign, OwnRequest):
         return None
     end = schedule.next_end if schedule and schedule.next_end else datetime.now(UTC)
     problem = None

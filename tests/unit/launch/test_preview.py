@@ -410,7 +410,7 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     assert json.loads(json.dumps(values)) == values
     assert " ".join(sorted(values)) == (
         "approval audience campaign change dropped existing_launch filled_in gates groups held_out identified_by "
-        "languages launch_key people period rate renderings request requests rows seconds segment_size "
+        "is_own_request languages launch_key people period rate renderings request requests rows seconds segment_size "
         "send_times state suppressed targeting time_zones variants warnings wave_wait_seconds waves would_send"
     )
 

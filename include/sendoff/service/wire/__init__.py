@@ -1,11 +1,12 @@
 """The wire format: the only code that knows the service's names and values, and which of them are unconfirmed.
 
 ``names`` is the table of what the service's document does not show. ``content`` and ``timing`` write parts of a
-request, and ``requests`` the whole. ``responses`` reads replies and post-backs. ``redaction`` hides identifiers and
-secrets.
+request, and ``requests`` the whole. ``own_request`` reads and completes requests that someone else wrote. ``responses``
+reads replies and post-backs. ``redaction`` hides identifiers and secrets.
 """
 
 from sendoff.service.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
+from sendoff.service.wire.own_request import LARGEST_BODY, OwnBody, completed, read_own_body
 from sendoff.service.wire.requests import (
     CREATE_PATH,
     EXECUTE_PATH,
@@ -29,19 +30,23 @@ from sendoff.service.wire.responses import (
 __all__ = [
     "CREATE_PATH",
     "EXECUTE_PATH",
+    "LARGEST_BODY",
     "LIST_PATH",
     "UNCONFIRMED",
     "FieldNames",
+    "OwnBody",
     "PostBackAddresses",
     "PostBackBody",
     "Reply",
     "Targeting",
     "Unconfirmed",
     "Unreadable",
+    "completed",
     "create_body",
     "execute_body",
     "list_body",
     "read_campaigns",
+    "read_own_body",
     "read_post_back",
     "read_reply",
     "request_body",

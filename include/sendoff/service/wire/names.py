@@ -189,6 +189,10 @@ class FieldNames:
     def __getitem__(self, key: str) -> str:
         return self.overrides.get(key) or UNCONFIRMED[key].name
 
+    def members(self) -> frozenset[str]:
+        """Return the names of a request's members that the document shows or the table spells."""
+        return _DOCUMENTED.union(self[key] for key in (*_CAMPAIGN, *_EXECUTION))
+
     def number(self, key: str) -> int:
         """Return the spelling of an entry as a number."""
         return int(self[key])

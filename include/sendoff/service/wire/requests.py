@@ -23,19 +23,19 @@ CREATE_PATH = "/api/external/create/campaign"
 EXECUTE_PATH = "/api/external/execute/campaign"
 LIST_PATH = "/api/external/list/campaign"
 
-_ARRAYS = {
+ARRAYS = {
     "device_id": "device_ids",
     "device_token": "device_tokens",
     "device_uuid": "device_uuids",
     "external_id": "external_ids",
 }
-_TARGETS = {
+TARGETS = {
     "device_id": "target_by_device_id",
     "device_token": "target_by_device_token",
     "external_id": "target_by_external_id",
     "user_id": "target_by_user_id",
 }
-_TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or false>"}
+TYPES = {str: "<text>", int: "<number>", float: "<number>", bool: "<true or false>"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def mask_template_values(request: Mapping[str, Any], names: FieldNames | None = 
     """Return a request with the types of each recipient's template values in their place, such as ``<text>``."""
     own = (names or FieldNames())["target_with_params"]
     people = {
-        person: {name: _TYPES[type(value)] for name, value in variables.items()}
+        person: {name: TYPES[type(value)] for name, value in variables.items()}
         for person, variables in request.get(own, {}).items()
     }
     return {**request, own: people} if people else dict(request)
@@ -177,12 +177,12 @@ def _post_backs(addresses: PostBackAddresses) -> Members:
 
 
 def _execution(template: Template, targeting: Targeting, names: FieldNames) -> Members:
-    if targeting.identified_by not in _TARGETS:
+    if targeting.identified_by not in TARGETS:
         raise CampaignError(
             f"a template cannot be executed for recipients identified by {targeting.identified_by}"
         )
     yield names["execute_id"], template.id
-    yield names["target_by"], names[_TARGETS[targeting.identified_by]]
+    yield names["target_by"], names[TARGETS[targeting.identified_by]]
     if template.columns:
         yield names["target_with_params"], _own_variables(template, targeting)
     else:
@@ -212,12 +212,12 @@ def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) 
         )
     yield "broadcast", int(isinstance(chosen, Broadcast))
     if targeting:
-        if targeting.identified_by not in _ARRAYS:
+        if targeting.identified_by not in ARRAYS:
             raise CampaignError(
                 f"a campaign cannot be created for recipients identified by {targeting.identified_by}, only by "
-                f"{', '.join(_ARRAYS)}; a template can be executed for {', '.join(_TARGETS)}"
+                f"{', '.join(ARRAYS)}; a template can be executed for {', '.join(TARGETS)}"
             )
-        yield names[_ARRAYS[targeting.identified_by]], targeting.identifiers.values()
+        yield names[ARRAYS[targeting.identified_by]], targeting.identifiers.values()
     elif isinstance(chosen, SavedSegments):
         yield names["segment_ids"], chosen.ids
     elif isinstance(chosen, ByConditions):
