@@ -58,6 +58,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("dead worker's dispatch sent again", "duplicates"),
         ("lease by the worker's clock", "duplicates"),
         ("mark moved before the post-backs are stored", "lost_post_backs"),
+        ("key of a notebook", "duplicates"),
     ],
 )
 @pytest.mark.promise("twice/proof")

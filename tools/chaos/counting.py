@@ -25,7 +25,7 @@ _KEY = re.compile(r"\[([0-9a-f]{32})\]$")
 class Count:
     """The counts of the launches of one row.
 
-    ``duplicates``: messages of a launch that a device got after its first. ``lost_dispatches``: requests that the
+    ``duplicates``: messages of a period that a device got after its first. ``lost_dispatches``: requests that the
     service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
     ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``unfinished``: dispatches
     that are planned or in flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
@@ -79,19 +79,20 @@ def count(record: Record, result: Result) -> Count:
     """Reconcile the launches of a row, and compare the ledger with the record."""
     totals = Count(killed=result.killed, faults=result.faults, unfinished=result.unfinished)
     ledger = result.backend.ledger
+    reached: dict[str, Counter[int]] = defaultdict(Counter)  # period -> device -> messages
     for key in result.launches:
         if ledger.launches.find(key) is None:  # the worker was killed before it froze the launch
             totals.unfinished += 1
             continue
         reconcile_launch(ledger, key)
-        _add_launch(totals, record, ledger, key)
+        _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key])
+    totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.resolved = _resolved(result.backend.url, result.launches)
     return totals
 
 
-def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
+def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached: Counter[int]) -> None:
     returned = ledger.aggregates.totals(key)
-    reached: Counter[int] = Counter()
     found.launches += 1
     for dispatch in ledger.dispatch_queries.of_launch(key):
         record.counted.add(dispatch.dispatch_key)
@@ -106,7 +107,6 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str) -> None:
         sent = record.post_backs.get(dispatch.dispatch_key, ())
         found.post_backs += len(sent)
         found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
-    found.duplicates += sum(times - 1 for times in reached.values())
 
 
 def _lost(sent: Iterable[Sent], returned: DispatchTotals | None) -> int:

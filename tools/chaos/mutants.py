@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.dispatch.worker import LEASE
+from sendoff.launch import plan
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
 from sendoff.ledger.claims import Claim
 from sendoff.ledger.database import LedgerTime
@@ -17,6 +18,7 @@ from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.schema import attempts, dispatches, receivers
+from sendoff.period import Period, launch_key
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
 _claim = Dispatches.claim
@@ -151,12 +153,27 @@ def _mark_first(self: Aggregates, run: AggregatedRun) -> bool:
     return bool(moved.rowcount) and _store_run(self, replace(run, after=run.up_to))
 
 
+def key_of_a_notebook() -> None:
+    """Derive another launch key in this process than in others."""
+    plan.launch_key = _key_of_a_notebook  # type: ignore[attr-defined]
+
+
+def _key_of_a_notebook(connection: str, campaign: str, period: Period, resend: int = 0) -> str:
+    return another_key(launch_key(connection, campaign, period, resend))
+
+
+def another_key(key: str) -> str:
+    """Return the key that a notebook derives for a launch, if its protocol is wrong."""
+    return key[::-1]
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
     "dead sent again": dead_sent_again,
     "lease by the worker's clock": lease_by_the_workers_clock,
     "mark before events": mark_before_events,
+    "key of a notebook": key_of_a_notebook,
 }
 
 

@@ -100,6 +100,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=12,
     ),
     Scenario(
+        "notebooks and a worker at once",
+        "two notebooks and a worker make and send one launch at the same time, and are killed at lines of it",
+        steps.notebooks_and_worker,
+        long=1,
+    ),
+    Scenario(
         "aggregation killed between two lines",
         "the aggregating process is killed at a line of aggregation; each line once",
         steps.aggregation_killed,
@@ -250,6 +256,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "mark moved before the post-backs are stored",
         "the mark of aggregation is moved on fetching; the aggregating process is killed",
         partial(steps.aggregation_killed, short=12, long=40, mutant="mark before events"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "key of a notebook",
+        "a notebook derives another launch key than a worker for the same campaign and period",
+        partial(steps.notebooks_and_worker, mutant="key of a notebook"),
         long=1,
         on="sqlite apart",
         expected="some",

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from tools.chaos.environment import ONE_BY_ONE, Environment
+from tools.chaos.mutants import another_key
 
 
 def undisturbed(env: Environment) -> None:
@@ -71,6 +72,21 @@ def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> N
     for point in env.points("freeze", env.size.times(short, long)):
         job = env.job()
         env.run(replace(job, dies_in="freeze", dies_at=point))
+
+
+def notebooks_and_worker(env: Environment, mutant: str | None = None) -> None:
+    """Run two notebooks and a worker that make and send one launch at the same time, and kill them while they do."""
+    for point in env.points("freeze", env.size.times(2, 12)):
+        job = env.job()
+        notebook = replace(job, in_notebook=True, mutant=mutant)
+        if mutant:
+            env.result.launches.append(another_key(env.key(job)))
+        dying = replace(notebook, dies_in="freeze", dies_at=point)
+        env.join(env.start(dying, notebook, replace(job, dies_in="send", dies_at=point)))
+        env.let_time_pass(job)
+        env.join(env.start(replace(notebook, dies_in="send", dies_at=point), job))
+        env.let_time_pass(job)
+        env.carry_on(notebook)
 
 
 def _parts(points: Sequence[int], size: int) -> Iterator[Sequence[int]]:

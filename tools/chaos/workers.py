@@ -1,8 +1,8 @@
 """The processes that are killed: workers that freeze and send a launch, and processes that aggregate.
 
 A worker does the same as a task in Airflow: it freezes the launch, or finds it frozen, and sends the planned
-dispatches. The product has no hooks for this. The process traces its own lines, on all its threads, with
-``sys.settrace`` and kills itself at one of them.
+dispatches. A notebook does that with the Python library. The product has no hooks for this. The process traces its own
+lines, on all its threads, with ``sys.settrace`` and kills itself at one of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from typing import Any, Literal
 
 import requests
 
+import sendoff
+import sendoff.app.app
+import sendoff.app.launch
 import sendoff.dispatch.policy
 import sendoff.dispatch.request
 import sendoff.dispatch.worker
@@ -66,6 +69,7 @@ Phase = Literal["freeze", "send", "aggregate"]
 
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
+        sendoff.app.app,
         sendoff.launch.plan,
         sendoff.ledger.launches,
         sendoff.ledger.freeze,
@@ -73,6 +77,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.database,
     ),
     "send": (
+        sendoff.app.launch,
         sendoff.dispatch.worker,
         sendoff.dispatch.policy,
         sendoff.dispatch.request,
@@ -130,6 +135,7 @@ class Job:
     mutant: str | None = None
     on_doubt: str = "hold"
     answer_within: float = 60.0  # seconds; if the service takes longer, the request is in doubt
+    in_notebook: bool = False
 
     def folder(self) -> CampaignFolder:
         """Return the campaign. Its query returns other people each time."""
@@ -154,7 +160,7 @@ class Job:
 
 def start_worker(job: Job) -> BaseProcess:
     """Start a process that freezes and sends a launch."""
-    return _start(_send, job)
+    return _start(_send_from_notebook if job.in_notebook else _send, job)
 
 
 def start_aggregation(job: Job, run: int) -> BaseProcess:
@@ -195,6 +201,33 @@ def _send(job: Job) -> None:
                     now=lambda: datetime.now(UTC) + job.ahead,
                     sleep=lambda seconds: time.sleep(min(seconds, _LONGEST_SLEEP)),
                 )
+        except (RetryableError, PermanentError):
+            sys.exit(AGAIN)
+
+
+def _send_from_notebook(job: Job) -> None:
+    mutants.apply(job.mutant)
+    folder = job.folder()
+    app = sendoff.connect(
+        job.ledger_url,
+        service=job.service,
+        client_id=job.client_id,
+        client_secret=job.client_secret,
+        public_url=job.receiver,
+        post_back_secret=SECRET,
+        warehouse=job.warehouse,
+        connection=folder.campaign.connection,
+        requests_at_once=job.requests_at_once,
+        timeout=job.answer_within,
+    )
+    with app:
+        try:
+            with _followed(job, "freeze"):
+                launch = app.prepare(
+                    folder.campaign, name=folder.name, audience=folder.audience_sql, period=job.period
+                )
+            with _followed(job, "send"):
+                launch.send()
         except (RetryableError, PermanentError):
             sys.exit(AGAIN)
 
