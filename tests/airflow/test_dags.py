@@ -133,6 +133,30 @@ def test_all_broken_campaigns_are_named_together(folder: Path) -> None:
     assert "campaigns/second/campaign.yaml" in str(raised.value)
 
 
+def test_all_campaigns_have_the_defaults_beside_their_folders(folder: Path) -> None:
+    defaults = folder / "campaigns/defaults.yaml"
+    for owner in ("crm", "shop"):  # a changed file counts at the next parsing
+        defaults.write_text(f"owner: {owner}\ngates: {{most: 5000}}\n")
+        bag = read(folder)
+        assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
+        for name in ("first", "third"):
+            assert bag.dags[name].default_args["owner"] == owner
+            assert f"owner: {owner}" in str(bag.dags[name].doc_md).split("Set in defaults.yaml")[1]
+
+
+def test_a_mistake_in_the_defaults_is_one_error_and_stops_all_campaigns(folder: Path) -> None:
+    (folder / "campaigns/defaults.yaml").write_text("owner: crm\ntitle: Spring\n")
+    bag = read(folder)
+    assert sorted(bag.dags) == sorted(HOUSEKEEPING_DAGS)
+    assert bag.import_errors["campaign_errors.py"].count("campaigns/defaults.yaml:2: title: ") == 1
+
+
+def test_tasks_have_no_copy_of_the_trigger_form(folder: Path) -> None:
+    dag = campaign_dags(folder / "campaigns")["first"]
+    assert {task.task_id: dict(task.params) for task in dag.tasks if task.params} == {}
+    assert sorted(dag.params) == ["dry_run", "launch", "reason", "resend", "send_late", "size_limit"]
+
+
 def test_a_repaired_campaign_comes_back(folder: Path) -> None:
     (folder / "campaigns/second/campaign.yaml").write_text(SOUND)
     assert sorted(campaign_dags(folder / "campaigns")) == ["first", "second", "third"]
@@ -262,7 +286,7 @@ def test_a_campaign_names_no_connection_but_those_that_it_may(folder: Path, line
     assert sorted(campaign_dags(folder / "campaigns", **choices)) == ["third"]
     with pytest.raises(CampaignError) as raised:
         check_campaigns(folder / "campaigns", **choices)
-    assert str(raised.value) == f"{folder}/campaigns/first/campaign.yaml: {problem}"
+    assert str(raised.value) == f"{folder}/campaigns/first/campaign.yaml:5: {problem}"
     assert sorted(campaign_dags(folder / "campaigns")) == ["first", "third"]
 
 

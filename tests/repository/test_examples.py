@@ -28,9 +28,13 @@ PUSH: dict[str, Any] = {"title": "A push", "message": {"text": "Hello"}, "channe
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
-def test_the_published_schema_is_that_of_the_model() -> None:
-    printed = CliRunner().invoke(app, ["schema"]).output
-    assert PUBLISHED.read_text(encoding="utf-8") == printed, f"run: sendoff schema > {PUBLISHED.name}"
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [("schema", PUBLISHED), ("schema --defaults", PUBLISHED.with_name("defaults.schema.json"))],
+)
+def test_a_published_schema_is_that_of_the_model(command: str, file: Path) -> None:
+    printed = CliRunner().invoke(app, command).output
+    assert file.read_text(encoding="utf-8") == printed, f"run: sendoff {command} > {file.name}"
 
 
 def test_the_schema_is_one() -> None:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
-from sendoff.campaign import campaign_schema
+from sendoff.campaign import campaign_schema, defaults_schema
 
 Node = Mapping[str, Any]
 
@@ -20,6 +21,9 @@ The first table has the fields at the top of `campaign.yaml`, and each following
 A path such as `send.time` starts at the top of the file. `[]` stands for each item of a list, and `<language>` and
 `<name>` are keys of your choice. Under a row for one `kind`, the fields belong to that kind only. Section numbers are
 those of the service's document.
+
+The file `defaults.yaml` can set these fields for [all campaigns of a folder](../how-to/set-defaults.md):
+{defaults}.
 """
 _EXAMPLES = """\
 # Example campaigns
@@ -36,7 +40,8 @@ _PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `
 
 def page_of_fields() -> str:
     """Return the page of every field."""
-    return f"{_FIELDS}\n{reference(campaign_schema())}\n"
+    named = ", ".join(f"`{name}`" for name in defaults_schema()["properties"])
+    return f"{_FIELDS.replace('{defaults}', fill(named, 120))}\n{reference(campaign_schema())}\n"
 
 
 def page_of_examples() -> str:

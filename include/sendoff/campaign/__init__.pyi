@@ -11,6 +11,7 @@ from .audience_rules import (
     counted_as,
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Sms, Translation, Webhook
+from .defaults import Setting, defaults_schema
 from .difference import Change, Difference, Part, Place, compare_campaigns
 from .error_messages import campaign_schema
 from .field_types import (
@@ -78,6 +79,7 @@ __all__ = [
     "SavedSegments",
     "Schedule",
     "SendWindow",
+    "Setting",
     "Sms",
     "Template",
     "Translation",
@@ -92,6 +94,7 @@ __all__ = [
     "check_folders",
     "compare_campaigns",
     "counted_as",
+    "defaults_schema",
     "describe",
     "did_you_mean",
     "is_campaign_folder",

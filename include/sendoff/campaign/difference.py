@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from sendoff.campaign.audience_rules import FileExclusion
 from sendoff.campaign.content import PUSH_LIKE, Channel
+from sendoff.campaign.defaults import DEFAULTS
 from sendoff.campaign.loader import CampaignFolder
 from sendoff.campaign.model import Campaign
 
@@ -195,12 +195,13 @@ def _size(content: bytes | None) -> str | None:
 
 
 def _names(folders: Iterable[CampaignFolder]) -> set[str]:
-    """Return the names of all files that belong to the campaign."""
-    return {name for folder in folders for name in ("campaign.yaml", *_queries(folder), *_lists(folder))}
+    """Return the names of all files that belong to the campaign, and of the defaults that it uses."""
+    defaults = {DEFAULTS for folder in folders if folder.inherited}
+    return defaults.union(*(("campaign.yaml", *_queries(folder), *_lists(folder)) for folder in folders))
 
 
 def _content(folder: CampaignFolder | None, name: str) -> bytes | None:
-    path = Path(folder.path / name) if folder else None
+    path = (folder.path.parent if name == DEFAULTS else folder.path) / name if folder else None
     return path.read_bytes() if path and path.is_file() else None
 
 

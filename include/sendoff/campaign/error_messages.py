@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sendoff.campaign.field_types import describe, did_you_mean
@@ -39,6 +40,28 @@ def campaign_schema() -> dict[str, Any]:
             del node["properties"]["kind"]["default"]
             node["required"] = ["kind", *node.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
+    """Return the campaign of a tree in JSON's types, or None and the errors."""
+    try:
+        return Campaign.model_validate(tree), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def sentences(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
+    """Return the place and the sentence of each error.
+
+    A list that counts as empty only because its items are wrong is left out.
+    """
+    places = [error["loc"] for error in errors]
+    return [(error["loc"], sentence(error)) for error in errors if not _is_echo(error, places)]
+
+
+def _is_echo(error: ErrorDetails, places: Sequence[Place]) -> bool:
+    size = len(error["loc"])
+    return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
 
 def sentence(error: ErrorDetails) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion
-from sendoff.campaign.error_messages import sentence
+from sendoff.campaign.defaults import DEFAULTS, Defaults, Setting, read_defaults, settings_of
+from sendoff.campaign.error_messages import sentence, sentences, validated
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.validation import broken_rules, broken_texts, check_campaign
@@ -21,6 +19,8 @@ from sendoff.campaign.yaml_document import (
     Document,
     Place,
     UnfitFileError,
+    dotted,
+    leads_out,
     read_document,
     read_text,
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sendoff.warehouse import Rows
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_AUDIENCE, _OUTCOME = "audience.sql", "outcome.sql"
+_CAMPAIGN, _AUDIENCE, _OUTCOME = "campaign.yaml", "audience.sql", "outcome.sql"
 _ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
 _NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
@@ -46,7 +46,8 @@ class CampaignFolder:
 
     The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience instead,
     for a campaign from Python. Both are None if the service chooses the recipients. ``exclusion_sql``: the queries of
-    exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one.
+    exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one. ``inherited``: the places with
+    a value from ``defaults.yaml``, and their lines there.
     """
 
     name: str
@@ -56,15 +57,22 @@ class CampaignFolder:
     exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
     outcome_sql: str | None = field(default=None, repr=False)
     audience_rows: Rows | None = None
+    inherited: Mapping[Place, int] = field(default_factory=dict)
 
-    def place_of(self, *place: str) -> str:
-        """Return the place of a field in ``campaign.yaml`` for an error, with its line if the file still has it."""
-        return str(self.finding(place, ".".join(place)))
+    def place_of(self, *place: str | int) -> str:
+        """Return the place of a field for an error: its file, and its line if the file still has it."""
+        return str(self.finding(place, dotted(place)))
 
     def finding(self, place: Place, text: str) -> Finding:
-        """Return a finding about a field in ``campaign.yaml``, with its line if the file still has the field."""
-        file = self.path / "campaign.yaml"
+        """Return a finding about a field in the file that sets it, with its line if the file still has the field."""
+        if default := self.inherited.get(place[:1]) or self.inherited.get(place[:2]):
+            return Finding(self.path.parent / DEFAULTS, text, default)
+        file = self.path / _CAMPAIGN
         return Finding(file, text, read_document(file).lines.get(place))
+
+    def settings(self) -> list[Setting]:
+        """Return every field that may have a default, with its value and the file that sets it."""
+        return settings_of(self.campaign, self.inherited, "Python" if self.path == Path() else _CAMPAIGN)
 
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
@@ -149,7 +157,7 @@ def _source(audience: Any) -> str | Rows:
 
 
 def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
-    campaign, errors = _validated(given)
+    campaign, errors = validated(given)
     if campaign is None:
         mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
         raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
@@ -157,7 +165,10 @@ def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
 
 
 def load_campaign(folder: Path) -> CampaignFolder:
-    """Read a campaign's folder. Raise one CampaignError that lists all its mistakes."""
+    """Read a campaign's folder, with the defaults from ``defaults.yaml`` beside it.
+
+    Raise one CampaignError that lists all mistakes: of the defaults, or else of the folder.
+    """
     folder = folder.absolute()
     try:
         return _FolderReader(folder).read()
@@ -166,20 +177,19 @@ def load_campaign(folder: Path) -> CampaignFolder:
     raise CampaignError(str(mistake), [mistake])
 
 
-def _checked(document: Document) -> Campaign | None:
-    """Check the tree and report its mistakes: the first 50 one by one, the others as a number.
+def _checked(document: Document, tree: Mapping[str, Any]) -> Campaign | None:
+    """Check a document's tree with its defaults, and report the mistakes: the first 50, the others as a number.
 
     If unknown fields are the only mistakes, check the rules without them too.
     """
-    campaign, errors = _validated(document.tree)
+    campaign, errors = validated(tree)
     whole = campaign
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
     if errors and len(unknown) == len(errors) <= _MOST:
-        whole, others = _validated(_without(document.tree, unknown))
+        whole, others = validated(_without(tree, unknown))
         errors += others
-    places = [error["loc"] for error in errors[:_MOST]]
-    mistakes = [(error["loc"], sentence(error)) for error in errors[:_MOST] if not _is_echo(error, places)]
-    mistakes += [(rule.path, rule.text) for rule in broken_texts(document.tree)]
+    mistakes = sentences(errors[:_MOST])
+    mistakes += [(rule.path, rule.text) for rule in broken_texts(tree)]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
     for rule in broken_rules(whole) if whole else ():
         # If a channel's name is misspelled, rules about missing channels would only repeat that.
@@ -190,19 +200,6 @@ def _checked(document: Document) -> Campaign | None:
     if more := [*(error["loc"] for error in errors[_MOST:]), *(loc for loc, _ in mistakes[_MOST:])]:
         document.report(more[0], f"there are {len(more)} more mistakes")
     return campaign
-
-
-def _is_echo(error: ErrorDetails, places: Sequence[Place]) -> bool:
-    """Check whether a list counts as empty only because its items are wrong."""
-    size = len(error["loc"])
-    return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
-
-
-def _validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
-    try:
-        return Campaign.model_validate(tree), []
-    except ValidationError as error:
-        return None, error.errors(include_url=False)
 
 
 def _without(tree: Any, unknown: Sequence[Place], place: Place = ()) -> Any:
@@ -236,15 +233,10 @@ class _FolderReader:
         self._mistakes: list[Finding] = []
 
     def read(self) -> CampaignFolder:
-        if self._leads_out("campaign.yaml"):
+        defaults = read_defaults(self._folder.parent)
+        if self._leads_out(_CAMPAIGN):
             raise self._error()
-        document = read_document(self._folder / "campaign.yaml")
-        campaign = _checked(document) if isinstance(document.tree, dict) else None
-        if document.tree is not None and not isinstance(document.tree, dict):
-            document.report((), f"found {describe(document.tree)}. Use a mapping")
-        for problem in sorted(document.problems, key=lambda problem: problem.line or 0):
-            text = f"{problem.path}: {problem.text}" if problem.path else problem.text
-            self._refuse("campaign.yaml", text, problem.line)
+        campaign, inherited = self._campaign(defaults)
         audience_sql = self._audience_sql(campaign)
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
         outcome = self._folder / _OUTCOME
@@ -255,7 +247,21 @@ class _FolderReader:
             self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
         if self._mistakes or campaign is None:
             raise self._error()
-        return CampaignFolder(name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql)
+        return CampaignFolder(
+            name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql, inherited=inherited
+        )
+
+    def _campaign(self, defaults: Defaults) -> tuple[Campaign | None, Mapping[Place, int]]:
+        """Return the campaign, and the places and lines of the defaults that it uses."""
+        document = read_document(self._folder / _CAMPAIGN)
+        campaign: Campaign | None = None
+        if isinstance(document.tree, dict):
+            tree, document.inherited = defaults.under(document.tree)
+            campaign = _checked(document, tree)
+        elif document.tree is not None:
+            document.report((), f"found {describe(document.tree)}. Use a mapping")
+        self._mistakes += document.findings(self._folder / _CAMPAIGN)
+        return campaign, document.inherited
 
     def _refuse(self, file: str, text: str, line: int | None = None) -> None:
         self._mistakes.append(Finding(self._folder / file, text, line))
@@ -311,14 +317,10 @@ class _FolderReader:
 
     def _leads_out(self, name: str) -> bool:
         """Refuse a symbolic link to a file outside the folder; mounted volumes use links inside it."""
-        file = self._folder / name
-        try:
-            leads_out = file.is_symlink() and not file.resolve().is_relative_to(self._folder.resolve())
-        except RuntimeError:  # a link to itself, before Python 3.13; reading the file reports it
-            return False
-        if leads_out:
+        is_outside = leads_out(self._folder / name, self._folder)
+        if is_outside:
             self._refuse(
                 name,
                 "found a link that leads out of the campaign's folder. Use a file inside the folder",
             )
-        return leads_out
+        return is_outside

@@ -11,19 +11,22 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from sendoff.errors import Finding
+
 Place = tuple[str | int, ...]
 
 MOST_SQL = 1024 * 1024
 """Maximum size of a query in bytes."""
 
-_MOST_YAML = 256 * 1024  # bytes; a megabyte would take longer than Airflow's limit for parsing a DAG file
+MOST_YAML = 256 * 1024
+"""Maximum size of a YAML file in bytes; a megabyte could take longer than Airflow's limit for parsing a DAG file."""
 
 _HINTS = (
     (r"'\t' that cannot start", "indent with spaces, not tabs"),
@@ -58,11 +61,15 @@ class Problem:
 
 @dataclass(slots=True)
 class Document:
-    """The content of a YAML file in JSON's types, the line of each place in it, and the problems found so far."""
+    """The content of a YAML file in JSON's types, the line of each place in it, and the problems found so far.
+
+    ``inherited``: the places with a value from ``defaults.yaml``, and their lines there.
+    """
 
     tree: Any = None
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    inherited: Mapping[Place, int] = field(default_factory=dict)
 
     def report(self, place: Sequence[str | int], text: str) -> None:
         """Add a problem at the closest place that exists in the file, skipping steps that do not."""
@@ -70,23 +77,39 @@ class Document:
         for step in place:
             if (*nearest, step) in self.lines:
                 nearest = (*nearest, step)
-        self.problems.append(Problem(self.lines.get(nearest, 1), dotted(nearest), text))
+        line = self.lines.get(nearest, 1)
+        for default in (tuple(place[:1]), tuple(place[:2])):
+            if default in self.inherited:
+                nearest = default
+                text += f" (from line {self.inherited[default]} of defaults.yaml; a value in campaign.yaml replaces it)"
+        self.problems.append(Problem(line, dotted(nearest), text))
+
+    def findings(self, file: Path) -> list[Finding]:
+        """Return the problems as findings about a file, in the order of their lines."""
+        return [
+            Finding(file, f"{problem.path}: {problem.text}" if problem.path else problem.text, problem.line)
+            for problem in sorted(self.problems, key=lambda problem: problem.line or 0)
+        ]
 
 
 def read_document(path: Path) -> Document:
-    """Read a file; errors in its YAML become problems of the document."""
+    """Read a campaign's file; errors in its YAML become problems of the document."""
     try:
-        return _document(read_text(path, "YAML", _MOST_YAML))
+        document = document_of(read_text(path, "YAML", MOST_YAML))
     except FileNotFoundError:
         return _refused(None, "the file does not exist. Add the campaign")
     except UnfitFileError as error:
         return _refused(None, str(error))
+    if document.tree is None and not document.problems:
+        document.report((), "the file is empty. Add the campaign")
+    return document
 
 
-def _document(text: str) -> Document:
-    """Read YAML with libyaml if PyYAML has it: it is ten times as fast.
+def document_of(text: str) -> Document:
+    """Read YAML; its errors become problems of the document. The tree of an empty text is None.
 
-    PyYAML's own parser reads what libyaml may read differently, and what libyaml refuses: its errors say more.
+    libyaml reads the text if PyYAML has it, which is ten times as fast. PyYAML's own parser reads what libyaml may read
+    differently, and what libyaml refuses: its errors say more.
     """
     if yaml.__with_libyaml__ and not _UNUSUAL.search(text):
         try:
@@ -155,7 +178,7 @@ class _Reader:
         reader = cls(events)
         next(events)  # the start of the stream
         if isinstance(next(events), yaml.StreamEndEvent):
-            return _refused(1, "the file is empty. Add the campaign")
+            return reader.document
         reader.document.tree = reader._value(next(events), ())
         next(events)  # the end of the document
         if not isinstance(event := next(events), yaml.StreamEndEvent):
@@ -250,6 +273,14 @@ def _line(event: yaml.Event) -> int:
 
 def _refusal(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
+
+
+def leads_out(file: Path, folder: Path) -> bool:
+    """Check whether a file is a symbolic link to a file outside a folder; mounted volumes use links inside it."""
+    try:
+        return file.is_symlink() and not file.resolve().is_relative_to(folder.resolve())
+    except RuntimeError:  # a link to itself, before Python 3.13; reading the file reports it
+        return False
 
 
 class UnfitFileError(Exception):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,8 +24,9 @@ from sendoff.errors import SettingsError
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
-    from sendoff.campaign import Campaign
+    from sendoff.campaign import Campaign, Setting
     from sendoff.period import Period
+    from sendoff.report import Section
 
 WOULD_NOT_SEND = 3
 """The exit code of a preview if a run would not send the campaign."""
@@ -68,6 +69,8 @@ def preview(
 
     With a ledger, the preview compares the audience with the last launch and applies the suppressions that need it.
 
+    The last table shows each setting and its origin: campaign.yaml, defaults.yaml beside the folder, or built in.
+
     With --json, the output holds the whole first request, with the identifiers of its first three people.
 
     The exit code is 3 if a run would not send: a gate is closed, or the ledger already holds a launch for the period.
@@ -96,12 +99,31 @@ def preview(
             rate=rate,
         )
     result = replace(found, warnings=[*remarks, *found.warnings])
+    origins = loaded.settings()
     if as_json:
-        typer.echo(json.dumps(result.to_json(whole_request=True), indent=2))
+        shown = {**result.to_json(whole_request=True), "settings": [asdict(setting) for setting in origins]}
+        typer.echo(json.dumps(shown, indent=2))
     else:
-        Console().print(as_terminal(describe_preview(result)))
+        document = describe_preview(result)
+        Console().print(as_terminal(replace(document, sections=[*document.sections, _section(origins)])))
     if not result.would_send:
         raise typer.Exit(WOULD_NOT_SEND)
+
+
+def _section(settings: list[Setting]) -> Section:
+    """Return the settings that have a value, with the file that sets each."""
+    from sendoff.report import Section, Table
+
+    rows = [
+        (
+            setting.path,
+            json.dumps(setting.value),
+            setting.origin + (f":{setting.line}" if setting.line else ""),
+        )
+        for setting in settings
+        if setting.value is not None or setting.origin != "built in"
+    ]
+    return Section("settings", "Settings", [Table(("Setting", "Value", "From"), rows)])
 
 
 def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
@@ -146,8 +168,12 @@ def _warehouses(given: list[str]) -> Callable[[str], str]:
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Print the schema of defaults.yaml instead")
+    ] = False,
+) -> None:
     """Print the JSON Schema of campaign.yaml. Editors use it to complete and check the file."""
-    from sendoff.campaign import campaign_schema
+    from sendoff.campaign import campaign_schema, defaults_schema
 
-    typer.echo(json.dumps(campaign_schema(), indent=2))
+    typer.echo(json.dumps(defaults_schema() if defaults else campaign_schema(), indent=2))

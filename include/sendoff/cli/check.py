@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from xml.etree import ElementTree as ET
@@ -42,6 +43,9 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check campaign folders: all mistakes with file and line, warnings, and names that clash.
+
+    With --json, the output also has each setting and its origin: campaign.yaml, defaults.yaml beside the folder, or
+    built in.
 
     It needs no warehouse, no Airflow and no ledger, so it runs in CI. It does not run the queries.
 
@@ -96,6 +100,7 @@ def _as_json(checked: CheckedFolder) -> dict[str, Any]:
         "folder": _shown(checked.path),
         "mistakes": as_json(checked.mistakes),
         "warnings": as_json(checked.warnings),
+        "settings": [asdict(setting) for setting in checked.campaign.settings()] if checked.campaign else [],
     }
 
 

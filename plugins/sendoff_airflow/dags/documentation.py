@@ -48,6 +48,7 @@ def documentation(folder: CampaignFolder) -> str:
     lists: list[tuple[str, list[Words]]] = [
         ("Who is left out", list(_fields(campaign.audience))),
         ("Gates: conditions for sending", list(_fields(campaign.gates))),
+        ("Set in defaults.yaml", list(_defaults(folder))),
         ("Advice", list(advice(campaign))),
         ("Where to look", list(_where_to_look(folder))),
     ]
@@ -112,6 +113,13 @@ def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
             "resend": "is sent again once, so some people may get it twice",
         }[campaign.on_doubt],
     )
+
+
+def _defaults(folder: CampaignFolder) -> Iterator[str]:
+    """Yield each setting that comes from the file for all campaigns."""
+    for setting in folder.settings() if folder.inherited else ():
+        if setting.line:
+            yield f"{setting.path}: {_words(setting.value)}"
 
 
 def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:

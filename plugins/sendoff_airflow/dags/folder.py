@@ -88,7 +88,9 @@ def check_campaigns(
         except CampaignError as error:
             problems.append(storable(str(error)))
     if problems:
-        raise CampaignError("\n".join(problems))
+        raise CampaignError(
+            "\n".join(dict.fromkeys(problems))
+        )  # a mistake in defaults.yaml is the same for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _Allowed:
 
     def check(self, folder: CampaignFolder) -> None:
         """Raise CampaignError for the first name of a campaign that is not allowed."""
-        campaign, file = folder.campaign, folder.path / "campaign.yaml"
+        campaign = folder.campaign
         if folder.name in self.reserved:
             names = ", ".join(sorted(self.reserved))
             raise CampaignError(
@@ -113,17 +115,20 @@ class _Allowed:
             raise CampaignError(
                 f"{folder.path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
             )
-        named = [("connection", campaign.connection, self.connections)]
-        named.append(("warehouse", campaign.warehouse, self.warehouses))
+        named: list[tuple[tuple[str | int, ...], str, Collection[str] | None]] = [
+            (("connection",), campaign.connection, self.connections),
+            (("warehouse",), campaign.warehouse, self.warehouses),
+        ]
         for number, exclusion in enumerate(campaign.audience.exclude):
             if isinstance(exclusion, QueryExclusion) and exclusion.warehouse:
-                place = f"audience.exclude[{number}].warehouse"
-                named.append((place, exclusion.warehouse, self.warehouses))
+                own = ("audience", "exclude", number, "warehouse")
+                named.append((own, exclusion.warehouse, self.warehouses))
         for place, name, names_allowed in named:
             if names_allowed is not None and name not in names_allowed:
                 listed = ", ".join(sorted(names_allowed)) or "none"
                 hint = did_you_mean(name, names_allowed)
-                raise CampaignError(f"{file}: {place}: found {describe(name)}{hint}; allowed: {listed}")
+                where = folder.place_of(*place)
+                raise CampaignError(f"{where}: found {describe(name)}{hint}; allowed: {listed}")
 
 
 def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:

@@ -327,10 +327,14 @@ def _try_toml(_: Example, source: str) -> str | None:
 
 
 def _try_yaml(example: Example, source: str) -> str | None:
-    """Load a campaign, or a part of one, as a campaign. Parse any other YAML."""
+    """Load a campaign, a part of one, or the defaults of one, as a campaign. Parse any other YAML."""
     fields = campaign_schema()["properties"]
     folder = _page(example).terminal.folder / f"campaign-{example.line}"
     folder.mkdir()
+    if (example.parsed[1] or "").endswith("/defaults.yaml"):
+        (folder / "defaults.yaml").write_text(source, encoding="utf-8")
+        folder, source = folder / "campaign", yaml.safe_dump(CAMPAIGN)
+        folder.mkdir()
     (folder / "campaign.yaml").write_text(source, encoding="utf-8")
     tree = None
     if not re.search(r"^[\w.-]+/|^---$|\{\{\{", source, re.MULTILINE) and _is_mapping(source):

@@ -96,9 +96,14 @@ def test_json_holds_what_the_lines_hold(sendoff: Command) -> None:
     write("fine", FINE)
     write("long", LONG)
     write("wrong", WRONG)
+    Path("defaults.yaml").write_text("owner: crm\n")
     done = sendoff("check", ".", "--json")
     assert done.returncode == 1
     fine, long, wrong = json.loads(done.stdout)["campaigns"]
+    settings = fine.pop("settings")
+    assert {"path": "owner", "value": "crm", "origin": "defaults.yaml", "line": 1} in settings
+    assert {"path": "retries", "value": 8, "origin": "built in", "line": None} in settings
+    assert wrong.pop("settings") == []
     assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": []}
     assert [(each["file"], each["line"]) for each in long["warnings"]] == [("long/campaign.yaml", 3)]
     assert [each["line"] for each in wrong["mistakes"]] == [1, 1, 4]

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, campaign_schema
+from sendoff.campaign import Campaign, campaign_schema, defaults_schema
 from sendoff.ledger import Ledger
 from sendoff.period import launch_key
 from sendoff.states import Accepted
@@ -294,6 +294,24 @@ def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
     assert done.stderr == (
         "sendoff: No warehouse was given for the connection shop. Add --warehouse shop=URL.\n"
     )
+
+
+def test_a_preview_shows_where_each_setting_comes_from(campaign: tuple[str, str], sendoff: Command) -> None:
+    folder, url = campaign
+    Path(folder).with_name("defaults.yaml").write_text("gates: {unusable: 1}\nowner: crm\n")
+    rows = [line.split() for line in sendoff("preview", folder, "--warehouse", url).stdout.splitlines()]
+    assert ["owner", '"crm"', "defaults.yaml:2"] in rows
+    assert ["gates.most", "2", "campaign.yaml"] in rows
+    assert ["retries", "8", "built", "in"] in rows
+    seen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)["settings"]
+    assert {"path": "gates.unusable", "value": 1.0, "origin": "defaults.yaml", "line": 1} in seen
+    assert {"path": "pool", "value": None, "origin": "built in", "line": None} in seen
+
+
+def test_the_schema_of_the_defaults_is_printed_as_json(sendoff: Command) -> None:
+    done = sendoff("schema", "--defaults")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == defaults_schema()
 
 
 def test_the_schema_of_campaign_files_is_printed_as_json(sendoff: Command) -> None:

@@ -135,3 +135,16 @@ def test_a_mistake_on_either_side_is_an_error(sendoff: Command) -> None:
     Path("none").mkdir()
     assert "there is no campaign in none" in sendoff("diff", "none", "none").stderr
     assert sendoff("diff", "none", "old").stdout.startswith("## `back`")
+
+
+def test_a_changed_default_is_a_change_of_each_campaign_that_uses_it(sendoff: Command) -> None:
+    for side, most in (("old", 5), ("new", 6)):
+        write(f"{side}/campaigns/back")
+        write(f"{side}/campaigns/own", f"{PUSH}gates: {{most: 5}}\n")
+        Path(side, "campaigns/defaults.yaml").write_text(f"gates: {{most: {most}}}\n")
+    done = sendoff("diff", "old", "new", "--json")
+    (back, own) = json.loads(done.stdout)["campaigns"]
+    assert [(each["name"], each["before"], each["after"]) for each in back["changes"]] == [
+        ("gates.most", "5", "6")
+    ]
+    assert (back["files"], own["files"]) == (["defaults.yaml"], [])

@@ -1,0 +1,191 @@
+"""Defaults for all campaigns of a folder, from the file ``defaults.yaml`` beside the campaigns' own folders.
+
+A campaign's own value wins. The sections, such as ``gates``, are merged field by field. Each field of a section is one
+value: ``gates.window`` comes from one of the two files, never from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sendoff.campaign.error_messages import campaign_schema, sentences, validated
+from sendoff.campaign.field_types import FrozenModel, describe, did_you_mean
+from sendoff.campaign.model import Campaign
+from sendoff.campaign.yaml_document import (
+    MOST_YAML,
+    Document,
+    Place,
+    UnfitFileError,
+    document_of,
+    leads_out,
+    read_text,
+)
+from sendoff.errors import CampaignError, Finding
+
+DEFAULTS = "defaults.yaml"
+
+FIELDS = (
+    "post_backs", "audience", "gates", "on_doubt", "approval", "report", "connection", "warehouse",
+    "schedule_time_zone", "start", "owner", "tags", "segment_size", "parallelism", "pool", "retries", "alert_after",
+)  # fmt: skip
+"""The fields that may have a default: not the content of a campaign, its recipients or its times."""
+
+_SECTIONS: dict[str, type[FrozenModel]] = {
+    name: type(default)
+    for name in FIELDS
+    if isinstance(default := Campaign.model_fields[name].default, FrozenModel)
+}
+_FILES_OF_A_FOLDER = ("file", "query")  # kinds of exclusions that read a file of the campaign's folder
+_MOST = 50  # mistakes to report
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field that may have a default: its path, its value in JSON's types, and the file that sets it.
+
+    ``origin``: ``campaign.yaml``, ``defaults.yaml``, ``Python`` or ``built in``. ``line``: the line in
+    ``defaults.yaml``.
+    """
+
+    path: str
+    value: Any
+    origin: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The content of ``defaults.yaml`` in JSON's types, and the line of each value in it."""
+
+    tree: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[Place, int] = field(default_factory=dict)
+
+    def under(self, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, int]]:
+        """Return a campaign's tree with the defaults that it does not replace, and the places and lines of these."""
+        tree = dict(own)
+        inherited: dict[Place, int] = {}
+        for name, default in self.tree.items():
+            if name not in _SECTIONS:
+                if name not in own and _applies((name,), own):
+                    tree[name], inherited[(name,)] = default, self.lines[(name,)]
+            elif isinstance(section := own.get(name, {}), dict):
+                used = {
+                    key: default[key] for key in default if key not in section and _applies((name, key), own)
+                }
+                tree[name] = {**used, **section}
+                inherited |= {(name, key): self.lines[name, key] for key in used}
+        return tree, inherited
+
+
+def _applies(place: tuple[str, ...], own: Mapping[str, Any]) -> bool:
+    """Check whether a default makes sense in a campaign: two of the fields depend on another one."""
+    if place == ("schedule_time_zone",):
+        return own.get("schedule") is not None
+    approval = own.get("approval")
+    return place != ("approval", "above") or not (isinstance(approval, dict) and "needed" in approval)
+
+
+def read_defaults(folder: Path) -> Defaults:
+    """Read the defaults of the campaigns in ``folder``; without the file, there are none.
+
+    Raise one CampaignError that lists all mistakes of the file.
+    """
+    file = folder / DEFAULTS
+    if leads_out(file, folder):
+        raise _error(file, "found a link that leads out of the folder. Use a file inside the folder")
+    try:
+        document = _checked(read_text(file, "YAML", MOST_YAML))
+    except FileNotFoundError:
+        if file.is_symlink():
+            raise _error(file, "found a link to a file that does not exist. Correct or remove it") from None
+        return Defaults()
+    except UnfitFileError as error:
+        raise _error(file, str(error)) from None
+    if document.problems:
+        mistakes = document.findings(file)[:_MOST]
+        raise CampaignError("\n".join(map(str, mistakes)), mistakes)
+    return Defaults(document.tree or {}, document.lines)
+
+
+def _error(file: Path, text: str) -> CampaignError:
+    mistake = Finding(file, text)
+    return CampaignError(str(mistake), [mistake])
+
+
+@lru_cache(maxsize=8)  # all campaigns of a folder have the same file
+def _checked(text: str) -> Document:
+    document = document_of(text)
+    tree = document.tree
+    if not isinstance(tree, dict):
+        if tree is not None:
+            document.report((), f"found {describe(tree)}. Use a mapping")
+        return document
+    for name in tree:
+        if name not in FIELDS:
+            document.report((name,), _no_default(name))
+    # A title is all that a campaign needs besides: broken_rules checks the rest, in each campaign.
+    _, errors = validated({"title": "Defaults", **{name: tree[name] for name in tree if name in FIELDS}})
+    for place, problem in [*sentences(errors[:_MOST]), *_exclusions_of_folders(tree)]:
+        document.report(place, problem)
+    return document
+
+
+def _no_default(name: str) -> str:
+    if name in Campaign.model_fields:
+        return f"{name!r} cannot have a default. Move it to each campaign.yaml"
+    return f"{name!r} is not a field{did_you_mean(name, FIELDS)}. Use {', '.join(sorted(FIELDS))}"
+
+
+def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Yield each exclusion that reads a file, because the campaigns' folders do not share files."""
+    audience = tree.get("audience")
+    exclusions = audience.get("exclude") if isinstance(audience, dict) else None
+    for number, exclusion in enumerate(exclusions if isinstance(exclusions, list) else ()):
+        if isinstance(exclusion, dict) and exclusion.get("kind") in _FILES_OF_A_FOLDER:
+            found = f"found kind: {exclusion['kind']}, which reads a file of a campaign's folder"
+            yield ("audience", "exclude", number), f"{found}. Use kind: list or campaign"
+
+
+def settings_of(campaign: Campaign, inherited: Mapping[Place, int], own: str) -> list[Setting]:
+    """Return every field that may have a default, in the order of the reference.
+
+    ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``own``: the origin of the
+    campaign's own values.
+    """
+    found = []
+    for name, value in campaign.model_dump(mode="json", include=set(FIELDS)).items():
+        section = getattr(campaign, name) if name in _SECTIONS else None
+        values = {(name, key): each for key, each in value.items()} if section else {(name,): value}
+        given = section.model_fields_set if section else campaign.model_fields_set
+        for place, each in values.items():
+            origin = DEFAULTS if place in inherited else own if place[-1] in given else "built in"
+            found.append(Setting(".".join(place), each, origin, inherited.get(place)))
+    return found
+
+
+def defaults_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``defaults.yaml``, which editors use to complete and check the file."""
+    schema = campaign_schema()
+    return {
+        "$schema": schema["$schema"],
+        "$defs": _used({name: schema["properties"][name] for name in FIELDS}, schema["$defs"]),
+        "title": "Defaults",
+        "description": "Values for all campaigns of a folder; a campaign's own value wins.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name: schema["properties"][name] for name in FIELDS},
+    }
+
+
+def _used(node: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definitions that a part of a schema refers to."""
+    if isinstance(node, dict):
+        name = str(node.get("$ref", "")).rpartition("/")[2]
+        found = {name: definitions[name], **_used(definitions[name], definitions)} if name else {}
+        return found | _used(list(node.values()), definitions)
+    inner = node if isinstance(node, list) else ()
+    return {name: each for item in inner for name, each in _used(item, definitions).items()}
