@@ -59,6 +59,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("lease by the worker's clock", "duplicates"),
         ("mark moved before the post-backs are stored", "lost_post_backs"),
         ("key of a notebook", "duplicates"),
+        ("request key with the attempt", "duplicates"),
     ],
 )
 @pytest.mark.promise("twice/proof")

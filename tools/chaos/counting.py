@@ -95,8 +95,10 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached:
     returned = ledger.aggregates.totals(key)
     found.launches += 1
     for dispatch in ledger.dispatch_queries.of_launch(key):
-        record.counted.add(dispatch.dispatch_key)
-        campaigns = record.campaigns.get(dispatch.dispatch_key, ())
+        # The title of a request of your own has the launch key, because its dispatch key depends on the title.
+        names = (dispatch.dispatch_key, key)
+        record.counted.update(names)
+        campaigns = [devices for name in names for devices in record.campaigns.get(name, ())]
         for devices in campaigns:
             reached.update(devices)
         found.dispatches += 1
@@ -104,7 +106,7 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached:
         found.unfinished += not DispatchState(dispatch.state).is_final
         known = _KNOWN_IF_ACCEPTED if campaigns else _KNOWN_OTHERWISE
         found.lost_dispatches += dispatch.state not in known
-        sent = record.post_backs.get(dispatch.dispatch_key, ())
+        sent = [each for name in names for each in record.post_backs.get(name, ())]
         found.post_backs += len(sent)
         found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import dispatches, rate_limits
-from sendoff.period import Period, launch_key
+from sendoff.period import Period
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.states import DispatchState
 from tools.chaos.processes import (
@@ -123,14 +123,9 @@ class Environment:
             people=self.size.people,
             segment_size=self.size.segment_size,
         )
-        self.result.launches.append(self.key(job))
-        return replace(job, **changes)
-
-    @staticmethod
-    def key(job: Job) -> str:
-        """Return the launch key of a job."""
-        folder = job.folder()
-        return launch_key(folder.campaign.connection, folder.name, job.period)
+        job = replace(job, **changes)
+        self.result.launches.append(job.key)
+        return job
 
     def lines(self, phase: Phase) -> int:
         """Return the number of lines of a phase: two dispatches in sequence, one freeze, or one aggregation."""
@@ -155,7 +150,7 @@ class Environment:
 
         Leases and waits end before each pair, so that dead workers are noticed and no worker waits.
         """
-        key = self.key(job)
+        key = job.key
         deadline = time.monotonic() + _LONGEST_HISTORY
         fresh = replace(job, dies_at=None)
         while not self._is_made(key):
@@ -172,7 +167,7 @@ class Environment:
         """
         over = datetime.now(UTC) - timedelta(seconds=1)
         in_flight = sa.update(dispatches).where(
-            dispatches.c.launch_key == self.key(job), dispatches.c.state == DispatchState.IN_FLIGHT
+            dispatches.c.launch_key == job.key, dispatches.c.state == DispatchState.IN_FLIGHT
         )
         engine = sa.create_engine(self.backend.url)
         try:
@@ -218,7 +213,7 @@ class Environment:
 
     def wait_until_begun(self, job: Job) -> None:
         """Wait until some requests of a launch were sent."""
-        key = self.key(job)
+        key = job.key
         self.service.supervisor.wait_until(
             lambda: set(self.backend.ledger.dispatch_queries.states(key)) > {DispatchState.PLANNED},
             "a launch has begun",

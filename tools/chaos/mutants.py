@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.dispatch.worker import LEASE
-from sendoff.launch import plan
+from sendoff.launch import own_request, plan
+from sendoff.launch.own_request import NewRequest
+from sendoff.ledger import Launch, Ledger
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
 from sendoff.ledger.claims import Claim
 from sendoff.ledger.database import LedgerTime
@@ -18,9 +21,10 @@ from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.schema import attempts, dispatches, receivers
-from sendoff.period import Period, launch_key
+from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
+_prepare_request = own_request.prepare_request
 _claim = Dispatches.claim
 _record = Dispatches.record
 _record_and_claim = Dispatches.record_and_claim
@@ -167,6 +171,18 @@ def another_key(key: str) -> str:
     return key[::-1]
 
 
+def request_key_with_the_attempt() -> None:
+    """Derive the key of a request of your own also from the worker, if another worker froze the request before."""
+    own_request.prepare_request = _prepare_again
+
+
+def _prepare_again(ledger: Ledger, request: NewRequest, **how: Any) -> Launch:
+    key = request_launch_key(request.connection, request.name, request.request_key)
+    if ledger.launches.find(key) is not None:
+        request = replace(request, request_key=f"{request.request_key} attempt {os.getpid()}")
+    return _prepare_request(ledger, request, **how)
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
@@ -174,6 +190,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "lease by the worker's clock": lease_by_the_workers_clock,
     "mark before events": mark_before_events,
     "key of a notebook": key_of_a_notebook,
+    "request key with the attempt": request_key_with_the_attempt,
 }
 
 

@@ -125,6 +125,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a worker begins while another sends, and its clock is 6 minutes to 26 hours ahead; on_doubt: resend",
         steps.clocks_apart_and_doubts_resent,
     ),
+    Scenario(
+        "request of your own",
+        "workers that send one request are killed at a line, or its answer is lost; later workers send it again",
+        steps.own_requests,
+        long=1,
+    ),
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
     _fault(
@@ -264,6 +270,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "key of a notebook",
         "a notebook derives another launch key than a worker for the same campaign and period",
         partial(steps.notebooks_and_worker, mutant="key of a notebook"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "request key with the attempt",
+        "each worker that finds a request of your own frozen adds its attempt to the request key",
+        partial(steps.own_requests, mutant="request key with the attempt"),
         long=1,
         on="sqlite apart",
         expected="some",

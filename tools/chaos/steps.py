@@ -67,6 +67,24 @@ def killed_with_requests_at_once(env: Environment, short: int = 4, long: int = 8
         env.carry_on(job)
 
 
+def own_requests(env: Environment, mutant: str | None = None) -> None:
+    """Send requests of your own: two workers each are killed at a line, or the service loses the first answer.
+
+    With a mutant, no worker is killed, because no other worker finishes its launch.
+    """
+    for number in range(2 if mutant else env.size.times(10, 40)):
+        job = env.job(is_own_request=True, mutant=mutant, requests_at_once=ONE_BY_ONE)
+        if mutant or number % 2:
+            env.service.fault(kind="lost", at=["create"], count=1)
+        else:
+            points = [env.chance.randint(1, env.lines("send")) for _ in range(2)]
+            env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
+            env.let_time_pass(job)
+        env.run(job, job)
+        env.run(job)  # as a task that was cleared
+        env.result.faults += env.service.clear_faults()
+
+
 def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:
     """Kill the first worker of a launch while it freezes the launch, at lines spread over that phase."""
     for point in env.points("freeze", env.size.times(short, long)):
@@ -80,7 +98,7 @@ def notebooks_and_worker(env: Environment, mutant: str | None = None) -> None:
         job = env.job()
         notebook = replace(job, in_notebook=True, mutant=mutant)
         if mutant:
-            env.result.launches.append(another_key(env.key(job)))
+            env.result.launches.append(another_key(job.key))
         dying = replace(notebook, dies_in="freeze", dies_at=point)
         env.join(env.start(dying, notebook, replace(job, dies_in="send", dies_at=point)))
         env.let_time_pass(job)

@@ -31,6 +31,7 @@ import sendoff.app.launch
 import sendoff.dispatch.policy
 import sendoff.dispatch.request
 import sendoff.dispatch.worker
+import sendoff.launch.own_request
 import sendoff.launch.plan
 import sendoff.ledger.aggregates
 import sendoff.ledger.claims
@@ -54,9 +55,10 @@ from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import PermanentError, RetryableError
+from sendoff.launch.own_request import NewRequest
 from sendoff.launch.plan import prepare_launch
-from sendoff.ledger import Ledger
-from sendoff.period import Period
+from sendoff.ledger import Launch, Ledger
+from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
@@ -70,6 +72,7 @@ Phase = Literal["freeze", "send", "aggregate"]
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
         sendoff.app.app,
+        sendoff.launch.own_request,
         sendoff.launch.plan,
         sendoff.ledger.launches,
         sendoff.ledger.freeze,
@@ -136,6 +139,31 @@ class Job:
     on_doubt: str = "hold"
     answer_within: float = 60.0  # seconds; if the service takes longer, the request is in doubt
     in_notebook: bool = False
+    is_own_request: bool = False  # a request of your own, in place of a campaign
+
+    @property
+    def key(self) -> str:
+        """The launch key."""
+        folder = self.folder()
+        connection = folder.campaign.connection
+        if self.is_own_request:
+            return request_launch_key(connection, folder.name, self.period.key)
+        return launch_key(connection, folder.name, self.period)
+
+    def own_request(self) -> NewRequest:
+        """Return the request of your own. Its title ends with the launch key, so that the service's record shows it."""
+        body = {
+            "title": f"Chaos [{self.key}]",
+            "push_text": "Nothing twice, nothing lost",
+            "web_push": 1,
+            "web_push_chrome": 1,
+            "device_ids": list(range(1, self.people + 1)),
+        }
+        folder = self.folder()
+        connection = folder.campaign.connection
+        return NewRequest(
+            body=body, mode="create", name=folder.name, request_key=self.period.key, connection=connection
+        )
 
     def folder(self) -> CampaignFolder:
         """Return the campaign. Its query returns other people each time."""
@@ -190,9 +218,7 @@ def _send(job: Job) -> None:
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
             with _followed(job, "freeze"):
-                launch = prepare_launch(
-                    ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse
-                )
+                launch = _frozen(ledger, job)
             with _followed(job, "send"):
                 send_launch(
                     ledger,
@@ -230,6 +256,12 @@ def _send_from_notebook(job: Job) -> None:
                 launch.send()
         except (RetryableError, PermanentError):
             sys.exit(AGAIN)
+
+
+def _frozen(ledger: Ledger, job: Job) -> Launch:
+    if job.is_own_request:
+        return sendoff.launch.own_request.prepare_request(ledger, job.own_request(), period=job.period)
+    return prepare_launch(ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse)
 
 
 def _aggregate(job: Job, run: int) -> None:
