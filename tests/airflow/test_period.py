@@ -18,8 +18,11 @@ from airflow.sdk import (
     PartitionedAtRuntime,
 )
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
+from airflow.sdk.timezone import coerce_datetime
+from airflow.timetables.base import TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable as CoreTimetable
 
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, last_period
 from sendoff.errors import SettingsError
 from sendoff.period import Period
 from sendoff_airflow.period import displaced_run, period_of
@@ -154,3 +157,27 @@ def _context(
         partition_date=partition_date,
     )
     return {"dag_run": run, "dag": DAG("d", schedule=schedule, start_date=NINE - 30 * DAY)}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Dublin", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize(
+    "schedule",
+    ["0 9 * * 1", "30 1 * * *", "30 2 * * *", "*/30 * * * *", "15 */2 * * *", "@daily", "@quarterly"],
+)
+def test_the_period_of_a_shell_is_that_of_the_dag_also_when_clocks_change(schedule: str, zone: str) -> None:
+    fields = {"message": {"text": "Hello"}, "channels": {"android_push": {}}}
+    campaign = Campaign.model_validate(
+        {"title": "T", "schedule": schedule, "schedule_time_zone": zone, "start": "2025-01-01", **fields}
+    )
+    timetable = CoreTimetable(schedule, zone)
+    for begin in ("2026-03-07", "2026-03-28", "2026-10-24", "2026-10-31"):
+        first = coerce_datetime(datetime.fromisoformat(f"{begin}T00:00Z"))
+        bounds, run = TimeRestriction(earliest=first, latest=None, catchup=True), None
+        while run is None or run.end < first.add(days=2):
+            info = timetable.next_dagrun_info(last_automated_data_interval=run, restriction=bounds)
+            assert info is not None
+            run = info.data_interval
+            for late in (0, 61):
+                now = datetime.fromtimestamp(run.end.timestamp() + late, UTC)
+                period = last_period(campaign, now)
+                assert period == Period(run.start, run.end)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_MOST_BETWEEN = 30.0  # seconds between two looks at the post-backs
+
 
 class Launch:
     """A launch in the ledger, from :meth:`App.prepare` or :meth:`App.launch`. Its state is read when asked for.
@@ -50,6 +52,19 @@ class Launch:
         states = self._connections.ledger.dispatch_queries.states(self.key)
         return {str(state): count for state, count in states.items()}
 
+    @property
+    def people(self) -> int | None:
+        """The size of its audience, with the holdout; None if the service chooses the recipients."""
+        record = self._record
+        return None if record.is_chosen_by_service else record.audience
+
+    @property
+    def awaits_approval(self) -> bool:
+        """Whether it is held until a person approves it, as its campaign demands."""
+        from sendoff.dispatch import awaits_approval
+
+        return awaits_approval(self._record, self._connections.ledger.audit_log.of_launch(self.key))
+
     def preview(self) -> LaunchPreview:
         """Return what it sends, to how many people, with its texts and gates."""
         from sendoff.launch import preview_launch
@@ -65,21 +80,26 @@ class Launch:
         ended. ``wait``: if it is too early, such as outside the send window, between two waves or while it is paused,
         sleep until it is time.
 
-        Without ``wait``, raise NotYetError then, whose ``until`` is the time to call again. Raise GateError while a
+        Without ``wait``, raise NotYetError then, and while another process makes requests. Its ``until`` is the time to
+        call again. Raise GateError while a
         person must decide, and if the launch was rejected or stopped. Raise LateError if it became too late,
         RefusedError if the service refused requests, and another RetryableError if the service or the ledger does not
         answer. Interrupting the call, such as with Ctrl-C, first finishes the requests in progress.
         """
-        from sendoff.dispatch import check_refusals, send_launch
+        from sendoff.dispatch import check_all_sent, check_refusals, send_launch
 
         connection = self._connections.service(self._record.connection)
         self._raise_if_ended("sends nothing more", GateError)
         while True:
             try:
                 send_launch(self._connections.ledger, self.key, connection)
+                check_all_sent(self._connections.ledger, self.key)
                 break
             except GateError as held:
-                raise GateError(f"{held}. To release it, call launch.release(why=...)") from None
+                raise GateError(
+                    f"{held}. To release it, call launch.release(why=...), or run: "
+                    f"sendoff release {self.key[:12]} --why TEXT"
+                ) from None
             except NotYetError as early:
                 if not wait:
                     raise
@@ -88,6 +108,23 @@ class Launch:
         check_refusals(self._connections.ledger, self.key)
         self._raise_if_ended("was not sent completely", LateError)
         return self.requests
+
+    def wait_for_post_backs(self) -> bool:
+        """Wait until all recipients engaged, or until no post-back came for ``report.quiet_for`` of the campaign.
+
+        Return False if that did not happen within ``report.at_latest``, and True otherwise.
+        """
+        from sendoff.campaign import Campaign
+        from sendoff.postbacks import is_settled
+
+        timing = Campaign.frozen(self._record.definition).report
+        quiet_for = timing.quiet_for.timedelta()
+        deadline = time.monotonic() + timing.at_latest.timedelta().total_seconds()
+        while not is_settled(self._connections.ledger, self.key, quiet_for=quiet_for):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(min(quiet_for.total_seconds() / 5, _MOST_BETWEEN))
+        return True
 
     def report(self) -> Report:
         """Reconcile it with the post-backs so far, and return its report, with a comparison of its variants."""

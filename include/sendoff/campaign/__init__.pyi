@@ -30,6 +30,7 @@ from .gates import Duration, Rollout, SendWindow
 from .lint import advice
 from .loader import CampaignFolder, campaign_from, is_campaign_name, load_campaign
 from .model import Campaign, OwnRequest, Template, Variation
+from .runs import last_period
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
@@ -100,6 +101,7 @@ __all__ = [
     "is_campaign_folder",
     "is_campaign_name",
     "is_time_zone",
+    "last_period",
     "load_campaign",
     "moment",
     "storable",

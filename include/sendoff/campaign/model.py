@@ -36,8 +36,15 @@ from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.errors import CampaignError, LateError, SendoffError
 from sendoff.period import Period
 
-PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
-"""Airflow's schedule presets."""
+PRESETS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+}
+"""Airflow's schedule presets, with their cron expressions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     launches,
     lists,
     metrics,
+    send,
 )
 from sendoff.cli.shared import app
 from sendoff.errors import SendoffError

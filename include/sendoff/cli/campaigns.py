@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -14,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from sendoff.cli.shared import (
-    AsJson,
-    LedgerUrl,
-    app,
-    opened,
-)
-from sendoff.errors import SettingsError
+from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, opened, warehouse_urls
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
@@ -31,21 +23,11 @@ if TYPE_CHECKING:
 WOULD_NOT_SEND = 3
 """The exit code of a preview if a run would not send the campaign."""
 
-_CONNECTION = re.compile(r"[\w.-]+")
-
 
 @app.command()
 def preview(
     folder: Annotated[Path, typer.Argument(help="The campaign's folder", exists=True, file_okay=False)],
-    warehouse: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If the campaign reads more than one "
-            "warehouse, repeat the option as CONNECTION=URL",
-            show_default=False,
-        ),
-    ] = None,
+    warehouse: WarehouseUrls = None,
     ledger_url: LedgerUrl = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Rate limit of the connection, in requests per second")
@@ -83,7 +65,7 @@ def preview(
     loaded = load_campaign(folder)
     period, remarks = _previewed_period(loaded.campaign, period_end, days)
     settings = load_settings(["ledger_url", "warehouse_url"])
-    warehouses = _warehouses(warehouse or [settings.warehouse_url or ""])
+    warehouses = warehouse_urls(warehouse or [settings.warehouse_url or ""])
     url = ledger_url or settings.ledger_url
     with opened(url) if url else nullcontext() as ledger:
         found = make_preview(
@@ -147,24 +129,6 @@ def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tu
         f"differ: it is the time between two runs of its schedule, {when}. To preview it, give --period-end and --days."
     )
     return Period(end - timedelta(days=days), end), [remark]
-
-
-def _warehouses(given: list[str]) -> Callable[[str], str]:
-    """Return a function from a connection's name to its URL, or else to the URL that was given without a name."""
-    named, plain = {}, None
-    for each in given:
-        name, separator, url = each.partition("=")
-        if separator and _CONNECTION.fullmatch(name):
-            named[name] = url
-        elif each:
-            plain = each
-
-    def url_of(name: str) -> str:
-        if found := named.get(name) or plain:
-            return found
-        raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
-
-    return url_of
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -47,6 +48,16 @@ LedgerUrl = Annotated[
         show_default=False,
     ),
 ]
+WarehouseUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--warehouse",
+        metavar="URL",
+        help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If the campaign reads more than one "
+        "warehouse, repeat the option as CONNECTION=URL",
+        show_default=False,
+    ),
+]
 LaunchKey = Annotated[str, typer.Argument(help="A launch key, or the first characters of it")]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log")]
 MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or the first characters of it")]
@@ -55,6 +66,9 @@ OfConnection = Annotated[
     str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
+
+
+_CONNECTION = re.compile(r"[\w.-]+")
 
 
 @contextmanager
@@ -82,3 +96,21 @@ def only_launch(ledger: Ledger, prefix: str) -> str:
     if len(found) > 1:
         raise SettingsError(f"More than one launch starts with {prefix!r}. Give more of the key.")
     return found[0].launch_key
+
+
+def warehouse_urls(given: list[str]) -> Callable[[str], str]:
+    """Return a function from a connection's name to its URL, or else to the URL that was given without a name."""
+    named, plain = {}, None
+    for each in given:
+        name, separator, url = each.partition("=")
+        if separator and _CONNECTION.fullmatch(name):
+            named[name] = url
+        elif each:
+            plain = each
+
+    def url_of(name: str) -> str:
+        if found := named.get(name) or plain:
+            return found
+        raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
+
+    return url_of

@@ -1,0 +1,68 @@
+"""The periods of a campaign's schedule, computed as Airflow computes the data intervals of its DAG.
+
+They must be the same, because the period decides the launch: a cron job and a DAG then send one launch, not two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+
+from sendoff.campaign.model import PRESETS, Campaign
+from sendoff.errors import NotYetError
+from sendoff.period import Period
+
+
+def last_period(campaign: Campaign, now: datetime) -> Period | None:
+    """Return the last complete interval of the campaign's schedule, or None if the campaign has no schedule.
+
+    Raise NotYetError if the first interval since ``campaign.start`` has not ended.
+    """
+    if not campaign.schedule:
+        return None
+    clock = _Clock(PRESETS.get(campaign.schedule, campaign.schedule), ZoneInfo(campaign.schedule_time_zone))
+    end = clock.at_or_before(now.replace(microsecond=0))
+    start = clock.step(end, "prev")
+    if start == end:  # the clocks skip this time, so the step before it ends at the same moment
+        start = clock.step(end - timedelta(hours=1), "prev")
+    if campaign.start is not None:
+        first = clock.at_or_after(datetime.combine(campaign.start, time(), clock.zone))
+        if start < first:
+            until = clock.step(first, "next")
+            raise NotYetError(f"the first period of the campaign ends at {until:%Y-%m-%d %H:%M} UTC", until)
+    return Period(start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """A cron expression in a time zone. Its moments are in UTC."""
+
+    cron: str
+    zone: ZoneInfo
+
+    def at_or_before(self, at: datetime) -> datetime:
+        before = self.step(at, "prev")
+        return at if self.step(before, "next") == at else before
+
+    def at_or_after(self, at: datetime) -> datetime:
+        after = self.step(at, "next")
+        return at.astimezone(UTC) if self.step(after, "prev") == at else after
+
+    def step(self, at: datetime, direction: Literal["next", "prev"]) -> datetime:
+        """Return the moment after or before another.
+
+        A schedule of every hour counts real time, so a repeated hour has two runs. Any other schedule counts the time
+        on the clock: a time that the clocks show twice is the second one, and one that they skip moves later.
+        """
+        local = at.astimezone(self.zone).replace(tzinfo=None)
+        times = croniter(self.cron, local)
+        found: datetime = times.get_next(datetime) if direction == "next" else times.get_prev(datetime)
+        if times.expanded[1] == ["*"]:
+            return at.astimezone(UTC) + (found - local)
+        there = found.replace(tzinfo=self.zone, fold=1)
+        is_skipped = there.astimezone(UTC).astimezone(self.zone).replace(tzinfo=None) != found
+        return there.replace(fold=0 if is_skipped else 1).astimezone(UTC)

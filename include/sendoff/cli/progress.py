@@ -1,0 +1,71 @@
+"""Progress of long work on standard error: a bar in a terminal, and a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from sendoff.errors import SendoffError
+
+_EVERY_IN_TERMINAL = 0.5  # seconds between two looks
+_EVERY = 10.0
+
+
+class Steps:
+    """Shows the steps of long work, one after another."""
+
+    def __init__(self, console: Console | None = None, every: float = _EVERY) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._every = _EVERY_IN_TERMINAL if self._console.is_terminal else every
+
+    @contextmanager
+    def step(
+        self, text: str, total: int | None = None, done: Callable[[], int] | None = None
+    ) -> Iterator[None]:
+        """Show one step while the block runs. ``done``: the part of ``total`` that is done; another thread calls it."""
+        if not self._console.is_terminal:
+            self._line(text)
+            with self._watched(done, lambda count: self._line(f"{text}: {count:,} of {total:,}")):
+                yield
+            return
+        columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
+        if done:
+            columns += [BarColumn(), MofNCompleteColumn()]
+        with Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True) as bar:
+            task = bar.add_task(text, total=total)
+            with self._watched(done, lambda count: bar.update(task, completed=count)):
+                yield
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def _watched(self, done: Callable[[], int] | None, show: Callable[[int], None]) -> Iterator[None]:
+        """Show the part that is done, each time it has changed."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            last = 0
+            while done and not stop.wait(self._every):
+                with suppress(SendoffError):  # the work itself reports it
+                    if (count := done()) != last:
+                        show(last := count)
+
+        watcher = threading.Thread(target=watch, name="progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            watcher.join()

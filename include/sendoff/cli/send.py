@@ -1,0 +1,288 @@
+"""The command that sends a campaign without Airflow: from a shell, from cron or from another scheduler."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from sendoff.cli.progress import Steps
+from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, only_launch, opened, warehouse_urls
+from sendoff.errors import GateError, LateError, NotFoundError, NotYetError, SettingsError
+from sendoff.figures import counted
+from sendoff.states import DispatchState, LaunchState
+
+if TYPE_CHECKING:
+    from sendoff import App, Campaign, Launch, Period
+
+_MOST_ASLEEP = 60.0  # seconds until it looks again, because another process may have sent the rest
+_MADE = "approved with: sendoff send --yes"
+
+
+class Status(StrEnum):
+    """The result of the command."""
+
+    SENT = "sent"
+    NOT_YET = "not yet"
+    HELD = "held"
+    NOT_SENT = "not sent"
+    INTERRUPTED = "interrupted"
+
+
+_EXIT_CODES = {Status.SENT: 0, Status.INTERRUPTED: 130}
+NOT_NOW = 3
+"""The exit code if nothing is wrong, but the launch was not sent, or not completely."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    status: Status
+    launch: Launch | None
+    message: str = ""
+    until: datetime | None = None
+    is_reported: bool = False
+
+
+@app.command()
+def send(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|LAUNCH",
+            help="The campaign's folder, or the key of a launch to continue, or its beginning",
+        ),
+    ],
+    period: Annotated[
+        str | None,
+        typer.Option(
+            metavar="START/END",
+            help="The period, such as 2026-11-16/2026-11-23 or 2026-11-16 for a day (UTC); default: the last complete "
+            "interval of the campaign's schedule, as for its DAG",
+            show_default=False,
+        ),
+    ] = None,
+    warehouse: WarehouseUrls = None,
+    ledger_url: LedgerUrl = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve the launch if its campaign needs approval")
+    ] = False,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait while it is too early. After sending, wait until no post-back comes for a while, and show the "
+            "report",
+        ),
+    ] = False,
+    size_limit: Annotated[int | None, typer.Option(min=1, help="Send to this many people at most")] = None,
+    send_late: Annotated[
+        bool, typer.Option("--send-late", help="Send the period however long ago it ended")
+    ] = False,
+    resend: Annotated[
+        int, typer.Option(min=0, help="A number above 0 sends the period again, to everyone in it")
+    ] = 0,
+    reason: Annotated[
+        str | None, typer.Option(help="Why the period is sent again, for the audit log")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a campaign: read its audience, check its gates, freeze the launch, and make each request once.
+
+    A launch that stopped continues: give the folder and the period again, or the key of the launch. Running the command
+    twice, or beside a DAG, sends nothing twice.
+
+    Needs SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID, SENDOFF_CLIENT_SECRET, SENDOFF_PUBLIC_URL and
+    SENDOFF_POST_BACK_SECRETS.
+
+    The exit code is 0 if all requests were made. It is 3 if the launch must not be sent now: it is too early or too
+    late, a gate is closed, or a person must decide. It is 1 after an error, and 130 after Ctrl-C.
+    """
+    from sendoff import connect
+    from sendoff.demo.processes import interruptible
+    from sendoff.telemetry import exporters
+
+    exporters.start()
+    given = {
+        "period": period,
+        "size_limit": size_limit,
+        "resend": resend,
+        "reason": reason,
+        "send_late": send_late,
+    }
+    is_folder = Path(what).is_dir()
+    urls = _urls(Path(what), warehouse) if is_folder else None
+    steps = Steps()
+    with connect(ledger_url, warehouse=urls) as sender:
+        launch = None
+        try:
+            with interruptible():
+                launch = (
+                    _prepared(sender, what, given, steps)
+                    if is_folder
+                    else _found(sender, what, given, ledger_url)
+                )
+                result = _sent(launch, yes, wait, steps)
+        except NotYetError as early:
+            result = _Result(
+                Status.NOT_YET, launch, f"{early} (until {early.until:%Y-%m-%d %H:%M} UTC)", early.until
+            )
+        except (GateError, LateError) as closed:
+            is_held = launch is not None and launch.state == LaunchState.HELD
+            result = _Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
+        except KeyboardInterrupt:
+            result = _Result(Status.INTERRUPTED, launch)
+        _print(result, as_json=as_json)
+    raise typer.Exit(_EXIT_CODES.get(result.status, NOT_NOW))
+
+
+def _urls(folder: Path, given: list[str] | None) -> Mapping[str, str] | None:
+    """Return the warehouse of each connection that the campaign reads, or None to use the settings."""
+    from sendoff.campaign import QueryExclusion, load_campaign
+
+    campaign = load_campaign(folder).campaign
+    if not given or campaign.targeting.kind != "query":
+        return None
+    url_of = warehouse_urls(given)
+    others = [each.warehouse for each in campaign.audience.exclude if isinstance(each, QueryExclusion)]
+    return {name: url_of(name) for name in {campaign.warehouse, *filter(None, others)}}
+
+
+def _prepared(sender: App, folder: str, given: Mapping[str, Any], steps: Steps) -> Launch:
+    from sendoff.campaign import load_campaign
+
+    loaded = load_campaign(Path(folder))
+    period = _period(loaded.campaign, given["period"])
+    shown = f" for {period.key}" if period else ""
+    with steps.step(f"preparing {loaded.name}{shown}"):
+        return sender.prepare(folder, **{**given, "period": period})
+
+
+def _period(campaign: Campaign, given: str | None) -> Period | None:
+    """Return the period to send; None if the campaign has its own.
+
+    A launch is sent once for each period. So without a schedule, a person must name it.
+    """
+    from sendoff.campaign import last_period
+    from sendoff.period import Period
+
+    if given is not None:
+        try:
+            return Period.of(given)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--period") from None
+    if campaign.fixed_period:
+        return None
+    period = last_period(campaign, datetime.now(UTC))
+    if period is None:
+        raise SettingsError(
+            "The campaign has no schedule, so its period is not known. Name it: --period 2026-11-16 for a day, or "
+            "--period START/END."
+        )
+    return period
+
+
+def _found(sender: App, key: str, given: Mapping[str, Any], ledger_url: str | None) -> Launch:
+    if unused := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+        raise SettingsError(
+            f"{', '.join(unused)}: a launch that exists is sent as it was frozen. Leave it out."
+        )
+    try:
+        with opened(ledger_url) as ledger:
+            return sender.launch(only_launch(ledger, key))
+    except NotFoundError:
+        raise NotFoundError(
+            f"There is no folder {key}, and no launch starts with it. List the newest launches with: sendoff report"
+        ) from None
+
+
+def _sent(launch: Launch, yes: bool, wait: bool, steps: Steps) -> _Result:
+    """Send a launch, and wait if that is asked for."""
+    if launch.awaits_approval:
+        if not yes:
+            raise GateError(
+                f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
+            )
+        launch.release(_MADE)
+    while True:
+        try:
+            with steps.step("sending", sum(launch.requests.values()), lambda: _made(launch)):
+                launch.send()
+            break
+        except NotYetError as early:
+            if not wait:
+                raise
+            with steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
+                left = (early.until - datetime.now(UTC)).total_seconds()
+                time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+    if not wait:
+        return _Result(Status.SENT, launch)
+    with steps.step("waiting for post-backs"):
+        is_quiet = launch.wait_for_post_backs()
+    late = "" if is_quiet else "post-backs still come, so the report is not final"
+    return _Result(Status.SENT, launch, late, is_reported=True)
+
+
+def _made(launch: Launch) -> int:
+    ahead = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
+    return sum(count for state, count in launch.requests.items() if state not in ahead)
+
+
+def _print(result: _Result, *, as_json: bool) -> None:
+    launch = result.launch
+    if as_json:
+        typer.echo(json.dumps(_as_json(result), indent=2))
+        return
+    if launch is None:
+        typer.echo(f"{result.status}: {result.message or 'nothing was frozen'}")
+        return
+    people = (
+        "people chosen by the service"
+        if launch.people is None
+        else counted(launch.people, "person", "people")
+    )
+    requests = launch.requests
+    total = counted(sum(requests.values()), "request")
+    typer.echo(f"launch {launch.key[:12]} of {launch.name}, period {launch.period.key}: {people}, {total}")
+    typer.echo(f"{result.status}: {result.message or _counts(requests)}")
+    if requests.get(DispatchState.IN_DOUBT):
+        typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
+    if result.is_reported:
+        from sendoff.report import as_terminal
+
+        Console().print(as_terminal(launch.report().document))
+    elif result.status is Status.SENT:
+        typer.echo(f"For its report, run: sendoff report {launch.key[:12]}")
+    elif not launch.state.is_final and result.status is not Status.HELD:
+        typer.echo(f"To continue, run: sendoff send {launch.key[:12]}")
+
+
+def _counts(requests: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in requests.items())
+
+
+def _as_json(result: _Result) -> dict[str, Any]:
+    launch = result.launch
+    values: dict[str, Any] = {
+        "status": result.status,
+        "message": result.message or None,
+        "until": result.until.isoformat() if result.until else None,
+    }
+    if launch:
+        values |= {
+            "launch": launch.key,
+            "campaign": launch.name,
+            "period": launch.period.key,
+            "state": launch.state,
+            "people": launch.people,
+            "requests": launch.requests,
+            "report": launch.report().to_json() if result.is_reported else None,
+        }
+    return values

@@ -1,0 +1,266 @@
+"""``sendoff send`` against the real service: a campaign's folder, from a shell, to a report."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, redirect_stderr, redirect_stdout, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from sendoff.campaign import last_period, load_campaign
+from sendoff.cli import main
+from sendoff.dispatch import pause_all, resume_all
+from sendoff.errors import GateError
+from sendoff.ledger import Ledger
+from sendoff.period import launch_key
+
+from ..local_receiver import local_receiver
+from ..local_service import LocalService
+from ..waiting import until
+from .sending import fault, sent_to, service
+
+__all__ = ["service"]
+
+SECRET = "s" * 32
+QUERY = "WITH d (device_id) AS (VALUES (7), (14), (21), (28)) SELECT device_id, 'chrome' AS platform FROM d"
+FIELDS = """
+title: Welcome
+message: {title: Hello, text: Welcome}
+channels: {web_push: {browsers: [chrome]}}
+schedule: "0 * * * *"
+start: 2026-01-01
+report: {quiet_for: {length: 1, unit: seconds}}
+"""
+Send = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with closing(Ledger(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
+        ledger.migrate()
+        yield ledger
+
+
+@pytest.fixture
+def environment(service: LocalService, tmp_path: Path, ledger: Ledger) -> Iterator[dict[str, str]]:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with local_receiver(url, SECRET) as address:
+        yield {
+            "SENDOFF_LEDGER_URL": url,
+            "SENDOFF_WAREHOUSE_URL": "sqlite://",
+            "SENDOFF_SERVICE_URL": service.base_url,
+            "SENDOFF_CLIENT_ID": service.client_id,
+            "SENDOFF_CLIENT_SECRET": service.client_secret,
+            "SENDOFF_APP_TOKEN": service.app_token,
+            "SENDOFF_PUBLIC_URL": address,
+            "SENDOFF_POST_BACK_SECRETS": SECRET,
+        }
+
+
+@pytest.fixture
+def send(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Send:
+    """Runs ``sendoff send`` in this process."""
+    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["sendoff", "send", *arguments])
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+            main()
+        return subprocess.CompletedProcess(
+            arguments, int(end.value.code or 0), out.getvalue(), err.getvalue()
+        )
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], str]:
+    def campaign(fields: str) -> str:
+        folder = tmp_path / "welcome"
+        folder.mkdir()
+        (folder / "campaign.yaml").write_text(fields)
+        (folder / "audience.sql").write_text(QUERY)
+        return str(folder)
+
+    return campaign
+
+
+def test_a_folder_is_sent_once_however_often_the_command_runs(
+    service: LocalService, send: Send, write: Callable[[str], str]
+) -> None:
+    folder = write(FIELDS)
+    period = last_period(load_campaign(Path(folder)).campaign, datetime.now(UTC))
+    assert period is not None
+    first = send(folder, "--period", period.key)
+    assert first.returncode == 0, first.stderr
+    key = launch_key("sendoff_default", "welcome", period)
+    assert first.stdout == (
+        f"launch {key[:12]} of welcome, period {period.key}: 4 people, 1 request\n"
+        f"sent: 1 accepted\nFor its report, run: sendoff report {key[:12]}\n"
+    )
+    assert first.stderr == f"preparing welcome for {period.key}\nsending\n"
+    assert send(folder, "--period", period.key).stdout == first.stdout
+    assert send(key[:8]).stdout == first.stdout
+    assert sent_to(service) == [7, 14, 21, 28]
+    again = send(folder, "--period", period.key, "--resend", "1", "--reason", "lost", "--size-limit", "2")
+    assert again.returncode == 0
+    assert len(sent_to(service)) == 6
+
+
+def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_report(
+    send: Send, write: Callable[[str], str]
+) -> None:
+    folder = write(FIELDS)
+    before, done = datetime.now(UTC), send(folder, "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    campaign = load_campaign(Path(folder)).campaign
+    periods = [last_period(campaign, at) for at in (before, datetime.now(UTC))]
+    assert result["period"] in [period.key for period in periods if period]
+    assert (result["status"], result["requests"], result["people"]) == ("sent", {"accepted": 1}, 4)
+    assert result["report"]["audience"] == 4
+    assert sum(result["report"]["verdicts"].values()) == 4
+    shown = send(result["launch"], "--wait")
+    assert "What became of the audience" in shown.stdout
+
+
+def test_a_launch_that_needs_approval_waits_for_a_yes(
+    service: LocalService, send: Send, write: Callable[[str], str]
+) -> None:
+    folder = write(f"{FIELDS}approval: {{needed: always}}\n")
+    held = send(folder)
+    assert held.returncode == 3
+    [_, why] = held.stdout.splitlines()
+    assert why.startswith("held: it waits for approval. To approve it, run: sendoff send ")
+    assert service.admin("campaigns")["total"] == 0
+    assert send(*why.rpartition("sendoff send ")[2].split()).returncode == 0
+    assert service.admin("campaigns")["total"] == 1
+
+
+def test_approval_by_a_role_is_not_given_by_a_yes(send: Send, write: Callable[[str], str]) -> None:
+    folder = write(f"{FIELDS}approval: {{needed: always, role: crm}}\n")
+    refused = send(folder, "--yes")
+    assert refused.returncode == 3
+    assert refused.stdout.splitlines()[1].startswith("held: ")
+    assert "crm" in refused.stdout
+
+
+def test_too_early_is_said_with_its_time_or_waited_for(
+    ledger: Ledger, send: Send, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(f"{FIELDS}approval: {{needed: always}}\n")
+    key = json.loads(send(folder, "--json").stdout)["launch"]
+    pause_all(ledger, "ann", "the shop is closed")
+    early = send(key, "--yes", "--json")
+    assert early.returncode == 3
+    result = json.loads(early.stdout)
+    assert result["status"] == "not yet"
+    assert "the shop is closed" in result["message"]
+    assert datetime.fromisoformat(result["until"]) > datetime.now(UTC)
+    assert f"To continue, run: sendoff send {key[:12]}" in send(key).stdout
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        with suppress(GateError):  # it is open already
+            resume_all(ledger, "ann", "it is open")
+        real(min(seconds, 1))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    done = send(key, "--wait")
+    assert done.returncode == 0
+    assert "waiting until " in done.stderr
+    assert "What became of the audience" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("--period", "2026-03-01"), 3, "not sent: campaign welcome: nothing was sent: gates.lateness"),
+        (("--period", "yesterday"), 2, "is not a day or time"),
+        (("--resend", "1"), 1, "Add a reason"),
+    ],
+)
+def test_what_is_not_sent_ends_with_its_own_code(
+    service: LocalService,
+    send: Send,
+    write: Callable[[str], str],
+    arguments: tuple[str, ...],
+    code: int,
+    told: str,
+) -> None:
+    done = send(write(FIELDS), *arguments)
+    assert done.returncode == code
+    assert told in " ".join((done.stdout + done.stderr).replace("│", "").split())
+    assert service.admin("campaigns")["total"] == 0
+
+
+def test_a_campaign_without_a_schedule_needs_a_period(send: Send, write: Callable[[str], str]) -> None:
+    done = send(write(FIELDS.replace("schedule", "# schedule").replace("start", "# start")))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--period 2026-11-16" in done.stderr
+
+
+def test_a_name_that_is_neither_a_folder_nor_a_launch_is_an_error(send: Send) -> None:
+    assert "There is no folder nowhere, and no launch starts with it" in send("nowhere").stderr
+    assert "--size-limit: a launch that exists" in send("nowhere", "--size-limit", "3").stderr
+
+
+def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callable[[str], str]) -> None:
+    fault(service, "403", 1)
+    done = send(write(FIELDS))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "refused 1 dispatches" in done.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_launch_continues_and_sends_nothing_twice(
+    service: LocalService,
+    environment: dict[str, str],
+    ledger: Ledger,
+    send: Send,
+    write: Callable[[str], str],
+    how: signal.Signals,
+) -> None:
+    folder = write(f"{FIELDS}segment_size: 1\n")
+    slow = {
+        **os.environ,
+        **environment,
+        "SENDOFF_REQUESTS_PER_SECOND": "0.2",
+        "SENDOFF_REQUESTS_AT_ONCE": "1",
+    }
+    command = [sys.executable, "-c", "from sendoff.cli import main; main()", "send", folder]
+    with subprocess.Popen(command, env=slow, stdout=subprocess.PIPE, text=True) as process:
+        until(lambda: process.poll() is not None or accepted(ledger))
+        process.send_signal(how)
+        told, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted: " in told
+    [key] = [line.rpartition(" ")[2] for line in told.splitlines() if "To continue, run: " in line]
+    assert accepted(ledger) < 4
+    assert send(key).returncode == 0
+    assert sent_to(service) == [7, 14, 21, 28]
+
+
+def accepted(ledger: Ledger) -> int:
+    launches = ledger.launches.search(limit=1)
+    return ledger.dispatch_queries.states(launches[0].launch_key).get("accepted", 0) if launches else 0
+
+
+def test_the_first_period_that_has_not_ended_is_too_early(send: Send, write: Callable[[str], str]) -> None:
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)
+    done = send(write(FIELDS.replace("2026-01-01", f"{tomorrow}")))
+    assert done.returncode == 3
+    assert done.stdout.startswith("not yet: the first period of the campaign ends at ")

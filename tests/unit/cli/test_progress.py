@@ -1,0 +1,41 @@
+"""The progress of long work, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from rich.console import Console
+
+from sendoff.cli.progress import Steps
+from sendoff.errors import LedgerUnavailableError
+
+
+def test_outside_of_a_terminal_a_step_is_a_line_and_so_is_each_change() -> None:
+    out, seen = io.StringIO(), threading.Event()
+    counts = iter([0, 3])
+
+    def done() -> int:
+        count = next(counts, None)
+        if count is None:
+            seen.set()
+            raise LedgerUnavailableError("the ledger did not answer")
+        return count
+
+    with Steps(Console(file=out), every=0.001).step("sending", 10, done):
+        assert seen.wait(60)
+    assert out.getvalue() == "sending\nsending: 3 of 10\n"
+
+
+def test_in_a_terminal_a_bar_is_shown_and_removed() -> None:
+    out, seen = io.StringIO(), threading.Event()
+
+    def done() -> int:
+        seen.set()
+        return 7
+
+    with Steps(Console(file=out, force_terminal=True, width=80)).step("sending", 10, done):
+        assert seen.wait(60)
+    assert "sending" in out.getvalue()
+    assert "/10" in out.getvalue()
+    assert out.getvalue().endswith("\x1b[2K")  # the line is empty again
