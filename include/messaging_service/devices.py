@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,28 +42,37 @@ def import_devices(store: Store, path: Path) -> Imported:
 
     ``platform`` is one of PLATFORMS. All columns except REQUIRED and OPTIONAL become attributes; empty values are
     left out. If any line is wrong, nothing is imported: raise ImportRefusedError with the first twenty wrong lines.
+    Rows are stored in many short transactions, so that a running service can work meanwhile.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:
-            return _import(store, csv.reader(lines))
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            checked = _read(csv.reader(file), lambda _: None)
+            file.seek(0)
+            _read(csv.reader(file), lambda rows: _store(store, rows))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ImportRefusedError(f"{path} cannot be read: {error}") from None
+    return checked
 
 
-def _import(store: Store, lines: Iterator[list[str]]) -> Imported:
+def _read(lines: Iterator[list[str]], take: Callable[[list[dict[str, Any]]], None]) -> Imported:
+    """Pass the rows to ``take``, some at a time. Raise ImportRefusedError at the end if lines were wrong."""
     header = [name.strip() for name in next(lines, [])]
     _check_header(header)
     reader = _Reader(header)
     count = 0
-    with store.write() as connection:
-        while chunk := list(islice(lines, _ROWS_AT_ONCE)):
-            rows = reader.read(chunk)
-            if rows and not reader.problems:
-                upsert(connection, devices, rows)
-            count += len(rows)
-        if reader.problems:
-            raise ImportRefusedError("nothing was imported, because some lines are wrong", reader.problems)
+    while chunk := list(islice(lines, _ROWS_AT_ONCE)):
+        rows = reader.read(chunk)
+        count += len(rows)
+        take(rows)
+    if reader.problems:
+        raise ImportRefusedError("nothing was imported, because some lines are wrong", reader.problems)
     return Imported(count, reader.attributes)
+
+
+def _store(store: Store, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        with store.write() as connection:
+            upsert(connection, devices, rows)
 
 
 def _check_header(header: Sequence[str]) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from sqlalchemy import event, func, select
+
+from messaging_service.devices import import_devices
+from messaging_service.store import Store
+from messaging_service.tables import devices
 
 HEADER = "device_id,platform,profile_id,user_id,language,time_zone\n"
 
@@ -91,6 +97,22 @@ def test_a_client_id_works_to_the_end_of_a_day_or_to_a_moment(service_command, d
 )
 def test_a_wrong_client_id_is_refused(service_command, database, options):
     assert service_command("client-ids", "add", "--name", "n", *options, *database, expect=1)["error"]
+
+
+def test_a_running_service_can_write_while_many_devices_are_imported(tmp_path):
+    file = tmp_path / "devices.csv"
+    file.write_text(HEADER + "".join(f"{number},android,,,,\n" for number in range(1, 12_001)))
+    url = f"sqlite:///{tmp_path / 'service.db'}"
+    stored = []
+
+    def write_too(*_):
+        with other.write() as connection:
+            stored.append(connection.scalar(select(func.count()).select_from(devices)))
+
+    with closing(Store(url)) as store, closing(Store(url)) as other:
+        event.listen(store.engine, "checkin", write_too)
+        assert import_devices(store, file).devices == 12_000
+    assert stored == [5_000, 10_000, 12_000]
 
 
 def test_devices_are_imported_and_replaced(service_command, database, tmp_path):
