@@ -17,7 +17,8 @@ All commands of `sendoff`. An [error](errors.md) is printed as one line on stand
 `SENDOFF_LOG_FORMAT=json`, that line is JSON. Wrong usage ends with exit code 2. `sendoff preview` ends with exit code 3
 if a run would not send the launch that it shows. `sendoff check` ends with exit code 1 if a campaign has a mistake, and
 `sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
-with 3 if the launch must not be sent now.
+with 3 if the launch must not be sent now:
+[all its exit codes](../tutorial/from-a-shell.md#from-cron).
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service
