@@ -153,7 +153,7 @@ class App:
             warehouses=self._connections.source,
             options=options,
         )
-        if launch.definition != order.folder.campaign.model_dump_json():
+        if launch.definition != order.folder.campaign.resolved(order.period.end).model_dump_json():
             _log.warning(
                 "Launch %s of %s was frozen at %s with other fields. It stays as it is; preview() shows it.",
                 launch.launch_key,

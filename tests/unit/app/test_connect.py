@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,21 @@ def test_a_folder_has_its_own_name_and_audience(tmp_path: Path) -> None:
             app.prepare(folder, audience="SELECT 7 AS device_id", period="2026-03-01")
         with pytest.raises(CampaignError, match="name of a campaign is that of its folder"):
             app.prepare(folder, name="summer", period="2026-03-01")
+
+
+def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    today = f"{datetime.now(UTC):%Y-%m-%d}"  # so that the day after it, when the message expires, is to come
+    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": today}
+    expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": "UTC"}}}
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        launch = app.prepare(expiring, **how)
+        assert app.prepare(expiring, **how).key == launch.key
+        assert "other fields" not in caplog.text
+        assert app.prepare({**expiring, "title": "Summer"}, **how).key == launch.key
+        assert "other fields" in caplog.text
 
 
 def test_a_broadcast_needs_no_audience(tmp_path: Path) -> None:

@@ -75,4 +75,4 @@ def test_the_workflow_checks_and_compares_and_names_no_host(tmp_path: Path, send
     commands = [step["run"] for step in steps if "run" in step]
     assert any(command.startswith("sendoff check dags/campaigns") for command in commands)
     assert any("sendoff diff base/dags/campaigns dags/campaigns" in command for command in commands)
-    assert not re.search(r"https?://|index-url|/(?:home|root|tmp|work)/", text)
+    assert not re.search(r"https?://|--index|/(?:home|root|tmp|work)/", text)
