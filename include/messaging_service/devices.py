@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -45,10 +47,15 @@ def import_devices(store: Store, path: Path) -> Imported:
     Rows are stored in many short transactions, so that a running service can work meanwhile.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            checked = _read(csv.reader(file), lambda _: None)
-            file.seek(0)
-            _read(csv.reader(file), lambda rows: _store(store, rows))
+        with (
+            path.open(newline="", encoding="utf-8-sig") as given,
+            TemporaryFile("w+", newline="", encoding="utf-8") as copy,
+        ):
+            shutil.copyfileobj(given, copy)  # a pipe can be read only once
+            copy.seek(0)
+            checked = _read(csv.reader(copy), lambda _: None)
+            copy.seek(0)
+            _read(csv.reader(copy), lambda rows: _store(store, rows))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ImportRefusedError(f"{path} cannot be read: {error}") from None
     return checked

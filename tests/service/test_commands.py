@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from contextlib import closing
 from datetime import datetime
 
@@ -121,6 +123,15 @@ def test_devices_are_imported_and_replaced(service_command, database, tmp_path):
     expected = {"devices": 2, "attributes": ["tier"]}
     assert service_command("devices", "import", str(file), *database) == expected
     assert service_command("devices", "import", str(file), *database) == expected
+
+
+def test_devices_are_imported_from_a_pipe(service_command, database, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(HEADER + "1,ios,1,u,en,UTC\n",))
+    writer.start()
+    assert service_command("devices", "import", str(pipe), *database)["devices"] == 1
+    writer.join()
 
 
 @pytest.mark.parametrize(
