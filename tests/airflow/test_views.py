@@ -48,6 +48,7 @@ from sendoff_airflow.views import airflow_db, people
 from sendoff_airflow.views.app import PREFIX
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.launches import LAUNCHES_PER_PAGE
+from sendoff_airflow.views.next_launch import next_launch_of
 from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 
 from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send
@@ -960,6 +961,31 @@ class Run:
             f"{self._tasks}/{task}/0" if task == "dispatch" else f"{self._tasks}/{task}",
             {"new_state": state},
         )
+
+
+@pytest.mark.parametrize(
+    ("date", "days", "words"),
+    [
+        ("", -3, "at 18:30 on the day of the run, in UTC"),  # overdue, as the run of a paused DAG
+        ("", 3, f"at 18:30 on {NOW.date() + timedelta(days=3)}, in UTC"),
+        ("date: 2026-01-05, ", -3_000, "at 18:30 on 2026-01-05, in UTC. That moment has passed"),
+    ],
+)
+def test_the_next_launch_never_shows_a_past_date_as_its_time(
+    tmp_path: Path, date: str, days: int, words: str
+) -> None:
+    folder = tmp_path / "campaigns" / "evening"
+    folder.mkdir(parents=True)
+    send = f"send: {{kind: once, time: '18:30', {date}time_zone: UTC}}\n"
+    (folder / "campaign.yaml").write_text(CAMPAIGN + send)
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    end = NOW.replace(hour=9) + timedelta(days=days)
+    schedule = airflow_db.Schedule(
+        "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py")
+    )
+    found = next_launch_of(schedule, None)
+    assert found is not None
+    assert found.sends == words
 
 
 @pytest.mark.airflow_database

@@ -56,7 +56,8 @@ def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:
     if isinstance(send, Now):
         return "at once, as soon as the service accepts a request"
     if isinstance(send, Once):
-        day = f" on {send.date}" if send.date else ""
+        undated = "" if send.time_zone == QUERY_ZONE else " on the day of the run"
+        day = f" on {send.date}" if send.date else undated
         return f"at {send.time}{day}, {_zone(send.time_zone)}"
     days = ", ".join(send.days) if send.days else "every day"
     until = "until someone stops it" if send.end == "never" else f"until {send.end}"

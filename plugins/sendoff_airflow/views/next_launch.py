@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sendoff.campaign import Campaign, OwnRequest, Variation, advice
+from sendoff.campaign import Campaign, Once, OwnRequest, Variation, advice
 from sendoff.errors import CampaignError
-from sendoff.launch import Rendering, renderings, send_times_of
+from sendoff.launch import Rendering, describe_schedule, renderings, send_times_of
 from sendoff.ledger import Launch
 from sendoff_airflow.views.airflow_db import Schedule, folder_of
 
@@ -48,17 +48,17 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
     """
     folder = folder_of(schedule) if schedule else None
     if folder is not None:
-        campaign = folder.campaign
+        written = folder.campaign
     elif newest is not None:
-        campaign = Campaign.frozen(newest.definition)
+        written = Campaign.frozen(newest.definition)
     else:
         return None
-    if isinstance(campaign, OwnRequest):
+    if isinstance(written, OwnRequest):
         return None
     end = schedule.next_end if schedule and schedule.next_end else datetime.now(UTC)
-    problem = None
+    campaign, problem = written, None
     try:
-        campaign = campaign.resolved(end)
+        campaign = written.resolved(end)
     except CampaignError as error:
         problem = str(error)
     variations = _variations(campaign)
@@ -66,7 +66,7 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
     return NextLaunch(
         title=campaign.title,
         is_of_launch=folder is None,
-        sends=None if problem else send_times_of(campaign, variations, end).words,
+        sends=None if problem else _sends(written, campaign, end),
         gates=list(_gate_lines(campaign.gates.model_dump(mode="json", exclude_unset=True))),
         approval=_approval(campaign),
         segment_size=campaign.segment_size,
@@ -75,6 +75,15 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
         advice=advice(campaign),
         problem=problem,
     )
+
+
+def _sends(written: Campaign, resolved: Campaign, end: datetime) -> str:
+    """Return when the campaign sends. The run may be overdue, such as of a paused DAG, and then its date is past."""
+    times = send_times_of(resolved, _variations(resolved), end)
+    if times.last_at is None or times.last_at > datetime.now(UTC):
+        return times.words
+    has_date = isinstance(written.send, Once) and written.send.date is not None
+    return describe_schedule(written.send) + (". That moment has passed" if has_date else "")
 
 
 def _messages(rendering: Rendering) -> Iterator[Message]:
