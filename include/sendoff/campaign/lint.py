@@ -146,7 +146,7 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
 def _on_tags(campaign: Campaign, columns: Collection[str]) -> Iterator[str]:
     """Yield a line for each column of the query that its author may have meant for a tag."""
     names = {column.lower() for column in columns}
-    for name in campaign.filled_in():
+    for name in campaign.filled_in() if names else ():
         if name.lower() in names:
             yield (
                 f"audience.sql: the column {name} does not fill in {{{{{name}}}}}; the service does, from its own "

@@ -137,7 +137,7 @@ def _check_query(name: str, sql: str, partitions: int | None) -> None:
 
 def _partitions_problem(sql: str, partitions: int | None) -> str | None:
     """Return what is wrong if a query's parameters ``:part`` and ``:parts`` do not match ``audience.partitions``."""
-    named = set(named_parameters(sql))
+    named = set(named_parameters(sql)) if ":part" in sql else set()
     used = [f":{name}" for name in ("part", "parts") if name in named]
     missing = [f":{name}" for name in ("part", "parts") if name not in named]
     if partitions is None and used:

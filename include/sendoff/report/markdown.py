@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from sendoff.report.model import (
     Block,
@@ -97,6 +98,7 @@ def _ticks(text: str, fewest: int) -> str:
     return "`" * max([fewest, *(len(run) + 1 for run in re.findall("`+", text))])
 
 
+@lru_cache(maxsize=1024)  # the documentation of each campaign repeats most words
 def _escaped(words: str) -> str:
     text = clean(words).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(r"\\\1", text)

@@ -163,6 +163,8 @@ def _shortened(before: str, after: str) -> str:
 
 def jinja_at(sql: str) -> int | None:
     """Return the offset of the first Jinja tag in a query, or None; Jinja is not rendered in queries."""
+    if "{" not in sql:
+        return None
     at = 0
     for is_inert, text in tokens(sql, usual_dialect()):
         if not text.startswith(("--", "/*")) or not is_inert:
