@@ -589,8 +589,8 @@ def test_a_task_reads_its_own_campaign_alone(
     file = folder / "campaigns.py"
     bag = BundleDagBag(dag_folder=file, bundle_path=folder, bundle_name="dags-folder")
     assert list(bag.dags) == ["third"]
-    campaigns = {Path(each).parent.name for each in opened if each.startswith(f"{folder}/campaigns/")}
-    assert campaigns == {"third"}
+    inside = [Path(each) for each in opened if each.startswith(f"{folder}/campaigns/")]
+    assert {each.relative_to(folder / "campaigns").parts[0] for each in inside} == {"third", "defaults.yaml"}
     assert str(folder / "sales.py") not in opened
     assert campaign_dags(folder / "campaigns", connections={"another"}) == {}
     assert "connection: found" in caplog.text  # the rules for a campaign also hold for its tasks
