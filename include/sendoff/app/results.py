@@ -129,9 +129,7 @@ class Verdicts:
     def __init__(self, rows: VerdictRows, only: str | None = None) -> None:
         self._rows = rows
         self._only = only
-        self.counts = {
-            verdict: count for verdict, count in rows.figures.verdicts.items() if only in (None, verdict)
-        }
+        self.counts = rows.expected(only)
 
     def __len__(self) -> int:
         return sum(self.counts.values())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from sendoff.cli.progress import Steps
 from sendoff.cli.shared import (
     AsJson,
     LaunchKey,
@@ -139,11 +140,14 @@ def verdicts(
         key = only_launch(ledger, launch)
         reconcile_launch(ledger, key)
         found = VerdictRows.of(ledger, key)
+        total = sum(found.expected(only).values())
         if out:
-            rows = write_file(found, out, only=only, replace=force)
+            with Steps().step(f"writing {out}", total, found.read.total):
+                rows = write_file(found, out, only=only, replace=force)
             typer.echo(f"{counted(rows, 'row')}: {out}")
         if to and table:
-            rows = write_table(found, to, table, only=only)
+            with Steps().step(f"writing the table {table}", total, found.read.total):
+                rows = write_table(found, to, table, only=only)
             typer.echo(f"{counted(rows, 'row')}: table {table}")
 
 

@@ -46,6 +46,8 @@ class VerdictRows:
     - ``request``: the state of the person's request, null if there is none
     - ``held_out``
     - ``as_of``: the time of the report
+
+    ``read``: the number of rows that were read so far, by verdict, for showing progress.
     """
 
     figures: LaunchStats
@@ -53,6 +55,7 @@ class VerdictRows:
     schema: pa.Schema
     _sets: Mapping[str, Identifiers] = field(repr=False)
     _ledger: Ledger = field(repr=False)
+    read: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, ledger: Ledger, launch_key: str) -> VerdictRows:
@@ -74,15 +77,20 @@ class VerdictRows:
         There is at least one batch, which may be empty. Raise PermanentError at the end if the rows do not add up to
         the report.
         """
-        counts: Counter[str] = Counter()
+        counts = self.read
+        counts.clear()
         wanted = (only,) if only else tuple(Verdict)
         yield from _in_batches(self._rows(wanted, counts), self.schema)
-        expected = {verdict: count for verdict, count in self.figures.verdicts.items() if verdict in wanted}
+        expected = self.expected(only)
         if any(counts[verdict] != count for verdict, count in expected.items()):
             raise PermanentError(
                 f"The verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
                 f"{dict(counts)} instead of {expected}. Please report this defect."
             )
+
+    def expected(self, only: str | None = None) -> dict[str, int]:
+        """Return the number of rows by verdict, according to the report. ``only``: for this verdict alone."""
+        return {verdict: n for verdict, n in self.figures.verdicts.items() if only in (None, verdict)}
 
     def _rows(self, verdicts: Iterable[str], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
         sets = {verdict: self._sets.get(verdict, empty(self.launch.kind)) for verdict in verdicts}

@@ -82,6 +82,7 @@ def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
 def test_one_verdict_alone_is_given(ledger: Ledger) -> None:
     verdicts = launch(ledger)
     assert [row["device_id"] for row in rows_of(verdicts, "engaged")] == [1, 2, 3]
+    assert verdicts.read == verdicts.expected("engaged") == {"engaged": 3}
     (empty,) = verdicts.batches("in_doubt")
     assert empty.num_rows == 0
     assert empty.schema == verdicts.schema
