@@ -25,6 +25,9 @@ def get_provider_info() -> dict[str, Any]:
             )
         ],
         "sensors": [_modules("sendoff_airflow.sensors")],
+        "task-decorators": [
+            {"name": "audience", "class-name": "sendoff_airflow.operators.decorators.audience_task"}
+        ],
         "triggers": [_modules("sendoff_airflow.triggers")],
         "extra-links": ["sendoff_airflow.views.links.LaunchLink", "sendoff_airflow.views.links.CampaignLink"],
     }

@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk import Connection
 from jsonschema import Draft202012Validator
 
+from sendoff.campaign import load_campaign
 from sendoff_airflow.lineage.tables import tables_of, warehouse_of
 
 pytest.importorskip("airflow.providers.openlineage")
@@ -146,7 +147,7 @@ def test_what_cannot_be_read_is_an_error_in_the_event_and_leaves_the_rest(
 
     house.campaign("unread", "SELECT device_id FROM WHERE ((")
     facts = {"launch_key": "0" * 32, "campaign": "unread", "period": "2026-03-02", "state": "held"}
-    found = of_audience(str(house.folder / "unread"), "sendoff_ledger", {**facts, "audience": 3})
+    found = of_audience(load_campaign(house.folder / "unread"), "sendoff_ledger", {**facts, "audience": 3})
     assert found is not None
     assert found.inputs == []
     assert [each.name for each in found.outputs] == ["unread/audience"]
@@ -156,7 +157,10 @@ def test_what_cannot_be_read_is_an_error_in_the_event_and_leaves_the_rest(
     monkeypatch.delenv(
         "SENDOFF_LEDGER_URL"
     )  # without a ledger there is no lineage, which must not fail the task
-    assert of_audience(str(house.folder / "unread"), "sendoff_ledger", {**facts, "audience": 3}) is None
+    assert (
+        of_audience(load_campaign(house.folder / "unread"), "sendoff_ledger", {**facts, "audience": 3})
+        is None
+    )
 
 
 def test_a_query_that_no_parser_can_take_costs_its_lineage_alone(
@@ -166,7 +170,7 @@ def test_a_query_that_no_parser_can_take_costs_its_lineage_alone(
 
     house.campaign("deep", f"SELECT {'(' * 9000}device_id{')' * 9000} AS device_id FROM devices")
     facts = {"launch_key": "0" * 32, "campaign": "deep", "period": "2026-03-02", "state": "held"}
-    assert of_audience(str(house.folder / "deep"), "sendoff_ledger", facts) is None
+    assert of_audience(load_campaign(house.folder / "deep"), "sendoff_ledger", facts) is None
     assert "no lineage for this task: RecursionError" in caplog.text
 
 

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import griffe
 
 from tools.reference.markdown import code, first_sentence, table
-from tools.reference.sources import line_of, meanings, modules, parameter_table, signature, text_of
+from tools.reference.sources import (
+    line_of,
+    meanings,
+    modules,
+    parameter_table,
+    parameters,
+    signature,
+    text_of,
+)
 
 KINDS = {
     "Operator": ("Operators", "execute"),
@@ -22,7 +30,8 @@ KINDS = {
 _HEAD = """\
 # Operators
 
-All operators, sensors, triggers, hooks, notifiers and links of `sendoff_airflow`, and its macros.
+All operators, sensors, triggers, hooks, notifiers, links and decorators of `sendoff_airflow`, and
+its macros.
 [Airflow](airflow.md) explains how to combine them, and [the DAG factory](dag-factory.md) builds DAGs from them.
 *Templated* fields may contain Jinja. Operators and sensors also accept the arguments of `BaseOperator`."""
 
@@ -34,6 +43,7 @@ def page() -> str:
         found = sorted(classes(ending), key=_place)
         if found:
             parts += [f"## {heading}", *map(_class, found)]
+    parts += ["## Decorators", *map(_decorator, decorators())]
     for module in modules():
         if "MACROS" in module.members and not module.members["MACROS"].is_alias:
             parts += ["## Macros", text_of(module), table(["Macro", "Meaning"], _macros(module))]
@@ -51,6 +61,14 @@ def classes(ending: str) -> Iterator[griffe.Class]:
                 and not each.is_alias
                 and member(each, method)
             ):
+                yield each
+
+
+def decorators() -> Iterator[griffe.Function]:
+    """Yield the functions that Airflow calls for a decorator ``@task.NAME``; each is called ``NAME_task``."""
+    for module in modules():
+        for each in module.functions.values():
+            if not each.is_alias and str(each.returns) == "TaskDecorator":
                 yield each
 
 
@@ -75,15 +93,23 @@ def home(each: griffe.Class) -> str:
 
 def _class(each: griffe.Class) -> str:
     parts = [f"### {each.name}", f"`from {home(each)} import {each.name}`", text_of(each)]
-    if begin := member(each, "__init__"):
-        said = {
-            name: text for owner in [*reversed(each.mro()), each] for name, text in meanings(owner).items()
-        }
-        parts.append(parameter_table(begin, said))
+    said = {name: text for owner in [*reversed(each.mro()), each] for name, text in meanings(owner).items()}
+    parts.append(parameter_table(_parameters(each), said))
     parts += [_templated(each), _returns(each)]
     if each.name.endswith("Hook"):
         parts.append(table(["Method", "Meaning"], _methods(each)))
     return "\n\n".join(part for part in parts if part)
+
+
+def _decorator(each: griffe.Function) -> str:
+    return f"### @task.{each.name.removesuffix('_task')}\n\n{text_of(each)}"
+
+
+def _parameters(each: griffe.Class) -> list[griffe.Parameter]:
+    """Return the parameters of a class, with those of the classes of this package that it extends."""
+    begins = (owner.members.get("__init__") for owner in [each, *each.mro()])
+    found = [name for begin in begins if isinstance(begin, griffe.Function) for name in parameters(begin)]
+    return list({name.name: name for name in reversed(found)}.values())[::-1]
 
 
 def _templated(each: griffe.Class) -> str:

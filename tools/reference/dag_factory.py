@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import griffe
 
-from tools.reference.sources import line_of, meanings, package, parameter_table, text_of
+from tools.reference.sources import line_of, meanings, package, parameter_table, parameters, text_of
 
 _HEAD = """\
 # The DAG factory
@@ -19,7 +19,9 @@ of a campaign is described in [Airflow](campaign-dag.md)."""
 def page() -> str:
     """Write the page."""
     factory, assets = package()["dags"], package()["operators.assets"]
-    made = [each for part in ("folder", "campaign", "housekeeping") for each in functions(factory[part])]
+    made = [
+        each for part in ("folder", "campaign", "group", "housekeeping") for each in functions(factory[part])
+    ]
     made = [each for each in made if each.name in (factory.exports or ())]
     parts = [_HEAD, "## Functions", *(_function(each, factory) for each in made)]
     parts += ["## Assets", text_of(assets), *(_function(each, assets) for each in functions(assets))]
@@ -32,14 +34,16 @@ def functions(module: griffe.Object) -> Iterator[griffe.Function]:
     own = (each for each in module.functions.values() if not each.is_alias)
     for each in sorted(own, key=line_of):
         if not each.name.startswith("_") and any(
-            word in str(each.returns) for word in ("DAG", "Asset", "None")
+            word in str(each.returns) for word in ("DAG", "TaskGroup", "Asset", "None")
         ):
             yield each
 
 
 def _function(each: griffe.Function, module: griffe.Object) -> str:
     head = [f"### {each.name}", f"`from {module.path} import {each.name}`; returns `{each.returns}`."]
-    return "\n\n".join(part for part in [*head, text_of(each), parameter_table(each, meanings(each))] if part)
+    return "\n\n".join(
+        part for part in [*head, text_of(each), parameter_table(parameters(each), meanings(each))] if part
+    )
 
 
 def _constant(each: griffe.Attribute) -> str:

@@ -81,6 +81,5 @@ def _members(owner: griffe.Class) -> Iterator[str]:
 def _function(function: griffe.Function, call: str, known: Mapping[str, str]) -> Iterator[str]:
     yield code(call)
     yield text_of(function)
-    yield parameter_table(
-        function, {each.name: known[each.name] for each in parameters(function) if each.name in known}
-    )
+    found = parameters(function)
+    yield parameter_table(found, {each.name: known[each.name] for each in found if each.name in known})

@@ -68,9 +68,8 @@ def parameters(function: griffe.Function) -> list[griffe.Parameter]:
     return [each for each in function.parameters if each.name != "self" and each.kind not in variadic]
 
 
-def parameter_table(function: griffe.Function, said: dict[str, str]) -> str:
+def parameter_table(found: list[griffe.Parameter], said: dict[str, str]) -> str:
     """Return a table of the parameters, with meanings if there are any; empty without parameters."""
-    found = parameters(function)
     known = SHARED | said
     rows = [
         [code(each.name), code(each.annotation or ""), default(each), known.get(each.name, "")]

@@ -28,7 +28,7 @@ from .field_types import (
 from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
 from .gates import Duration, Rollout, SendWindow
 from .lint import advice
-from .loader import CampaignFolder, campaign_from, is_campaign_name, load_campaign
+from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name, load_campaign
 from .model import Campaign, OwnRequest, Template, Variation
 from .runs import last_period
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
@@ -90,6 +90,7 @@ __all__ = [
     "advice",
     "campaign_folders",
     "campaign_from",
+    "campaign_of",
     "campaign_schema",
     "check_campaign",
     "check_folders",

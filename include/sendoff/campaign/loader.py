@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,30 @@ class CampaignFolder:
         """Return every field that may have a default, with its value and the file that sets it."""
         return settings_of(self.campaign, self.inherited, "Python" if self.path == Path() else _CAMPAIGN)
 
+    def named(self, name: str) -> CampaignFolder:
+        """Return the campaign under another name. Raise CampaignError if a folder cannot have it."""
+        if not is_campaign_name(name):
+            raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
+        return replace(self, name=name)
+
+    def with_audience(self, audience: Any) -> CampaignFolder:
+        """Return the campaign with another audience, as in :func:`campaign_from`. Raise the same errors."""
+        is_needed = self.campaign.targeting.kind == "query"
+        if is_needed and audience is None:
+            raise CampaignError(
+                f"campaign {self.name}: it has no audience. Use SQL, a path, a DataFrame or an Arrow table"
+            )
+        if not is_needed and audience is not None:
+            raise CampaignError(
+                f"campaign {self.name}: found an audience with targeting.kind: {self.campaign.targeting.kind}. Leave "
+                "one of them out"
+            )
+        source = None if audience is None else _source(audience)
+        if not isinstance(source, str):
+            return replace(self, audience_sql=None, audience_rows=source)
+        _check_query(self.name, source, self.campaign.audience.partitions)
+        return replace(self, audience_sql=source, audience_rows=None)
+
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
         if self.outcome_sql is None:
@@ -86,45 +110,41 @@ def is_campaign_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
-    """Return a campaign from Python as if it had been read from a folder of this name.
+def campaign_of(given: Campaign | Mapping[str, Any], name: str) -> Campaign:
+    """Return a campaign from Python after the checks of a campaign from a file.
 
-    ``given``: the campaign, or a mapping with the fields of ``campaign.yaml``. ``audience``: anything that
-    :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the recipients.
+    ``given``: the campaign, or a mapping with the fields of ``campaign.yaml``. ``name``: its name in errors.
 
-    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
+    Raise one CampaignError that lists all mistakes.
     """
-    if not is_campaign_name(name):
-        raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
-    campaign = given if isinstance(given, Campaign) else _of_mapping(given, name)
-    problems = [
-        f"audience.exclude: found the file {each.file}. Leave its people out of the audience, or upload them as a list"
-        for each in campaign.audience.exclude
-        if isinstance(each, QueryExclusion | FileExclusion)
-    ]
-    needs_audience = campaign.targeting.kind == "query"
-    if needs_audience and audience is None:
-        problems.append("it has no audience. Use SQL, a path, a DataFrame or an Arrow table")
-    if not needs_audience and audience is not None:
-        problems.append(
-            f"found an audience with targeting.kind: {campaign.targeting.kind}. Leave one of them out"
-        )
-    if problems:
-        raise CampaignError("\n".join(f"campaign {name}: {problem}" for problem in problems))
+    campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
+    if campaign is None:
+        mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
+        raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
     try:
         check_campaign(campaign)
     except CampaignError as error:
         raise CampaignError(f"campaign {name}: {error}") from None
-    source = None if audience is None else _source(audience)
-    if isinstance(source, str):
-        _check_query(name, source, campaign.audience.partitions)
-    return CampaignFolder(
-        name,
-        campaign,
-        source if isinstance(source, str) else None,
-        Path(),
-        audience_rows=None if isinstance(source, str) else source,
-    )
+    return campaign
+
+
+def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
+    """Return a campaign from Python as if it had been read from a folder of this name.
+
+    ``given``: as in :func:`campaign_of`. ``audience``: anything that :func:`~sendoff.warehouse.audience_source` reads;
+    None only if the service chooses the recipients.
+
+    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
+    """
+    folder = CampaignFolder("", campaign_of(given, name), None, Path()).named(name)
+    problems = [
+        f"audience.exclude: found the file {each.file}. Leave its people out of the audience, or upload them as a list"
+        for each in folder.campaign.audience.exclude
+        if isinstance(each, QueryExclusion | FileExclusion)
+    ]
+    if problems:
+        raise CampaignError("\n".join(f"campaign {name}: {problem}" for problem in problems))
+    return folder.with_audience(audience)
 
 
 def _check_query(name: str, sql: str, partitions: int | None) -> None:
@@ -156,22 +176,15 @@ def _source(audience: Any) -> str | Rows:
     return audience_source(audience)
 
 
-def _of_mapping(given: Mapping[str, Any], name: str) -> Campaign:
-    campaign, errors = validated(given)
-    if campaign is None:
-        mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
-        raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
-    return campaign
-
-
-def load_campaign(folder: Path) -> CampaignFolder:
+def load_campaign(folder: Path, *, has_audience: bool = True) -> CampaignFolder:
     """Read a campaign's folder, with the defaults from ``defaults.yaml`` beside it.
 
-    Raise one CampaignError that lists all mistakes: of the defaults, or else of the folder.
+    Raise one CampaignError that lists all mistakes: of the defaults, or else of the folder. Without ``has_audience``,
+    ``audience.sql`` is not read: the caller adds an audience.
     """
     folder = folder.absolute()
     try:
-        return _FolderReader(folder).read()
+        return _FolderReader(folder).read(has_audience)
     except OSError as error:
         mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
     raise CampaignError(str(mistake), [mistake])
@@ -232,12 +245,12 @@ class _FolderReader:
         self._folder = folder
         self._mistakes: list[Finding] = []
 
-    def read(self) -> CampaignFolder:
+    def read(self, has_audience: bool) -> CampaignFolder:
         defaults = read_defaults(self._folder.parent)
         if self._leads_out(_CAMPAIGN):
             raise self._error()
         campaign, inherited = self._campaign(defaults)
-        audience_sql = self._audience_sql(campaign)
+        audience_sql = self._audience_sql(campaign) if has_audience else None
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
         outcome = self._folder / _OUTCOME
         has_outcome = outcome.exists() or outcome.is_symlink()

@@ -24,6 +24,7 @@ from .outcomes import measure_outcome
 from .preview_report import describe_preview
 from .statistics import Comparison
 from .terminal import as_terminal, as_text
+from .verdict_audience import VerdictsOf
 
 __all__ = [
     "Block",
@@ -40,6 +41,7 @@ __all__ = [
     "Sum",
     "Table",
     "VerdictRows",
+    "VerdictsOf",
     "Words",
     "as_fragment",
     "as_html",

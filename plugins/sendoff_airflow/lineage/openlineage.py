@@ -40,14 +40,14 @@ def lineage_enabled() -> bool:
     return not conf.is_disabled()
 
 
-def of_query(path: str) -> Lineage | None:
+def of_query(path: Path) -> Lineage | None:
     """Return the lineage of a task before it freezes an audience: the query."""
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from sendoff.campaign import load_campaign
 
     try:
-        folder = load_campaign(Path(path))
+        folder = load_campaign(path)
     except SendoffError:  # the task itself reports it
         return None
     return OperatorLineage(job_facets=_job_facets(folder))
@@ -70,14 +70,16 @@ def _or_nothing(method: Callable[..., Lineage]) -> Callable[..., Lineage | None]
 
 
 @_or_nothing
-def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a task that froze an audience: the tables of its queries. ``facts``: its asset event."""
+def of_audience(
+    folder: CampaignFolder, ledger_conn_id: str, facts: Mapping[str, Any], target: str = "audience"
+) -> Lineage:
+    """Return the lineage of a task that froze an audience, from the tables of its queries to ``target``.
+
+    ``facts``: its asset event.
+    """
     from airflow.providers.common.compat.openlineage.facet import ExtractionErrorRunFacet
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    from sendoff.campaign import load_campaign
-
-    folder = load_campaign(Path(path))
     parsed = [_parse(query) for query in _queries(folder)]
     tables = {(table.namespace, table.name): table for query in parsed for table in query.tables}
     run_facets = _run_facets(facts)
@@ -87,7 +89,7 @@ def of_audience(path: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lin
         )
     return OperatorLineage(
         inputs=list(tables.values()),
-        outputs=[_dataset("audience", folder.name, ledger_conn_id, facts.get("audience"))],
+        outputs=[_dataset(target, folder.name, ledger_conn_id, facts.get("audience"))],
         run_facets=run_facets,
         job_facets=_job_facets(folder),
     )
@@ -168,7 +170,7 @@ def _facet_class() -> Any:
 
 @dataclass(frozen=True)
 class _Query:
-    """A query of a campaign's folder."""
+    """A query of a campaign."""
 
     file: str
     sql: str

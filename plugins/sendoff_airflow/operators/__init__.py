@@ -5,6 +5,7 @@ and in settings and policies that name operators. The modules are:
 
 .. code-block:: text
 
+    preparation .. find or create a launch, shared by the next two
     audience ..... freeze an audience, and preview the launch
     dispatch ..... make the requests
     reconcile .... assign verdicts, and check feed health
@@ -17,6 +18,7 @@ from sendoff_airflow.operators.dispatch import (
     DispatchOperator,
     ExecuteCampaignOperator,
 )
+from sendoff_airflow.operators.preparation import VerdictsOf
 from sendoff_airflow.operators.reconcile import (
     CheckFeedsOperator,
     ReconcileChangedOperator,
@@ -33,6 +35,7 @@ __all__ = [
     "PreviewOperator",
     "ReconcileChangedOperator",
     "ReconcileOperator",
+    "VerdictsOf",
 ]
 
 for _name in __all__:

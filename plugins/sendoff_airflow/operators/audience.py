@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
+from sendoff_airflow.operators.assets import launch_facts
+from sendoff_airflow.operators.preparation import PreparingOperator, as_boolean, of_run
 from sendoff_airflow.period import displaced_run, period_of
 
 if TYPE_CHECKING:
-    from sendoff.campaign import CampaignFolder
+    from sendoff.campaign import Campaign, CampaignFolder
     from sendoff.launch import LaunchOptions, Preview
     from sendoff.ledger import Launch, Ledger
 
@@ -42,27 +42,25 @@ _PREVIEW_FIELDS = (
 """The fields of a preview that may appear in logs and XCom: counts, without any message text."""
 
 
-class BuildAudienceOperator(LaunchEventOperator):
+class BuildAudienceOperator(PreparingOperator):
     """Check a launch against its campaign's suppressions and gates, and freeze its audience and segments in the ledger.
 
     If the ledger already holds a launch for the period, from this run or another, the operator returns it as it was
-    frozen and does not run the query again. The task fails at once if a gate is closed, and is skipped if the launch
-    is too late.
+    frozen and does not read the audience again. The task fails at once if a gate is closed, and is skipped if the
+    launch is too late.
 
     Return ``launch_key``, ``state`` (held: the launch needs approval), ``audience``, ``segments``, ``rows`` and
     ``dropped`` (a count for each reason). Each is also an XCom of its own: ``audience.output["launch_key"]``.
 
-    :param folder: the campaign's folder, with ``campaign.yaml`` and ``audience.sql``
-    :param resend: 0, or the number of a deliberate repetition for the same period (templated)
-    :param reason: why the period is sent again; required for a resend (templated)
-    :param size_limit: send to this many people at most (templated)
-    :param send_late: send the period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
+    :param folder: the same as ``campaign``, for a folder
     :param continued: the key of a launch of this campaign; send its planned requests instead of finding or creating the
         launch of this run's period (templated)
     :param preview_only: log the counts, freeze nothing, and skip this task and those after it (templated)
     """
 
     template_fields: Sequence[str] = (
+        "audience",
+        "name",
         "resend",
         "reason",
         "size_limit",
@@ -74,52 +72,36 @@ class BuildAudienceOperator(LaunchEventOperator):
     def __init__(
         self,
         *,
-        folder: str | Path,
-        resend: int | str = 0,
-        reason: str | None = None,
-        size_limit: int | str | None = None,
-        send_late: bool | str = False,
+        folder: str | Path | None = None,
+        campaign: str | Path | Campaign | Mapping[str, Any] | None = None,
         preview_only: bool | str = False,
         continued: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"multiple_outputs": True, **kwargs})
-        self.folder = str(folder)
-        self.resend = resend
-        self.reason = reason
-        self.size_limit = size_limit
-        self.send_late = send_late
+        if (folder is None) == (campaign is None):
+            raise ValueError("BuildAudienceOperator needs either campaign or folder.")
+        given = folder if campaign is None else campaign
+        super().__init__(campaign=given, **{"multiple_outputs": True, **kwargs})
         self.preview_only = preview_only
         self.continued = continued
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or create the launch of this run's period."""
-        from sendoff.campaign import load_campaign
-        from sendoff.launch import prepare_launch
         from sendoff_airflow.hooks.ledger import open_ledger
-        from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        is_dry = as_boolean("preview_only", self.preview_only)
+        options = self._options()
         if warning := displaced_run(context):
             self.log.warning("%s", warning)
-        is_dry = _boolean("preview_only", self.preview_only)
-        options = self._options()
-        folder = load_campaign(Path(self.folder))
+        folder = self._campaign_folder(context)
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             if is_dry:
-                self._preview_only(context, ledger, folder, self._of_run(context, folder, options))
+                self._preview_only(context, ledger, folder, of_run(context, folder.campaign, options))
             elif self.continued:
-                launch = self._launch_to_continue(ledger, folder, self.continued)
+                self._source, launch = folder, self._launch_to_continue(ledger, folder, self.continued)
             else:
-                launch = prepare_launch(
-                    ledger,
-                    folder,
-                    period=period_of(context, folder.campaign),
-                    warehouses=warehouse_source,
-                    options=self._of_run(context, folder, options),
-                )
+                launch = self._prepared(context, ledger, folder, options)
         counts = {
             "audience": launch.audience,
             "segments": launch.segments,
@@ -132,11 +114,7 @@ class BuildAudienceOperator(LaunchEventOperator):
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
         """Return the lineage from the tables of the campaign's queries to the audience."""
-        return openlineage.of_audience(self.folder, self.ledger_conn_id, facts)
-
-    def get_openlineage_facets_on_start(self) -> Any:
-        """Return the query for OpenLineage's provider."""
-        return openlineage.of_query(self.folder)
+        return openlineage.of_audience(self._source, self.ledger_conn_id, facts)
 
     def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
         launch = ledger.launches.get(launch_key)
@@ -147,28 +125,6 @@ class BuildAudienceOperator(LaunchEventOperator):
             )
         return launch
 
-    def _options(self) -> LaunchOptions:
-        """Return the options of this task. They do not depend on the campaign."""
-        from sendoff.launch import LaunchOptions
-
-        return LaunchOptions(
-            size_limit=_integer("size_limit", self.size_limit),
-            send_late=_boolean("send_late", self.send_late),
-            resend=_integer("resend", self.resend) or 0,
-            reason=self.reason or None,
-        )
-
-    def _of_run(self, context: Context, folder: CampaignFolder, options: LaunchOptions) -> LaunchOptions:
-        """Return the options with the facts of this run: when its period was due, and who started it."""
-        from sendoff.launch import due_time
-
-        run = context["dag_run"]
-        return replace(
-            options,
-            due_at=due_time(folder.campaign, period_of(context, folder.campaign), run.run_after),
-            who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
-        )
-
     def _preview_only(
         self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
     ) -> NoReturn:
@@ -176,7 +132,7 @@ class BuildAudienceOperator(LaunchEventOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         preview = preview_campaign(
-            folder,
+            self._with_audience(folder, ledger),
             period=period_of(context, folder.campaign),
             warehouses=warehouse_source,
             ledger=ledger,
@@ -223,22 +179,3 @@ class PreviewOperator(BaseOperator):
 def _counts(preview: Preview) -> dict[str, Any]:
     values = preview.to_json()
     return {name: values[name] for name in _PREVIEW_FIELDS}
-
-
-# A rendered template is always text. It is empty if there is no value.
-
-
-def _boolean(name: str, value: bool | str) -> bool:
-    flag = {"true": True, "false": False}.get(str(value).strip().lower())
-    if flag is None:  # a mistyped dry run must not start a launch
-        raise AirflowFailException(f"{name}: {value!r} is not a boolean. Use True or False.")
-    return flag
-
-
-def _integer(name: str, value: int | str | None) -> int | None:
-    if value is None or value == "":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise AirflowFailException(f"{name}: {value!r} is not a whole number.") from None

@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
-from sendoff.errors import CampaignError, NotYetError, RetryableError
-from sendoff_airflow import LEDGER, RECEIVER, SERVICE
+from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
+from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
+from sendoff_airflow.operators.preparation import PreparingOperator
+from sendoff_airflow.period import displaced_run
 
 if TYPE_CHECKING:
+    from sendoff.campaign import Campaign
+    from sendoff.launch import LaunchOptions
     from sendoff.ledger import Launch, Ledger
 
 
-class DispatchOperator(LaunchEventOperator):
+class DispatchOperator(PreparingOperator):
     """Make the planned requests of a launch, each once, until none is left.
+
+    The launch is the one of ``launch_key``. With ``campaign`` and ``audience`` instead, the task first finds or creates
+    the launch of the run's period, as BuildAudienceOperator does, and checks at the end that every request was made.
+    A retry, a second run of the period and a task that waited continue with the same launch, and read no audience
+    again. The task fails without retry if the campaign needs approval: approve the launch, then clear the task. The
+    XCom ``launch_key`` is the key, for later tasks.
 
     The connection sets how many requests a task makes at the same time (``requests_at_once``). Several tasks can work
     on one launch: map the operator over ``worker``. Retries are safe, because they continue with the requests that are
@@ -35,69 +45,116 @@ class DispatchOperator(LaunchEventOperator):
     Return the number of requests that were ``accepted``, ``refused`` and ``in_doubt`` since the task last waited in the
     triggerer. CheckDispatchedOperator counts those of the whole launch.
 
-    :param launch_key: the launch, as returned by BuildAudienceOperator (templated)
+    :param launch_key: the launch, as returned by BuildAudienceOperator; leave it out with ``campaign`` (templated)
     :param worker: a number that distinguishes mapped tasks in the ledger
+    :param sendoff_conn_id: the connection of the messaging service; default: the campaign's
     """
 
-    template_fields: Sequence[str] = ("launch_key",)
+    template_fields: Sequence[str] = (
+        "launch_key",
+        "audience",
+        "name",
+        "resend",
+        "reason",
+        "size_limit",
+        "send_late",
+    )
     send_mode: ClassVar[Literal["create", "execute"]]
     other: ClassVar[str]
-    _is_working = False
+    _at_work: str | None = None  # the key of the launch
 
     def __init__(
         self,
         *,
-        launch_key: str,
+        launch_key: str | None = None,
         worker: int = 1,
-        sendoff_conn_id: str = SERVICE,
-        ledger_conn_id: str = LEDGER,
+        sendoff_conn_id: str | None = None,
         receiver_conn_id: str = RECEIVER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if (launch_key is None) == (self.campaign is None):
+            found = "neither" if launch_key is None else "both"
+            raise ValueError(
+                f"Task {self.task_id}: found {found} of launch_key and campaign. Use launch_key for a launch of "
+                "another task, or campaign to create the launch here."
+            )
+        if launch_key is not None and self.audience is not None:
+            raise ValueError(
+                f"Task {self.task_id}: audience needs campaign. A launch has its audience already."
+            )
         self.launch_key = launch_key
         self.worker = worker
         self.sendoff_conn_id = sendoff_conn_id
-        self.ledger_conn_id = ledger_conn_id
         self.receiver_conn_id = receiver_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Make requests until none is planned."""
-        return self._work(context)
+        if self.launch_key is None and (warning := displaced_run(context)):
+            self.log.warning("%s", warning)
+        return self._find_and_work(context)
 
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
         """Continue after waiting in the triggerer."""
-        return self._work(context)
+        return self._find_and_work(context)
 
-    def _work(self, context: Context) -> dict[str, int]:
+    def _find_and_work(self, context: Context) -> dict[str, int]:
+        from sendoff.campaign import Campaign
+        from sendoff_airflow.hooks.ledger import open_ledger
+
+        options = self._options()
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            if self.launch_key is None:
+                return self._work(context, ledger, self._own_launch(context, ledger, options))
+            launch = ledger.launches.get(self.launch_key)
+            self._check_mode(launch.campaign, Campaign.frozen(launch.definition))
+            return self._work(context, ledger, launch)
+
+    def _own_launch(self, context: Context, ledger: Ledger, options: LaunchOptions) -> Launch:
+        """Find or create the launch of this run. Raise GateError if it waits for an approval."""
+        from sendoff.dispatch import awaits_approval
+
+        folder = self._campaign_folder(context)
+        self._check_mode(folder.name, folder.campaign)
+        launch = self._prepared(context, ledger, folder, options)
+        key = launch.launch_key
+        context["ti"].xcom_push("launch_key", key)
+        context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
+        if awaits_approval(launch, ledger.audit_log.of_launch(key)):
+            raise GateError(
+                f"Launch {key} waits for an approval, for which this task does not ask. Approve it with 'sendoff "
+                f"release {key}', then clear the task. To ask in Airflow, use BuildAudienceOperator and "
+                "ApproveLaunchOperator before this task."
+            )
+        return launch
+
+    def _work(self, context: Context, ledger: Ledger, launch: Launch) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-        from sendoff.dispatch import check_refusals, send_launch
-        from sendoff_airflow.hooks.ledger import open_ledger
+        from sendoff.dispatch import check_all_sent, check_refusals, send_launch
         from sendoff_airflow.hooks.receiver import post_back_signer
         from sendoff_airflow.hooks.service import SendoffHook
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
-            launch = self._checked(ledger)
-            connection = SendoffHook(self.sendoff_conn_id).service_connection(
-                post_back_signer(self.receiver_conn_id)
-            )
-            try:
-                self._is_working = True
-                result = send_launch(
-                    ledger, self.launch_key, connection, worker=_worker(context, self.worker)
-                )
-            except NotYetError as early:
-                self.log.info("%s; waiting until %s", early, early.until)
-                until = early.until
-            else:
-                check_refusals(ledger, self.launch_key)
-                self.emit(context, {**launch_facts(launch), **asdict(result)})
-                return asdict(result)
-            finally:
-                self._is_working = False
+        key = launch.launch_key
+        connection = SendoffHook(self.sendoff_conn_id or launch.connection).service_connection(
+            post_back_signer(self.receiver_conn_id)
+        )
+        try:
+            self._at_work = key
+            result = send_launch(ledger, key, connection, worker=_worker(context, self.worker))
+            if self.launch_key is None:
+                check_all_sent(ledger, key)
+        except NotYetError as early:
+            self.log.info("%s; waiting until %s", early, early.until)
+            until = early.until
+        else:
+            check_refusals(ledger, key)
+            self.emit(context, {**launch_facts(launch), **asdict(result)})
+            return asdict(result)
+        finally:
+            self._at_work = None
         raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
 
     def on_kill(self) -> None:
@@ -105,26 +162,27 @@ class DispatchOperator(LaunchEventOperator):
 
         Airflow calls this in the thread that waits for the others, and kills the process five seconds later.
         """
-        if self._is_working:
-            self._is_working = False
+        if key := self._at_work:
+            self._at_work = None
             raise RetryableError(
-                f"Launch {self.launch_key}: Airflow ended the task before all requests were made. Retry the task."
+                f"Launch {key}: Airflow ended the task before all requests were made. Retry the task."
             )
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
-        """Return the lineage from the audience to the launch."""
+        """Return the lineage to the launch: from its audience, or from the tables of the campaign's queries."""
+        if self._source:
+            return openlineage.of_audience(self._source, self.ledger_conn_id, facts, "launch")
         return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
 
-    def _checked(self, ledger: Ledger) -> Launch:
-        """Return the launch. Raise CampaignError if its campaign uses the other send mode."""
-        from sendoff.campaign import Campaign
+    def _changes(self) -> dict[str, str | None]:
+        return {**super()._changes(), "connection": self.sendoff_conn_id}
 
-        launch = ledger.launches.get(self.launch_key)
-        if Campaign.frozen(launch.definition).send_mode != self.send_mode:
+    def _check_mode(self, name: str, campaign: Campaign) -> None:
+        """Raise CampaignError if a campaign uses the other send mode."""
+        if campaign.send_mode != self.send_mode:
             raise CampaignError(
-                f"Campaign {launch.campaign} cannot be sent with {type(self).__name__}. Use {self.other}."
+                f"Campaign {name} cannot be sent with {type(self).__name__}. Use {self.other}."
             )
-        return launch
 
 
 class CreateCampaignOperator(DispatchOperator):

@@ -1,0 +1,285 @@
+"""Find or create the launch of a run, from a campaign and its audience. Several operators share this."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import Context, ObjectStoragePath, XComArg
+from airflow.sdk.definitions._internal.mixins import ResolveMixin
+from airflow.sdk.exceptions import AirflowFailException
+
+from sendoff_airflow import LEDGER
+from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.assets import LaunchEventOperator
+from sendoff_airflow.period import period_of
+
+if TYPE_CHECKING:
+    from sendoff.campaign import Campaign, CampaignFolder
+    from sendoff.launch import LaunchOptions
+    from sendoff.ledger import Launch, Ledger
+
+_LONGEST_NAME = 100
+
+
+class VerdictsOf(ResolveMixin):
+    """The recipients of another launch with some verdicts, as an audience: ``VerdictsOf(key, ("missing",))``.
+
+    The verdicts are those of the launch's newest report. The holdout of the launch is not in the audience.
+
+    :param launch_key: the launch, which may be an XCom or contain Jinja
+    :param verdicts: the verdicts, such as ``missing``
+    """
+
+    def __init__(self, launch_key: Any, verdicts: Collection[str] = ("missing",)) -> None:
+        self.launch_key = launch_key
+        self.verdicts = tuple(verdicts)
+
+    def iter_references(self) -> Iterable[tuple[Any, str]]:
+        """Return the XComs that this needs, so that Airflow finds the tasks before it."""
+        return XComArg.iter_xcom_references(self.launch_key)
+
+    def resolve(self, context: Any) -> VerdictsOf:
+        """Return the same with its template rendered."""
+        return VerdictsOf(context["task"].render_template(self.launch_key, context), self.verdicts)
+
+    def __repr__(self) -> str:
+        """Return what the rendered template shows."""
+        return f"{type(self).__name__}({self.launch_key!r}, {self.verdicts!r})"
+
+
+class PreparingOperator(LaunchEventOperator):
+    """An operator that finds the launch of its run's period in the ledger, or else reads the audience and freezes it.
+
+    :param campaign: the campaign's folder with ``campaign.yaml``, a ``sendoff.campaign.Campaign``, or a mapping with
+        the fields of ``campaign.yaml``
+    :param audience: the recipients, unless the folder's ``audience.sql`` finds them: SQL, a ``.sql`` file, the path or
+        URL of a Parquet, CSV or Arrow file, a DataFrame, an Arrow table, or ``VerdictsOf`` another launch (templated)
+    :param name: the campaign's name in the ledger, whose launches are sent once for each period; default: the
+        folder's name, or else the IDs of the DAG and the task (templated)
+    :param warehouse: the connection that the audience query reads; default: the campaign's
+    :param resend: 0, or the number of a deliberate repetition for the same period (templated)
+    :param reason: why the period is sent again; required for a resend (templated)
+    :param size_limit: send to this many people at most (templated)
+    :param send_late: send the period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
+    """
+
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"audience": "sql"}
+    _source: CampaignFolder | None = None  # for the lineage
+
+    def __init__(
+        self,
+        *,
+        campaign: str | Path | Campaign | Mapping[str, Any] | None = None,
+        audience: Any = None,
+        name: str | None = None,
+        warehouse: str | None = None,
+        resend: int | str = 0,
+        reason: str | None = None,
+        size_limit: int | str | None = None,
+        send_late: bool | str = False,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.campaign = _checked(campaign, name or self.task_id)
+        self.audience = audience
+        self.name = name
+        self.warehouse = warehouse
+        self.resend = resend
+        self.reason = reason
+        self.size_limit = size_limit
+        self.send_late = send_late
+        self.ledger_conn_id = ledger_conn_id
+
+    @property
+    def audience(self) -> Any:
+        """The audience as Airflow may show it: SQL, a path, or an object that does not show its rows."""
+        return self._audience
+
+    @audience.setter
+    def audience(self, given: Any) -> None:
+        # Airflow also sets it when it has rendered the template, and then shows and stores its text.
+        is_path = isinstance(given, Path | ObjectStoragePath)
+        if isinstance(given, str) and given.endswith(".sql") and ("://" in given or given.startswith("/")):
+            self._audience: Any = _location(given)  # Airflow finds only files below the DAG's folder
+        elif given is None or is_path or isinstance(given, str | ResolveMixin | _Unshown):
+            self._audience = given
+        else:
+            self._audience = _Unshown(given)
+
+    def get_openlineage_facets_on_start(self) -> Any:
+        """Return the query for OpenLineage's provider, if the campaign is a folder with a query."""
+        if self._is_in_folder and isinstance(self.campaign, Path):
+            return openlineage.of_query(_absolute(self.campaign, self.dag.folder))
+        return None
+
+    @property
+    def _is_in_folder(self) -> bool:
+        """Whether the audience is that of the campaign's folder."""
+        return isinstance(self.campaign, Path) and self.audience is None
+
+    def _campaign_folder(self, context: Context) -> CampaignFolder:
+        """Return the campaign. It has its audience only if that is in its folder."""
+        assert self.campaign is not None
+        name = self.name if isinstance(self.campaign, Path) else self._name(context)
+        folder = read_campaign(self.campaign, name, self.dag.folder, has_audience=self._is_in_folder)
+        changes = {name: value for name, value in self._changes().items() if value is not None}
+        return replace(folder, campaign=folder.campaign.replace(**changes))
+
+    def _changes(self) -> dict[str, str | None]:
+        """Return the fields of the campaign that this operator's arguments change."""
+        return {"warehouse": self.warehouse}
+
+    def _with_audience(self, folder: CampaignFolder, ledger: Ledger) -> CampaignFolder:
+        """Return a campaign with the audience of this task."""
+        from sendoff import report
+        from sendoff.campaign import campaign_from
+
+        if self._is_in_folder:
+            return folder
+        given = self.audience
+        if isinstance(given, VerdictsOf):
+            given = report.VerdictsOf(given.launch_key, given.verdicts).rows(ledger)
+        elif isinstance(given, _Unshown):
+            given = given.value
+        elif isinstance(given, Path) or (isinstance(given, str) and len(given.split()) == 1):
+            given = _absolute(_location(given), self.dag.folder)
+        if isinstance(self.campaign, Path):
+            return folder.with_audience(given)
+        return campaign_from(folder.campaign, folder.name, given)
+
+    def _prepared(
+        self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
+    ) -> Launch:
+        """Return the launch of this run. Read the audience only if the ledger does not have it yet."""
+        from sendoff.launch import prepare_launch
+        from sendoff.period import launch_key
+        from sendoff_airflow.hooks.warehouse import warehouse_source
+
+        period = period_of(context, folder.campaign)
+        key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
+        self._source = folder
+        if launch := ledger.launches.find(key):
+            return launch
+        self._source = self._with_audience(folder, ledger)
+        return prepare_launch(
+            ledger,
+            self._source,
+            period=period,
+            warehouses=warehouse_source,
+            options=of_run(context, folder.campaign, options),
+        )
+
+    def _options(self) -> LaunchOptions:
+        """Return the options of this task. They do not depend on the campaign."""
+        from sendoff.launch import LaunchOptions
+
+        return LaunchOptions(
+            size_limit=as_integer("size_limit", self.size_limit),
+            send_late=as_boolean("send_late", self.send_late),
+            resend=as_integer("resend", self.resend) or 0,
+            reason=self.reason or None,
+        )
+
+    def _name(self, context: Context) -> str:
+        if self.name:
+            return self.name
+        if (context["ti"].map_index or 0) >= 0:
+            raise AirflowFailException(
+                f"Task {self.task_id}: a mapped task needs a name, because all launches of one name and period are one "
+                "launch. Add name, such as name='lapsed_{{ ti.map_index }}'."
+            )
+        return name_of(self.dag_id, self.task_id)
+
+
+class _Unshown:
+    """A value that Airflow neither shows nor stores as the text of a template: it may hold identifiers."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__}>"
+
+
+def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: str) -> Path | Campaign | None:
+    """Return a campaign, or the path of its folder. Mistakes in a mapping are errors of the DAG file."""
+    if campaign is None:
+        return None
+    if isinstance(campaign, str | Path):
+        return Path(campaign)
+    from sendoff.campaign import campaign_of
+
+    return campaign_of(campaign, name)
+
+
+def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> LaunchOptions:
+    """Return options with the facts of a run: when its period was due, and who started it."""
+    from sendoff.launch import due_time
+
+    run = context["dag_run"]
+    return replace(
+        options,
+        due_at=due_time(campaign, period_of(context, campaign), run.run_after),
+        who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
+    )
+
+
+def read_campaign(
+    given: Path | Campaign | Mapping[str, Any], name: str | None, dag_folder: str, *, has_audience: bool
+) -> CampaignFolder:
+    """Return a campaign with its audience, or without one. ``name``: its name, which only a folder need not have.
+
+    A relative path starts at ``dag_folder``, the folder of the DAG file. Raise CampaignError if the campaign is wrong.
+    """
+    from sendoff.campaign import CampaignFolder, campaign_of, load_campaign
+
+    if isinstance(given, Path):
+        folder = load_campaign(_absolute(given, dag_folder), has_audience=has_audience)
+        return folder.named(name) if name else folder
+    assert name is not None
+    return CampaignFolder(name, campaign_of(given, name), None, Path())
+
+
+def name_of(*ids: str) -> str:
+    """Return a campaign's name made of the IDs of a DAG and its parts. A long one ends in a digest."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(ids))
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
+    return f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
+
+
+def _location(given: str | Path) -> Path | ObjectStoragePath:
+    return ObjectStoragePath(given) if "://" in str(given) else Path(given)
+
+
+def _absolute(path: Any, dag_folder: str) -> Any:
+    return Path(dag_folder, path) if isinstance(path, Path) else path
+
+
+# A rendered template is always text. It is empty if there is no value.
+
+
+def as_boolean(name: str, value: bool | str) -> bool:
+    """Return a rendered flag. Raise AirflowFailException if it is not a boolean."""
+    flag = {"true": True, "false": False}.get(str(value).strip().lower())
+    if flag is None:  # a mistyped dry run must not start a launch
+        raise AirflowFailException(f"{name}: {value!r} is not a boolean. Use True or False.")
+    return flag
+
+
+def as_integer(name: str, value: int | str | None) -> int | None:
+    """Return a rendered number, or None without one. Raise AirflowFailException if it is not a whole number."""
+    if value is None or value == "":
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise AirflowFailException(f"{name}: {value!r} is not a whole number.") from None
