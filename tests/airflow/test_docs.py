@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
 
 from sendoff_airflow.hooks.ledger import LedgerHook
 from sendoff_airflow.hooks.receiver import ReceiverHook
@@ -22,12 +28,65 @@ CONNECTIONS = {
 }
 
 
-def test_the_example_dag_loads(tmp_path: Path) -> None:
-    [code] = re.findall(r"```python\n(.*?)```", OWN_DAG, re.DOTALL)
-    (tmp_path / "example.py").write_text(code)
+@pytest.fixture
+def own_dags(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, DAG]:
+    """Return the DAGs of the page on DAGs of your own, in a deployment with the usual connections."""
+    for usual, ours in (("DEFAULT", "SERVICE"), ("WAREHOUSE", "SHOP")):
+        monkeypatch.setenv(f"AIRFLOW_CONN_SENDOFF_{usual}", os.environ[f"AIRFLOW_CONN_{ours}"])
+    for name, code in re.findall(r'```python title="(.*?)"\n(.*?)```', OWN_DAG, re.DOTALL):
+        (tmp_path / name).write_text(code)
     bag = DagBag(tmp_path)
     assert bag.import_errors == {}
-    assert bag.dags["my_campaign"].task_ids == ["audience", "send", "wait_for_post_backs", "report"]
+    for dag in bag.dags.values():
+        for task in dag.tasks:
+            if task.task_type == "PostBacksQuietSensor":
+                task.quiet_for, task.poke_interval = timedelta(seconds=1), 0.5
+        house.quieten(dag)
+    return bag.dags
+
+
+def test_the_example_dags_have_the_tasks_that_the_page_names(own_dags: dict[str, DAG]) -> None:
+    of_group = [
+        "audience",
+        "report",
+        "preview",
+        "approve",
+        "dispatch",
+        "wait_for_post_backs",
+        "check_dispatched",
+    ]
+    assert {name: dag.task_ids for name, dag in own_dags.items()} == {
+        "opening_hours": ["notice"],
+        "spring": ["lapsed", "send"],
+        "after_the_load": ["load", *(f"thanks.{name}" for name in of_group)],
+        "my_campaign": ["audience", "send", "wait_for_post_backs", "report"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "campaign", "people"),
+    [
+        ("opening_hours", "notice", "opening_hours.notice", 100),
+        ("spring", "lapsed", "spring.lapsed", 500),
+        ("after_the_load", "thanks.audience", "thanks", 100),
+    ],
+)
+def test_the_example_dags_send(
+    house: Any,
+    own_dags: dict[str, DAG],
+    run_dag: Callable[..., DagRun],
+    name: str,
+    task: str,
+    campaign: str,
+    people: int,
+) -> None:
+    run = run_dag(own_dags[name], logical_date=house.day.replace(hour=9))
+    assert run.state == "success"
+    xcoms = house.xcoms(run)
+    with house.ledger() as ledger:
+        launch = ledger.launches.get(xcoms[task, "launch_key", -1])
+    assert (launch.campaign, launch.audience) == (campaign, people)
+    assert set(house.states(launch.launch_key)) == {"accepted"}
 
 
 def test_the_example_connections_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

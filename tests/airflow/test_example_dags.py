@@ -91,6 +91,44 @@ def test_a_campaign_is_created_once_somebody_approved_it_reported_on_and_followe
     assert verdicts == {name: len(who) for name, who in house.verdicts(key).items()}
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "devices"),
+    [
+        ("sendoff_example_one_task", "notice", ("android", "ios")),
+        ("sendoff_example_function", "android_devices", ("android",)),
+    ],
+)
+def test_a_campaign_in_the_dag_file_is_sent_to_its_audience(
+    house: Any,
+    examples: dict[str, DAG],
+    run_dag: Callable[..., DagRun],
+    name: str,
+    task: str,
+    devices: tuple[str, ...],
+) -> None:
+    run = run_dag(examples[name], logical_date=house.day)
+    assert run.state == "success"
+    with house.ledger() as ledger:
+        launch = ledger.launches.get(house.xcoms(run)[task, "launch_key", -1])
+    assert launch.audience == sum(
+        house.platforms[each % len(house.platforms)] in devices for each in house.devices
+    )
+    assert house.states(launch.launch_key) == {"accepted": 1}
+
+
+def test_a_group_asks_and_reports_inside_of_another_dag(
+    house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun], people: Any
+) -> None:
+    people.task = "welcome_back.approve"
+    people.will("sendoff_example_group", ("ann", "Approve"))
+    run = run_dag(examples["sendoff_example_group"], logical_date=house.day)
+    assert run.state == "success"
+    xcoms = house.xcoms(run)
+    assert xcoms["welcome_back.approve", "return_value", -1]["who"] == "ann"
+    assert sum(xcoms["welcome_back.report", "return_value", -1]["verdicts"].values()) == 200
+    assert xcoms["welcome_back.audience", "campaign", -1] == "welcome_back_in_group"
+
+
 def test_each_person_gets_values_that_are_theirs_alone(
     house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun]
 ) -> None:

@@ -1,50 +1,23 @@
-"""The DAG of one campaign.
-
-.. code-block:: text
-
-    audience -> preview -> approve -> dispatch (mapped over the workers) -> check_dispatched
-                                                                         -> wait_for_post_backs -> report
-
-``audience`` is the setup task of ``report``. So every launch gets a report, even if sending it failed or someone
-rejected it. If sending failed, ``check_dispatched`` fails the run, because Airflow takes a run's state from its last
-tasks.
-"""
+"""The DAG of one campaign: its schedule, its form, and the tasks of a launch (module ``group``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import DAG, Asset, Context, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, Param
 from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
-from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from sendoff.campaign import Campaign, CampaignFolder, did_you_mean
-from sendoff.errors import CampaignError
+from sendoff.campaign import Campaign, CampaignFolder
 from sendoff_airflow.dags.alerts import log_overdue_run
 from sendoff_airflow.dags.documentation import documentation
+from sendoff_airflow.dags.group import Approvers, Callbacks, TaskOptions, add_tasks, defaults_of
 from sendoff_airflow.dags.names import refuse_runs_of_others
-from sendoff_airflow.errors import RETRY_DEFAULTS
-from sendoff_airflow.operators import (
-    BuildAudienceOperator,
-    CheckDispatchedOperator,
-    CreateCampaignOperator,
-    ExecuteCampaignOperator,
-    PreviewOperator,
-    ReconcileOperator,
-)
-from sendoff_airflow.operators.approval import ApproveLaunchOperator
-from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
-from sendoff_airflow.sensors import PostBacksQuietSensor
-
-Approvers = Mapping[str, Sequence[str]]
-"""The people of each approval role: their user names in Airflow."""
-
-_OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
+from sendoff_airflow.operators import BuildAudienceOperator
+from sendoff_airflow.operators.assets import audience_asset
 
 
 def campaign_dag(
@@ -54,7 +27,7 @@ def campaign_dag(
     on_alert: AsyncCallback | SyncCallback | None = None,
     quiet_for: timedelta | None = None,
     pictures: Path | None = None,
-    on_report: Callable[[Context], None] | Sequence[Callable[[Context], None]] | None = None,
+    on_report: Callbacks | None = None,
     default_args: dict[str, Any] | None = None,
 ) -> DAG:
     """Return the DAG of one campaign. Its DAG ID is the campaign's name.
@@ -71,7 +44,7 @@ def campaign_dag(
     Raise CampaignError for a role without people.
     """
     campaign, name = folder.campaign, folder.name
-    people = _people_of_role(folder, approvers or {})
+    options = TaskOptions(approvers, quiet_for, pictures, on_report, default_args)
     with DAG(
         dag_id=name,
         description=campaign.title,
@@ -79,39 +52,14 @@ def campaign_dag(
         schedule=_schedule(campaign),
         start_date=start_of(campaign),
         catchup=False,
-        default_args=_default_args(campaign, default_args or {}),
+        default_args=defaults_of(campaign, options),
         tags=["sendoff", *campaign.tags],
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file
     ) as dag:
-        audience = _audience(folder)
-        launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
-        report = ReconcileOperator(
-            task_id="report",
-            launch_key=launch_key,
-            pictures=str(pictures) if pictures else None,
-            inlets=[launch_asset(name)],
-            outlets=[report_asset(name)],
-            on_success_callback=on_report,
-        ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
-        preview = PreviewOperator(task_id="preview", launch_key=launch_key)
-        approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
-        dispatch = _dispatch(folder, launch_key)
-        settled = _wait_for_post_backs(campaign, launch_key, quiet_for)
-        check = CheckDispatchedOperator(
-            task_id="check_dispatched", launch_key=launch_key, outlets=[launch_asset(name)]
-        )
-        audience >> preview >> approve >> dispatch >> [settled, check]
-        settled >> report
+        add_tasks(folder, _audience(folder), options)
     dag.params.update(_form())  # last, because Airflow copies the form for each task that is made after it
     return dag
-
-
-def _default_args(campaign: Campaign, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of all tasks: those of the file, else those given, else the defaults."""
-    of_campaign = {"owner": campaign.owner, "retries": campaign.retries}
-    of_file = {name: value for name, value in of_campaign.items() if name in campaign.model_fields_set}
-    return {**RETRY_DEFAULTS, **of_campaign, **given, **of_file}
 
 
 def _schedule(campaign: Campaign) -> Any:
@@ -125,21 +73,6 @@ def start_of(campaign: Campaign) -> datetime | None:
     if campaign.start is None:
         return None
     return datetime.combine(campaign.start, time(), ZoneInfo(campaign.schedule_time_zone))
-
-
-def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:
-    """Return the users who may approve a campaign, in the form of Airflow's operator. None: everyone with rights."""
-    role = folder.campaign.approval.role
-    if role is None:
-        return None
-    if not approvers.get(role):
-        roles = ", ".join(sorted(name for name, people in approvers.items() if people))
-        raise CampaignError(
-            f"{folder.place_of('approval', 'role')}: found {role!r}, a role without people"
-            f"{did_you_mean(role, roles.split(', '))}; allowed: "
-            f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
-        )
-    return [{"id": person, "name": person} for person in approvers[role]]
 
 
 def _deadlines(
@@ -170,36 +103,6 @@ def _audience(folder: CampaignFolder) -> BuildAudienceOperator:
         continued="{{ params.launch or '' }}",
         outlets=[audience_asset(folder.name)],
         pre_execute=refuse_runs_of_others,
-    )
-
-
-def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
-    campaign = folder.campaign
-    return (
-        _OPERATORS[campaign.send_mode]
-        .partial(
-            task_id="dispatch",
-            launch_key=launch_key,
-            sendoff_conn_id=campaign.connection,
-            inlets=[audience_asset(folder.name)],
-            **({"pool": campaign.pool} if campaign.pool else {}),
-        )
-        .expand(worker=list(range(1, campaign.parallelism + 1)))
-    )
-
-
-def _wait_for_post_backs(
-    campaign: Campaign, launch_key: Any, quiet_for: timedelta | None
-) -> PostBacksQuietSensor:
-    quiet = campaign.report.quiet_for.timedelta() if quiet_for is None else quiet_for
-    return PostBacksQuietSensor(
-        task_id="wait_for_post_backs",
-        launch_key=launch_key,
-        quiet_for=quiet,
-        timeout=campaign.report.at_latest.timedelta(),
-        poke_interval=min(quiet / 5, timedelta(seconds=30)),
-        soft_fail=True,  # a launch that never becomes quiet still gets a report
-        deferrable=True,
     )
 
 

@@ -25,7 +25,8 @@ from sendoff.campaign import (
     storable,
 )
 from sendoff.errors import CampaignError
-from sendoff_airflow.dags.campaign import Approvers, campaign_dag, start_of
+from sendoff_airflow.dags.campaign import campaign_dag, start_of
+from sendoff_airflow.dags.group import Approvers
 from sendoff_airflow.dags.names import names_in_use
 
 _log = logging.getLogger(__name__)

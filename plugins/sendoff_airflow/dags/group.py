@@ -1,0 +1,184 @@
+"""The tasks of one launch, as a task group for any DAG.
+
+.. code-block:: text
+
+    audience -> preview -> approve -> dispatch (mapped over the workers) -> check_dispatched
+                                                                         -> wait_for_post_backs -> report
+
+``audience`` is the setup task of ``report``. So every launch gets a report, even if sending it failed or someone
+rejected it. If sending failed, ``check_dispatched`` fails the run, because Airflow takes a run's state from its last
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Context, TaskGroup
+from airflow.sdk.definitions.mappedoperator import MappedOperator
+
+from sendoff.campaign import Campaign, CampaignFolder, did_you_mean
+from sendoff.errors import CampaignError
+from sendoff_airflow.errors import RETRY_DEFAULTS
+from sendoff_airflow.operators import (
+    BuildAudienceOperator,
+    CheckDispatchedOperator,
+    CreateCampaignOperator,
+    ExecuteCampaignOperator,
+    PreviewOperator,
+    ReconcileOperator,
+)
+from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
+from sendoff_airflow.operators.preparation import name_of, read_campaign
+from sendoff_airflow.sensors import PostBacksQuietSensor
+
+Approvers = Mapping[str, Sequence[str]]
+"""The people of each approval role: their user names in Airflow."""
+Callbacks = Callable[[Context], None] | Sequence[Callable[[Context], None]]
+
+_OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """The options of a launch's tasks, as in :func:`campaign_group`."""
+
+    approvers: Approvers | None = None
+    quiet_for: timedelta | None = None
+    pictures: Path | None = None
+    on_report: Callbacks | None = None
+    default_args: Mapping[str, Any] | None = None
+
+
+def campaign_group(
+    campaign: str | Path | Campaign | Mapping[str, Any],
+    audience: Any = None,
+    *,
+    group_id: str,
+    name: str | None = None,
+    approvers: Approvers | None = None,
+    quiet_for: timedelta | None = None,
+    pictures: Path | None = None,
+    on_report: Callbacks | None = None,
+    default_args: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> TaskGroup:
+    """Return a task group that sends a campaign: audience, preview, approval, requests, post-backs and report.
+
+    Call it inside a DAG. Its tasks and assets are those of the DAG of a campaign's folder. The arguments are:
+
+    - ``campaign``, ``audience``: those of BuildAudienceOperator, but without Jinja in ``campaign``.
+    - ``group_id``: the ID of the group, such as ``lapsed``; its first task is then ``lapsed.audience``.
+    - ``name``: the campaign's name; default: the folder's name, or else the IDs of the DAG and the group.
+    - ``approvers``: the people of each approval role.
+    - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
+    - ``pictures``: the folder for the picture of the report.
+    - ``on_report``: one or more notifiers, called when the report is made.
+    - ``default_args``: Airflow's arguments for all tasks, before those of the DAG. The campaign's ``retries`` and
+      ``owner`` override them.
+    - ``options``: further arguments of BuildAudienceOperator, such as ``resend`` and ``warehouse``.
+
+    Raise CampaignError if the campaign is wrong, and for a role without people.
+    """
+    group = TaskGroup(group_id)
+    dag = group.dag
+    given = Path(campaign) if isinstance(campaign, str | Path) else campaign
+    if name is None and not isinstance(given, Path):
+        name = name_of(dag.dag_id, group.group_id or group_id)
+    folder = read_campaign(given, name, dag.folder, has_audience=audience is None)
+    tasks = TaskOptions(
+        approvers, quiet_for, pictures, on_report, {**dag.default_args, **(default_args or {})}
+    )
+    group.default_args = defaults_of(folder.campaign, tasks)
+    with group:
+        first = BuildAudienceOperator(
+            task_id="audience",
+            campaign=given if isinstance(given, Path) else folder.campaign,
+            audience=audience,
+            name=name,
+            outlets=[audience_asset(folder.name)],
+            **options,
+        )
+        add_tasks(folder, first, tasks)
+    return group
+
+
+def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: TaskOptions) -> None:
+    """Add the tasks of a launch after the task that freezes its audience, to the current DAG or group."""
+    campaign, name = folder.campaign, folder.name
+    launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
+    report = ReconcileOperator(
+        task_id="report",
+        launch_key=launch_key,
+        pictures=str(options.pictures) if options.pictures else None,
+        inlets=[launch_asset(name)],
+        outlets=[report_asset(name)],
+        on_success_callback=options.on_report,
+    ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
+    preview = PreviewOperator(task_id="preview", launch_key=launch_key)
+    people = _people_of_role(folder, options.approvers or {})
+    approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
+    dispatch = _dispatch(folder, launch_key)
+    settled = _wait_for_post_backs(campaign, launch_key, options.quiet_for)
+    check = CheckDispatchedOperator(
+        task_id="check_dispatched", launch_key=launch_key, outlets=[launch_asset(name)]
+    )
+    audience >> preview >> approve >> dispatch >> [settled, check]
+    settled >> report
+
+
+def defaults_of(campaign: Campaign, options: TaskOptions) -> dict[str, Any]:
+    """Return Airflow's arguments for all tasks: those of the file, else those given, else the defaults."""
+    of_campaign = {"owner": campaign.owner, "retries": campaign.retries}
+    of_file = {name: value for name, value in of_campaign.items() if name in campaign.model_fields_set}
+    return {**RETRY_DEFAULTS, **of_campaign, **(options.default_args or {}), **of_file}
+
+
+def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:
+    """Return the users who may approve a campaign, in the form of Airflow's operator. None: everyone with rights."""
+    role = folder.campaign.approval.role
+    if role is None:
+        return None
+    if not approvers.get(role):
+        roles = ", ".join(sorted(name for name, people in approvers.items() if people))
+        raise CampaignError(
+            f"{folder.place_of('approval', 'role')}: found {role!r}, a role without people"
+            f"{did_you_mean(role, roles.split(', '))}; allowed: "
+            f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
+        )
+    return [{"id": person, "name": person} for person in approvers[role]]
+
+
+def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
+    campaign = folder.campaign
+    return (
+        _OPERATORS[campaign.send_mode]
+        .partial(
+            task_id="dispatch",
+            launch_key=launch_key,
+            sendoff_conn_id=campaign.connection,
+            inlets=[audience_asset(folder.name)],
+            **({"pool": campaign.pool} if campaign.pool else {}),
+        )
+        .expand(worker=list(range(1, campaign.parallelism + 1)))
+    )
+
+
+def _wait_for_post_backs(
+    campaign: Campaign, launch_key: Any, quiet_for: timedelta | None
+) -> PostBacksQuietSensor:
+    quiet = campaign.report.quiet_for.timedelta() if quiet_for is None else quiet_for
+    return PostBacksQuietSensor(
+        task_id="wait_for_post_backs",
+        launch_key=launch_key,
+        quiet_for=quiet,
+        timeout=campaign.report.at_latest.timedelta(),
+        poke_interval=min(quiet / 5, timedelta(seconds=30)),
+        soft_fail=True,  # a launch that never becomes quiet still gets a report
+        deferrable=True,
+    )
