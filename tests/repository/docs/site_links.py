@@ -1,7 +1,8 @@
 """Markdown extension for zensical: fits pages that are written for the repository to the site.
 
 A link to a file outside docs/ becomes plain text with the path as its title, because the site has no such file. An
-image that has a dark version (``NAME-dark.png`` beside ``NAME.png``) is shown in the colour scheme of the site.
+image that has a dark version (``NAME-dark.png`` beside ``NAME.png``) is shown in the colour scheme of the site, and
+links to its full size.
 """
 
 from __future__ import annotations
@@ -35,10 +36,19 @@ class _ImageForEachScheme(Treeprocessor):
                 name, _, kind = source.rpartition(".")
                 if not (PICTURES / f"{PurePosixPath(name).name}-dark.{kind}").exists():
                     continue
-                dark = Element("img", {**image.attrib, "src": f"{name}-dark.{kind}#only-dark"})
-                image.set("src", f"{source}#only-light")
-                image.tail, dark.tail = "", image.tail
-                parent.insert(list(parent).index(image) + 1, dark)
+                place = list(parent).index(image)
+                light = _linked(image, source, "light")
+                dark = _linked(image, f"{name}-dark.{kind}", "dark")
+                dark.tail = image.tail
+                parent.remove(image)
+                parent.insert(place, light)
+                parent.insert(place + 1, dark)
+
+
+def _linked(image: Element, source: str, scheme: str) -> Element:
+    link = Element("a", {"href": source})
+    link.append(Element("img", {**image.attrib, "src": f"{source}#only-{scheme}"}))
+    return link
 
 
 class SiteLinks(Extension):

@@ -155,13 +155,15 @@ def test_no_page_is_wider_than_a_phone(site: Path, browser: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_picture_is_shown_in_the_scheme_of_the_site(site: Path, browser: Any, scheme: str) -> None:
+def test_a_picture_is_shown_in_the_scheme_of_the_site_and_links_to_its_full_size(
+    site: Path, browser: Any, scheme: str
+) -> None:
     window = new_window(browser, viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     window.goto((site / "reference/ui.html").as_uri())
-    shown = [
-        image.get_attribute("src") for image in window.locator(".md-content img").all() if image.is_visible()
-    ]
-    assert {each.partition("#")[2] for each in shown} == {f"only-{scheme}"}
+    links = [link for link in window.locator(".md-content a:has(img)").all() if link.is_visible()]
+    shown = [link.locator("img").get_attribute("src").partition("#") for link in links]
+    assert {scheme_of for _, _, scheme_of in shown} == {f"only-{scheme}"}
+    assert [link.get_attribute("href") for link in links] == [source for source, _, _ in shown]
     window.context.close()
 
 
