@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SettingsError,
     )
     from sendoff.period import Period
+    from sendoff.report import VerdictsOf
 
 __version__ = "0.1.0"
 
@@ -43,10 +44,18 @@ __all__ = [
     "RefusedError",
     "SendoffError",
     "SettingsError",
+    "VerdictsOf",
     "connect",
 ]
 
-_HOMES = {"App": "app", "Launch": "app", "connect": "app", "Campaign": "campaign", "Period": "period"}
+_HOMES = {
+    "App": "app",
+    "Campaign": "campaign",
+    "Launch": "app",
+    "Period": "period",
+    "VerdictsOf": "report",
+    "connect": "app",
+}
 _NAMES: dict[str, list[str]] = {}
 for _name in __all__:
     _NAMES.setdefault(_HOMES.get(_name, "errors"), []).append(_name)

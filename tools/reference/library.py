@@ -27,6 +27,8 @@ names of the package may change."""
 _OTHERS = {
     "Campaign": "A campaign. Its arguments are the fields of [`campaign.yaml`](campaign-fields.md); nested ones may be "
     "dictionaries",
+    "VerdictsOf": "The recipients that the newest report of a launch has some verdicts for, as an audience: "
+    '`sendoff.VerdictsOf(launch.key, ("missing",))`',
     "Period": "The logical time of a launch. `Period.of` reads every form that `prepare` takes",
 }
 

@@ -132,9 +132,10 @@ class App:
         nothing is stored.
 
         :param campaign: the campaign, its fields as a mapping, or the path of its folder
-        :param name: the name of the campaign; a folder has its own
-        :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame or an Arrow table; leave it
-            out for a folder, and if the service chooses the recipients
+        :param name: the name of the campaign; by default that of its folder
+        :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame, an Arrow table, or
+            ``VerdictsOf`` another launch. Leave it out for the audience of a folder, and if the service chooses the
+            recipients
         :param period: the period, such as ``"2026-11-16/2026-11-23"``; see ``Period.of``. A campaign that the
             service repeats has its own
         :param size_limit: send to this many people at most
@@ -208,6 +209,10 @@ class App:
         audience: Any,
         period: Given | None,
     ) -> _Order:
+        from sendoff.report import VerdictsOf
+
+        if isinstance(audience, VerdictsOf):
+            audience = audience.rows(self._connections.ledger)
         folder = _folder(campaign, name, audience)
         self._connections.check(folder.campaign.connection)
         fixed = folder.campaign.fixed_period
@@ -250,9 +255,6 @@ def _folder(
         if name is None:
             raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
         return campaign_from(campaign, name, audience)
-    folder = load_campaign(Path(campaign))
-    if audience is not None:
-        raise CampaignError(f"{folder.path}: the folder has its own audience. Leave audience out")
-    if name not in (None, folder.name):
-        raise CampaignError(f"{folder.path}: the name of a campaign is that of its folder. Leave name out")
-    return folder
+    folder = load_campaign(Path(campaign), has_audience=audience is None)
+    folder = folder.named(name) if name else folder
+    return folder if audience is None else folder.with_audience(audience)

@@ -157,7 +157,7 @@ def test_a_campaign_needs_a_name_and_a_period(tmp_path: Path) -> None:
         app.prepare(campaign, name="spring", audience="SELECT 1 AS device_id")
 
 
-def test_a_folder_has_its_own_name_and_audience(tmp_path: Path) -> None:
+def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: Path) -> None:
     folder = tmp_path / "spring"
     folder.mkdir()
     (folder / "campaign.yaml").write_text(
@@ -169,10 +169,10 @@ def test_a_folder_has_its_own_name_and_audience(tmp_path: Path) -> None:
         launch = app.prepare(folder, period="2026-03-01")
         assert (launch.name, launch.preview().figures.people) == ("spring", 2)
         assert app.prepare(str(folder), period="2026-03-01").key == launch.key
-        with pytest.raises(CampaignError, match="own audience"):
-            app.prepare(folder, audience="SELECT 7 AS device_id", period="2026-03-01")
-        with pytest.raises(CampaignError, match="name of a campaign is that of its folder"):
-            app.prepare(folder, name="summer", period="2026-03-01")
+        other = app.prepare(folder, name="summer", audience="SELECT 7 AS device_id", period="2026-03-01")
+        assert (other.name, other.preview().figures.people) == ("summer", 1)
+        (folder / "audience.sql").unlink()
+        assert app.prepare(folder, audience="SELECT 21 AS device_id", period="2026-03-02").name == "spring"
 
 
 def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
@@ -188,6 +188,19 @@ def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
         assert "other fields" not in caplog.text
         assert app.prepare({**expiring, "title": "Summer"}, **how).key == launch.key
         assert "other fields" in caplog.text
+
+
+def test_the_verdicts_of_a_launch_are_an_audience(tmp_path: Path) -> None:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        sql = "SELECT 7 AS device_id UNION SELECT 14"
+        first = app.prepare(FIELDS, name="first", audience=sql, period="2026-03-01")
+        first.report()
+        unsent, missing = (sendoff.VerdictsOf(first.key, (verdict,)) for verdict in ("not_sent", "missing"))
+        second = app.prepare(FIELDS, name="second", audience=unsent, period="2026-03-01")
+        assert second.preview().figures.people == 2
+        with pytest.raises(sendoff.AudienceError, match="nothing was sent"):
+            app.prepare(FIELDS, name="third", audience=missing, period="2026-03-01")
 
 
 def test_a_broadcast_needs_no_audience(tmp_path: Path) -> None:
