@@ -309,8 +309,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
         card.get_by_role("button", name="Resend").click()
         window.get_by_text("1 request planned again.").wait_for()
         assert ledger.dispatch_queries.states(key) == {"in_doubt": 1, "planned": 2}
-        window.get_by_role("button", name="Clear dispatch").click()
-        window.get_by_text("Cleared: Airflow runs it").wait_for()
+        window.get_by_text("Cleared the task dispatch in Airflow").wait_for()
         task = airflow.api("GET", f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0")
         assert task["state"] is None
 

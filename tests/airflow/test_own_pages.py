@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import json
 import re
 from collections.abc import Callable
 from contextlib import closing
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
+from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.utils.sqlalchemy import prohibit_commit
@@ -73,46 +72,46 @@ def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
     assert _note(run) is None
 
 
-def test_whoever_releases_a_launch_answers_what_airflow_asks_with_the_button_beside_it(
-    house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: TestClient
+@pytest.mark.parametrize(("act", "option"), [("release", "Approve"), ("reject", "Reject")])
+def test_whoever_decides_on_our_page_also_answers_in_airflow_and_the_run_goes_on(
+    house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: TestClient, act: str, option: str
 ) -> None:
-    dag = house.campaign("asked", house.few, more="approval: {needed: always}\n")
+    name = f"asked_to_{act}"
+    dag = house.campaign(name, house.few, more="approval: {needed: always}\n")
     answers: list[Any] = []
 
     def press() -> None:
-        """Release on the page of the launch and press the button in the answer, as a browser does, by cookie."""
-        client = rest_api
-        token = client.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
-        ours = {"Cookie": f"_token={token}", "X-Sendoff-Request": "1"}
+        """Decide on the page of the launch as a browser does, by cookie."""
+        token = rest_api.post("/auth/token", json={"username": "bob", "password": "bob"}).json()
+        ours = {"Cookie": f"_token={token['access_token']}", "X-Sendoff-Request": "1"}
         with house.ledger() as ledger:
-            [key] = [each.launch_key for each in ledger.launches.page(["asked"], states=["held"])]
-        page = client.get(f"/sendoff/launches/{key}", headers=ours).text
+            [key] = [each.launch_key for each in ledger.launches.page([name], states=["held"])]
+        page = rest_api.get(f"/sendoff/launches/{key}", headers=ours).text
         [since] = set(re.findall(r'name="since" value="(\d+)"', page))
-        body = {"reason": "the numbers are right", "since": since}
-        released = client.post(f"/sendoff/launches/{key}/release", json=body, headers=ours)
-        button = re.search(
-            r'data-airflow-method="(\w+)" data-airflow-path="([^"]+)" data-airflow-body="([^"]+)"',
-            released.text,
-        )
-        assert button, released.text
-        assert "Approve asked in Airflow" in released.text
-        method, path, asked = (html.unescape(each) for each in button.groups())
-        answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))
-        answers.append(client.request(method, f"/{path}", json=json.loads(asked), headers=ours))
+        body = {"reason": "the numbers are known", "since": since}
+        answers.append(rest_api.post(f"/sendoff/launches/{key}/{act}", json=body, headers=ours))
+        answers.append(rest_api.get("/sendoff/waiting", headers=ours))
 
-    people.will("asked", first=press)
+    people.will(name, first=press)
     run = run_dag(dag, logical_date=house.day)
     people.close()
-    assert [each.status_code for each in answers] == [200, 409]  # ... and no one answers twice
+    decided, waiting = answers
+    assert "Answered in Airflow too: the run continues by itself." in decided.text
+    assert "Nothing is waiting" in waiting.text
     assert run.state == "success"
     with closing(settings.Session()) as session:
-        told = session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == "asked").one()
-        assert told.chosen_options == ["Approve"]
-        assert told.responded_by["id"] == "bob"
+        told = session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == name).one()
+        assert told.chosen_options == [option]
+        assert told.responded_by == {"id": "bob", "name": "bob"}
+        [logged] = session.query(Log).filter_by(dag_id=name, event="update_hitl_detail").all()
+        assert (logged.owner, logged.run_id, logged.task_id) == ("bob", run.run_id, "approve")
+    key = house.launch_key(run)
     with house.ledger() as ledger:
-        decided = [(each.kind, each.who) for each in ledger.audit_log.of_launch(house.launch_key(run))]
-    assert ("released", "bob") in decided
-    assert house.states(house.launch_key(run)) == {"accepted": 1}
+        kinds = [(each.kind, each.who) for each in ledger.audit_log.of_launch(key)]
+    assert ({"release": "released", "reject": "rejected"}[act], "bob") in kinds
+    assert ("approved", "bob") not in kinds
+    assert house.tasks(run)["dispatch"] == (["success"] if act == "release" else ["skipped"]) * 2
+    assert house.states(key) == ({"accepted": 1} if act == "release" else {"planned": 1})
 
 
 def test_links_have_airflows_own_path_twice_where_it_is_served_under_one(

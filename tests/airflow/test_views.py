@@ -28,6 +28,9 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team
 from airflow.models.team import dag_bundle_team_association_table as bundles_of_teams
 from airflow.models.xcom import XComModel
@@ -36,7 +39,7 @@ from fastapi.testclient import TestClient
 from starlette.routing import Mount, Route
 
 import sendoff.launch.build_preview
-from sendoff.dispatch.control import pause_all, resolve
+from sendoff.dispatch.control import pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
@@ -955,6 +958,25 @@ class Run:
         assert answer.status_code < 300, answer.text
         return answer.json()
 
+    def ask(self, *assigned: str) -> None:
+        """Do what Airflow does when ``approve`` asks. ``assigned``: who may answer."""
+        with create_session() as session:
+            task = session.query(TaskInstance).filter_by(dag_id=self.name, task_id="approve").one()
+            task.state, task.next_method = "awaiting_input", "execute_complete"
+            session.query(DagRun).filter_by(dag_id=self.name).update({"state": "running"})
+            users = [{"id": each, "name": each} for each in assigned]
+            asked = {"options": ["Approve", "Reject"], "subject": "Send?", "assignees": users}
+            session.add(HITLDetail(ti_id=task.id, params={}, params_input={}, **asked))
+
+    def asks(self) -> tuple[str | None, list[tuple[str, list[str]]]]:
+        """Return the state of ``approve``, and the answers by user."""
+        with create_session() as session:
+            task = session.query(TaskInstance).filter_by(dag_id=self.name, task_id="approve").one()
+            found = [
+                each for each in session.query(HITLDetail) if each.ti_id == task.id and each.responded_at
+            ]
+            return task.state, [(each.responded_by["id"], each.chosen_options) for each in found]
+
     def end(self, task: str, state: str) -> None:
         self._api(
             "PATCH",
@@ -1014,17 +1036,90 @@ def test_a_launch_and_its_run_lead_to_each_other(
     [doubt] = ledger.doubts.open(key)
     asked = {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     answer = olga.post(f"launches/{key}/doubts/resend", asked)
-    method, path, body = of_button(answer.text)
-    assert "Clear it" in answer.text
-    assert body["task_ids"] == ["dispatch"]
-    assert path.startswith("api/v2/dags/leads/")
-    assert "Clear dispatch of DAG leads" in answer.text
-    cleared = olga.ask_airflow(method, path, body)
-    assert cleared.status_code == 200, cleared.text
-    assert "dispatch" in {each["task_id"] for each in cleared.json()["task_instances"]}
+    assert "Cleared the task dispatch in Airflow" in answer.text
     found = airflow_db.run_of(key, "leads")
     assert found is not None
     assert not found.tasks["dispatch"]["failed"]
+
+
+@pytest.mark.airflow_database
+def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
+    server: TestClient, as_: Callable[..., Person], ledger: Ledger, tmp_path: Path
+) -> None:
+    olga, rolf, vera = as_("olga", "OP"), as_("rolf", "OP"), as_("vera", "VIEWER")
+    key = freeze(ledger, "assigned", state="held")
+    run = Run(server, tmp_path, "assigned", key)
+    run.ask("rolf")
+    assert olga.post(f"launches/{key}/continue").status_code == 409
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
+    assert "you may not answer there" in answer.text
+    assert ledger.launches.get(key).state == "released"
+    for person, may in ((olga, False), (vera, False), (rolf, True)):
+        assert "1 launch not yet answered in Airflow" in person.get("").text
+        for page in ("waiting", f"launches/{key}"):
+            text = person.get(page).text
+            assert "Approved here, not yet in Airflow" in text, page
+            assert quote(run.id, safe="") in text, page
+            assert (f"launches/{key}/continue" in text) is may, page
+    assert "you may not answer there" in olga.post(f"launches/{key}/continue").text
+    assert run.asks() == ("awaiting_input", [])
+
+    assert "Answered in Airflow too" in rolf.post(f"launches/{key}/continue").text
+    assert run.asks() == ("scheduled", [("rolf", ["Approve"])])
+    assert "Nothing is waiting" in rolf.get("waiting").text
+    assert "Its run in Airflow continues by itself" in rolf.post(f"launches/{key}/continue").text
+
+
+@pytest.mark.airflow_database
+@pytest.mark.parametrize(
+    ("act", "assigned", "left"),
+    [
+        ("reject", "olga", ("scheduled", [("olga", ["Reject"])])),
+        ("reject", "rolf", (None, [])),  # cleared: the task then asks no one
+        ("stop", "olga", ("scheduled", [("olga", ["Reject"])])),
+        ("stop", "rolf", (None, [])),
+    ],
+)
+def test_no_question_of_a_launch_that_has_ended_stays_open(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, act: str, assigned: str, left: Any
+) -> None:
+    name = f"{act}_{assigned}"
+    key = freeze(ledger, name, state="held" if act == "reject" else "released")
+    run = Run(server, tmp_path, name, key)
+    run.ask(assigned)
+    assert "Answered in Airflow too" in olga.post(f"launches/{key}/{act}", WHY).text
+    assert run.asks() == left
+    assert "Nothing is waiting" in olga.get("waiting").text
+
+
+@pytest.mark.airflow_database
+def test_a_launch_that_was_decided_elsewhere_waits_with_one_button(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "elsewhere", state="held")
+    run = Run(server, tmp_path, "elsewhere", key)
+    run.ask()
+    reject(ledger, key, "ann", "no")
+    assert "Rejected here, not yet in Airflow" in olga.get("waiting").text
+    olga.post(f"launches/{key}/continue")
+    assert run.asks() == ("scheduled", [("olga", ["Reject"])])
+
+
+@pytest.mark.airflow_database
+@pytest.mark.parametrize("failed", ["approve", "preview", "dispatch"])
+def test_a_release_clears_the_task_that_failed(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, failed: str
+) -> None:
+    name = f"failed_{failed}"
+    key = freeze(ledger, name, state="held")
+    run = Run(server, tmp_path, name, key)
+    run.end(failed, "failed")
+    text = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)}).text
+    assert f"Cleared the task {failed} in Airflow" in text
+    found = airflow_db.run_of(key, name)
+    assert found is not None
+    assert found.state == "queued"
+    assert "failed" not in found.tasks[failed]
 
 
 @pytest.mark.airflow_database
@@ -1117,6 +1212,7 @@ def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
         *(f"pauses/{act}" for act in ("pause", "resume")),
     }
     assert set(routes("POST")) == {
+        "/launches/{launch_key}/continue",
         "/launches/{launch_key}/{act}",
         "/launches/{launch_key}/doubts/{how}",
         "/pauses/{act}",

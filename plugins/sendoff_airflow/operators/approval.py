@@ -69,7 +69,7 @@ class ApproveLaunchOperator(ApprovalOperator):
         why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             if not _decide(ledger, self.launch_key, "approved" if approved else "rejected", who, why):
-                self.log.warning(
+                self.log.info(
                     "launch %s was already decided in the ledger; the answer of %s changes nothing",
                     self.launch_key,
                     who,

@@ -1,14 +1,13 @@
 """The actions: all routes that change something. They require the user's rights, and a request from our own pages.
 
-Each answers with a sentence on what happened, and on what must run next for it to take effect. If the data changed
-since the page was loaded, the answer is 409 and nothing is done. A committed change is reported as done, even if
-Airflow cannot tell what must run next.
+Each answers with a sentence on what happened, and continues the launch's run in Airflow for it to take effect. If the
+data changed since the page was loaded, the answer is 409 and nothing is done. A committed change is reported as done,
+even if Airflow cannot continue.
 """
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -19,14 +18,11 @@ from sendoff.dispatch import awaited_role, pause, pause_all, resolve_seen, resum
 from sendoff.figures import counted
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.states import LaunchState
-from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.continuing import NextStep, continue_run
 from sendoff_airflow.views.dependencies import LedgerDep, visible_launch
-from sendoff_airflow.views.holds import visible_run
 from sendoff_airflow.views.permissions import Viewer, ViewerDep, check_own_request
 from sendoff_airflow.views.request_models import DecisionIn, PauseIn, ResolutionIn, body_of
 from sendoff_airflow.views.templates import page
-
-_log = logging.getLogger(__name__)
 
 router = APIRouter(dependencies=[Depends(check_own_request)], default_response_class=HTMLResponse)
 
@@ -39,19 +35,24 @@ _DONE = {
     "stop": "Stopped: nothing more of this launch is sent. Messages the service already accepted cannot be taken back.",
 }
 
+_DECIDED = {"release": LaunchState.RELEASED, "reject": LaunchState.REJECTED, "stop": LaunchState.STOPPED}
+
 _WAITING = {
     LaunchState.HELD: "The launch is held. They are sent after someone releases it.",
     LaunchState.PAUSED: "The launch is paused. They are sent after someone resumes it.",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NextStep:
-    """What must run next for a decision to take effect, in words; the launch's run; and the button to show."""
-
-    words: str
-    run: airflow_db.Run | None = None
-    ask: Literal["clear", "answer"] | None = None
+@router.post("/launches/{launch_key}/continue")
+def continue_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, launch_key: str) -> HTMLResponse:
+    """Continue the run of a launch that was decided here, but not yet in Airflow."""
+    launch = _launch_to_steer(ledger, viewer, launch_key)
+    if launch.state == LaunchState.HELD:
+        raise HTTPException(
+            status.HTTP_409_CONFLICT, "Nothing was changed: the launch is held. Release or reject it."
+        )
+    following = continue_run(viewer, launch)
+    return page(request, "done.html", sentences=[], following=following, campaign=launch.campaign)
 
 
 @router.post("/launches/{launch_key}/{act}")
@@ -72,8 +73,8 @@ def decide_launch(
             _check_answered(ledger, launch)
         _decide_held(ledger, launch, act, viewer.name, body)
     following = None
-    if act in ("release", "reject"):
-        following = _next_step(viewer, launch, was_rejected=act == "reject")
+    if state := _DECIDED.get(act):
+        following = continue_run(viewer, replace(launch, state=state))
     return page(request, "done.html", sentences=[_DONE[act]], following=following, campaign=launch.campaign)
 
 
@@ -126,7 +127,7 @@ def resolve_doubts(
     following = None
     if how == "resend":
         waits = _WAITING.get(launch.state)
-        following = NextStep(waits) if waits else _next_step(viewer, launch)
+        following = NextStep(waits) if waits else continue_run(viewer, launch)
     return page(request, "done.html", sentences=sentences, following=following, campaign=launch.campaign)
 
 
@@ -166,35 +167,3 @@ def _launch_to_steer(ledger: Ledger, viewer: Viewer, launch_key: str) -> Launch:
     launch = visible_launch(ledger, viewer, launch_key)
     viewer.check_steers(launch.campaign)
     return launch
-
-
-def _next_step(viewer: Viewer, launch: Launch, *, was_rejected: bool = False) -> NextStep:
-    """Return what must run next. This runs after the commit, so an error in Airflow must not replace the answer."""
-    try:
-        return _next_step_in_airflow(viewer, launch, was_rejected=was_rejected)
-    except Exception:
-        _log.exception("The run of launch %s could not be read from Airflow", launch.launch_key)
-        return NextStep(
-            "Airflow did not tell which run sends this launch. Look at the launch again. The log of Airflow's API "
-            "server has the reason."
-        )
-
-
-def _next_step_in_airflow(viewer: Viewer, launch: Launch, *, was_rejected: bool) -> NextStep:
-    run = visible_run(viewer, launch)
-    if run is None:
-        words = "Airflow has no run for this launch. Start it again where it was created."
-        return NextStep("" if was_rejected else words)
-    if was_rejected:
-        asks = "Airflow still asks for approval of this launch. The answer no longer changes anything."
-        return NextStep(asks if run.is_asking else "", run)
-    if run.is_asking:
-        words = "Airflow still asks for approval of this launch. The launch continues when the question is answered."
-        return NextStep(words, run, "answer")
-    if run.is_sending:
-        return NextStep("Its run in Airflow is sending and continues by itself.", run)
-    if run.can_be_cleared:
-        may = viewer.may_clear(run.dag_id)
-        words = "To send it, the task dispatch must run again. Clear it."
-        return NextStep(words, run, "clear" if may else None)
-    return NextStep("To send it, the sending task of its run must run again.", run)

@@ -1,4 +1,4 @@
-"""Read from Airflow's database: the run of a launch, the launch of a run, the next run of a campaign, and its team.
+"""Read from Airflow's database: runs and their launches, open questions, the next run of a campaign, and its team.
 
 This uses Airflow's own models, because an API server has no other way to read this in one query. The models are not
 part of Airflow's public interface. So no other module of these pages uses them, and tests run against the real ones.
@@ -17,21 +17,24 @@ from urllib.parse import quote
 
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
+from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import ColumnElement, Text, cast, select
+from sqlalchemy import ColumnElement, Text, and_, cast, select
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
 
-AUDIENCE, APPROVE, DISPATCH = "audience", "approve", "dispatch"
+AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispatch"
 """Tasks of a campaign's DAG, as :mod:`sendoff_airflow.dags` names them."""
 
 _ACTIVE = frozenset(
     {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
+_UNDER_WAY = ("queued", "running")
+_ASKING = ("running", "deferred", "awaiting_input")  # the question is stored shortly before the task waits
 _MAX_TASKS = 2_000
 _NAMES_LAUNCH = (XComModel.task_id == AUDIENCE, XComModel.key == "launch_key")
 
@@ -49,22 +52,41 @@ class Run:
     @property
     def path(self) -> str:
         """Its page in Airflow's UI, relative to Airflow's root."""
-        return f"dags/{_part(self.dag_id)}/runs/{_part(self.run_id)}"
+        return _run_path(self.dag_id, self.run_id)
 
     @property
-    def is_asking(self) -> bool:
-        """Whether its task ``approve`` waits for an answer in Airflow."""
-        return "awaiting_input" in self.tasks.get(APPROVE, {})
+    def goes_on(self) -> bool:
+        """Whether a sending task runs, or will run by itself."""
+        sending = self.tasks.get(DISPATCH, Counter())
+        is_next = self.state in _UNDER_WAY and sending.keys() == {"none"} and not self._failed
+        return is_next or any(state in _ACTIVE for state in sending)
 
     @property
-    def is_sending(self) -> bool:
-        """Whether a sending task runs, or waits and will continue by itself."""
-        return any(state in _ACTIVE for state in self.tasks.get(DISPATCH, {}))
+    def to_clear(self) -> str | None:
+        """The task to clear so that a run that does not go on sends: the first that failed, or else the sending one."""
+        return self._failed or (DISPATCH if self.tasks.get(DISPATCH) else None)
 
     @property
-    def can_be_cleared(self) -> bool:
-        """Whether the sending task has ended, so that it must be cleared to continue."""
-        return bool(self.tasks.get(DISPATCH)) and not self.is_sending and not self.is_asking
+    def _failed(self) -> str | None:
+        """The first task before the sending one that failed."""
+        before = (AUDIENCE, PREVIEW, APPROVE)
+        return next((task for task in before if "failed" in self.tasks.get(task, {})), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a task ``approve`` that no one has answered. ``assigned``: who may answer; empty: anyone."""
+
+    dag_id: str
+    run_id: str
+    map_index: int
+    launch_key: str
+    assigned: frozenset[str]
+
+    @property
+    def path(self) -> str:
+        """The page of its run in Airflow's UI, relative to Airflow's root."""
+        return _run_path(self.dag_id, self.run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +140,39 @@ def run_of(launch_key: str, campaign: str) -> Run | None:
         for task_id, state in session.execute(instances):
             tasks.setdefault(task_id, Counter())[str(state or "none")] += 1
     return Run(row.dag_id, row.run_id, str(run.state), run.start_date, tasks)
+
+
+def open_questions(campaigns: Collection[str], launch_key: str | None = None) -> list[Question]:
+    """Return the questions about launches of some campaigns that no one has answered, the oldest first.
+
+    ``launch_key``: only about this launch. Only the DAG of a campaign counts, as in :func:`run_of`.
+    """
+    of_run = (XComModel.dag_id == TaskInstance.dag_id, XComModel.run_id == TaskInstance.run_id)
+    query = (
+        select(
+            TaskInstance.dag_id,
+            TaskInstance.run_id,
+            TaskInstance.map_index,
+            HITLDetail.assignees,
+            XComModel.value,
+        )
+        .join_from(HITLDetail, TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+        .join(XComModel, and_(*of_run, *_NAMES_LAUNCH))
+        .where(TaskInstance.task_id == APPROVE, TaskInstance.dag_id.in_(campaigns))
+        .where(TaskInstance.state.in_(_ASKING), HITLDetail.responded_at.is_(None))
+        .order_by(HITLDetail.created_at)
+    )
+    if launch_key is not None:
+        query = query.where(_value_is(launch_key))
+    with create_session() as session:
+        rows = session.execute(query).all()
+    return [
+        Question(
+            row.dag_id, row.run_id, row.map_index, key, frozenset(each["id"] for each in row.assignees or ())
+        )
+        for row in rows
+        if isinstance(key := _parsed(row.value), str)
+    ]
 
 
 def all_teams() -> frozenset[str]:
@@ -210,8 +265,7 @@ def newest_dry_run(dag_id: str) -> DryRun | None:
     counts = _parsed(row.value) if row else None
     if row is None or not isinstance(counts, dict):
         return None
-    path = f"dags/{_part(dag_id)}/runs/{_part(row.run_id)}"
-    return DryRun(row.run_id, path, row.timestamp, counts)
+    return DryRun(row.run_id, _run_path(dag_id, row.run_id), row.timestamp, counts)
 
 
 def _folder(file: str | None, name: str) -> Path | None:
@@ -238,6 +292,10 @@ def _parsed(value: Any) -> Any:
         return json.loads(value)
     except ValueError:
         return value
+
+
+def _run_path(dag_id: str, run_id: str) -> str:
+    return f"dags/{_part(dag_id)}/runs/{_part(run_id)}"
 
 
 def _part(text: str) -> str:

@@ -1,15 +1,17 @@
-"""What keeps launches from being sent: decisions about one launch, and global pauses."""
+"""What keeps launches from being sent: decisions about one launch, open questions in Airflow, and global pauses."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, scope_of
 from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
+
+ENDED = (LaunchState.REJECTED, LaunchState.STOPPED)
 
 
 def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
@@ -30,6 +32,40 @@ def visible_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:
     """Return the newest run of a launch, or None if there is none that the viewer may see."""
     run = airflow_db.run_of(launch.launch_key, launch.campaign)
     return run if run is not None and viewer.may_see(run.dag_id) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A launch that was decided in the ledger while its run still asks in Airflow."""
+
+    launch: Launch
+    question: airflow_db.Question
+    may_answer: bool  # with a button on our pages
+
+
+def unanswered(
+    ledger: Ledger, viewer: Viewer, campaigns: Collection[str], launch_key: str | None = None
+) -> Sequence[Unanswered]:
+    """Return the launches of some campaigns that are decided, but not yet in Airflow. ``launch_key``: only this one."""
+    found = []
+    for question in airflow_db.open_questions(campaigns, launch_key):
+        launch = ledger.launches.find(question.launch_key)
+        if launch is not None and launch.campaign in campaigns and launch.state != LaunchState.HELD:
+            may_answer = viewer.may_steer(launch.campaign) and bool(way_to_settle(viewer, launch, question))
+            found.append(Unanswered(launch, question, may_answer))
+    return found
+
+
+def way_to_settle(
+    viewer: Viewer, launch: Launch, question: airflow_db.Question
+) -> Literal["answer", "clear"] | None:
+    """Return how a viewer may settle the open question about a decided launch, or None.
+
+    If the launch has ended, clearing the task closes the question too: the task asks no one about such a launch.
+    """
+    if viewer.may_answer(question.dag_id, question.assigned):
+        return "answer"
+    return "clear" if launch.state in ENDED and viewer.may_clear(question.dag_id) else None
 
 
 @dataclass(frozen=True, slots=True)

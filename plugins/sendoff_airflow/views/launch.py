@@ -22,7 +22,7 @@ from sendoff_airflow.views.dependencies import (
     visible_launch,
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.holds import acts_on, visible_run, why_held
+from sendoff_airflow.views.holds import acts_on, unanswered, visible_run, why_held
 from sendoff_airflow.views.launches import is_running
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
@@ -62,6 +62,7 @@ def show_launch(
         role=role,
         since=ledger.audit_log.newest(launch.launch_key),
         why_held=why_held(decisions) if launch.state == LaunchState.HELD else None,
+        unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),
         pauses=ledger.pauses.of_connection(launch.connection),
         people=None
         if launch.is_chosen_by_service

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse
 from sendoff.ledger import Launch
 from sendoff.states import DispatchState, LaunchState
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.holds import visible_pauses
+from sendoff_airflow.views.holds import unanswered, visible_pauses
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
@@ -50,6 +50,7 @@ def list_launches(
         state=state,
         states=list(LaunchState),
         held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
+        unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),
         pauses=visible_pauses(ledger, viewer, visible),
         refresh=REFRESH_FAST if any(is_running(*row) for row in rows) else REFRESH_SLOW,

@@ -11,7 +11,7 @@ has no known team, so the user needs the right in every team.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -37,13 +37,13 @@ class Viewer:
     """A logged-in user, with their rights in Airflow."""
 
     def __init__(self, user: BaseUser, manager: BaseAuthManager[BaseUser]) -> None:
-        self._user = user
+        self.user = user
         self._manager = manager
 
     @property
     def name(self) -> str:
         """The user's name, as the audit log keeps it."""
-        return self._user.get_name()
+        return self.user.get_name()
 
     def may_pause_all(self, campaigns: Iterable[str]) -> bool:
         """Check whether they may pause and resume all launches of some campaigns, and future ones, at once.
@@ -68,6 +68,14 @@ class Viewer:
         """Check whether they may clear tasks of a DAG in Airflow."""
         return self._may(self._requests_for([dag_id], "PUT", DagAccessEntity.TASK_INSTANCE))
 
+    def may_answer(self, dag_id: str, assigned: Collection[str]) -> bool:
+        """Check whether they may answer what a task of a DAG asks. ``assigned``: the users it asks; empty: anyone."""
+        may = self._may(self._requests_for([dag_id], "PUT", DagAccessEntity.HITL_DETAIL))
+        return may and (
+            not assigned
+            or self._manager.is_authorized_hitl_task(assigned_users=set(assigned), user=self.user)
+        )
+
     def visible(self, campaigns: Iterable[str]) -> frozenset[str]:
         """Return the campaigns that they may see. This makes one check per team, not per campaign."""
         names = set(campaigns)
@@ -78,7 +86,7 @@ class Viewer:
         hidden: set[str] = set()
         for team, dag_ids in by_team.items():
             hidden |= dag_ids - self._manager.filter_authorized_dag_ids(
-                dag_ids=dag_ids, user=self._user, method="GET", team_name=team
+                dag_ids=dag_ids, user=self.user, method="GET", team_name=team
             )
         return frozenset(names - hidden)
 
@@ -106,7 +114,7 @@ class Viewer:
 
     def _may(self, requests: list[IsAuthorizedDagRequest]) -> bool:
         """Check whether Airflow allows all of these requests."""
-        return self._manager.batch_is_authorized_dag(requests, user=self._user)
+        return self._manager.batch_is_authorized_dag(requests, user=self.user)
 
     def check_sees(self, campaign: str) -> None:
         """Raise 404 if they may not see a campaign. A 403 would reveal that it exists."""

@@ -1,4 +1,4 @@
-"""The page of what waits for a person: held launches, requests in doubt, and global pauses."""
+"""The page of what waits for a person: launches held or asked about, requests in doubt, and global pauses."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from sendoff_airflow.views.holds import (
     acts_on,
     connection_of,
     pausable,
+    unanswered,
     visible_pauses,
     visible_run,
     why_held,
@@ -61,6 +62,7 @@ def show_waiting(
         request,
         "waiting.html",
         held=held,
+        unanswered=unanswered(ledger, viewer, visible),
         all_held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
         doubted=doubted,
         doubt_totals=doubt_totals,
