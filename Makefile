@@ -17,7 +17,7 @@ help: ## List the targets
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Sendoff needs Python 3.11 or newer, but this is " + sys.version.split()[0] + ". To use another one: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
-	@echo "Installing into $(VENV) (once, about a minute)"
+	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,statistics,telemetry,dev]'
 	@touch $@

@@ -29,9 +29,9 @@ _OF_SENDOFF = """\
 ## Variables of Sendoff
 
 The commands and the receiver read these variables, and so do Airflow's tasks if there is no connection.
-`sendoff.connect` reads those that it is not given as arguments; Airflow has its own connections to the service and to
-warehouses. A variable that ends in `_FILE` is the path of a file with the value, as secrets are often provided. Setting
-both is an error.
+[`sendoff.connect`](python.md) reads those that it is not given as arguments; Airflow has its own connections to the
+service and to warehouses. A variable that ends in `_FILE` is the path of a file with the value, as secrets are often
+provided. Setting both is an error.
 """
 _FROM_AIRFLOW = """\
 ## From Airflow's connections
