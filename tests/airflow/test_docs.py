@@ -23,6 +23,7 @@ from sendoff_airflow.hooks.service_fields import ServiceFields
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference/connections.md").read_text()
 OWN_DAG = (DOCS / "how-to/write-your-own-dag.md").read_text()
+OWN_REQUEST = (DOCS / "how-to/send-a-request-of-your-own.md").read_text()
 CONNECTIONS = {
     found["conn_type"]: found for found in map(json.loads, re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
 }
@@ -87,6 +88,14 @@ def test_the_example_dags_send(
         launch = ledger.launches.get(xcoms[task, "launch_key", -1])
     assert (launch.campaign, launch.audience) == (campaign, people)
     assert set(house.states(launch.launch_key)) == {"accepted"}
+
+
+def test_the_example_of_requests_of_your_own_loads(tmp_path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", OWN_REQUEST, re.DOTALL)
+    (tmp_path / "example.py").write_text(code)
+    bag = DagBag(tmp_path)
+    assert bag.import_errors == {}
+    assert bag.dags["shop_notices"].task_ids == ["closed", "order"]
 
 
 def test_the_example_connections_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

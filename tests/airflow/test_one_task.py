@@ -296,10 +296,10 @@ def test_a_task_that_waits_in_the_triggerer_continues_with_its_launch_and_reads_
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({}, "found neither of launch_key and campaign"),
+        ({}, "found none of launch_key, campaign and body"),
         (
             {"launch_key": "a" * 32, "campaign": make_campaign("both")},
-            "found both of launch_key and campaign",
+            "found launch_key and campaign",
         ),
         ({"launch_key": "a" * 32, "audience": SOME}, "audience needs campaign"),
     ],

@@ -1,4 +1,4 @@
-from .checks import check_all_sent, check_refusals
+from .checks import check_all_sent, check_doubts, check_refusals
 from .control import (
     awaited_role,
     awaits_approval,
@@ -27,6 +27,7 @@ __all__ = [
     "awaited_role",
     "awaits_approval",
     "check_all_sent",
+    "check_doubts",
     "check_refusals",
     "doubts",
     "how_to_continue",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from sendoff.dispatch.control import doubts
 from sendoff.dispatch.policy import released_at
-from sendoff.errors import NotYetError, RefusedError, RetryableError
+from sendoff.errors import AmbiguousError, NotYetError, RefusedError, RetryableError
 from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, LaunchState
 
@@ -33,6 +34,15 @@ def check_all_sent(ledger: Ledger, launch_key: str) -> None:
     )
     if planned:
         raise RetryableError(f"launch {launch_key}: dispatches not sent yet: {planned}")
+
+
+def check_doubts(ledger: Ledger, launch_key: str) -> None:
+    """Raise AmbiguousError if it is not known whether the service processed a dispatch, unless post-backs prove it."""
+    if found := doubts(ledger, launch_key):
+        raise AmbiguousError(
+            f"launch {launch_key}: dispatches in doubt: {len(found)}. The service may have processed them, so they are "
+            "not sent again. A post-back may settle it; otherwise decide with 'sendoff doubts'"
+        )
 
 
 def check_refusals(ledger: Ledger, launch_key: str) -> None:

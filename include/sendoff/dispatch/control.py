@@ -151,13 +151,22 @@ def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | Non
 
 
 def how_to_continue(planned: Sequence[PendingResend]) -> list[str]:
-    """Return a sentence for each launch with requests planned again: their number, and the command to send them."""
-    launches = Counter((resend.launch_key, resend.campaign, resend.state) for resend in planned)
+    """Return a sentence for each launch with requests planned again: their number, and how to send them."""
+    launches = Counter(
+        (resend.launch_key, resend.campaign, resend.state, resend.is_own_request) for resend in planned
+    )
     return [
         f"{counted(count, 'request')} of launch {key[:12]} {'is' if count == 1 else 'are'} planned again and not sent "
-        f"yet; unless a task is sending the launch now, continue it with: {_continue_command(key, campaign, state)}"
-        for (key, campaign, state), count in launches.items()
+        f"yet; {_how_to_send(key, campaign, state, is_own_request=is_own)}"
+        for (key, campaign, state, is_own), count in launches.items()
     ]
+
+
+def _how_to_send(launch_key: str, campaign: str, state: str, *, is_own_request: bool) -> str:
+    if is_own_request:
+        return f"clear its task in Airflow, or run again what sent {campaign}"
+    command = _continue_command(launch_key, campaign, state)
+    return f"unless a task is sending the launch now, continue it with: {command}"
 
 
 def _continue_command(launch_key: str, campaign: str, state: str) -> str:

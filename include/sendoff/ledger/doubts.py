@@ -66,6 +66,7 @@ class PendingResend:
     state: LaunchState
     segment: int
     people: int  # 0 if the service chooses them
+    is_own_request: bool  # someone wrote the request, so no DAG of a campaign sends it
 
 
 class Doubts:
@@ -179,6 +180,7 @@ class Doubts:
                 launches.c.state,
                 dispatches.c.segment,
                 segments.c.size,
+                segments.c.body.is_not(None),
             )
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments, OF_SEGMENT)

@@ -96,13 +96,16 @@ def of_audience(
 
 
 @_or_nothing
-def of_launch(source: str, target: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a task from ``source`` to ``target`` of a campaign. ``facts``: its asset event."""
+def of_launch(source: str | None, target: str, ledger_conn_id: str, facts: Mapping[str, Any]) -> Lineage:
+    """Return the lineage of a task from ``source`` to ``target`` of a campaign. ``facts``: its asset event.
+
+    ``source``: None if nothing comes before the target.
+    """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     campaign = facts["campaign"]
     return OperatorLineage(
-        inputs=[_dataset(source, campaign, ledger_conn_id)],
+        inputs=[_dataset(source, campaign, ledger_conn_id)] if source else [],
         outputs=[_dataset(target, campaign, ledger_conn_id, facts.get("audience"))],
         run_facets=_run_facets(facts),
     )

@@ -11,11 +11,12 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
-from sendoff_airflow import LEDGER, RECEIVER
+from sendoff_airflow import LEDGER, RECEIVER, SERVICE
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
-from sendoff_airflow.operators.preparation import PreparingOperator
+from sendoff_airflow.operators.own_request import RequestBody, default_key, fate_of, period_of_request
+from sendoff_airflow.operators.preparation import PreparingOperator, name_of
 from sendoff_airflow.period import displaced_run
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ class DispatchOperator(PreparingOperator):
     again. The task fails without retry if the campaign needs approval: approve the launch, then clear the task. The
     XCom ``launch_key`` is the key, for later tasks.
 
+    With ``body``, the task sends this request as it is written, once for each ``request_key``. It fails without a retry
+    if the key is taken by another request, or if the answer is lost and the request is in doubt.
+
     The connection sets how many requests a task makes at the same time (``requests_at_once``). Several tasks can work
     on one launch: map the operator over ``worker``. Retries are safe, because they continue with the requests that are
     still planned. If it is too early for a send window, a rate limit or the next wave, the task waits in the triggerer.
@@ -43,15 +47,22 @@ class DispatchOperator(PreparingOperator):
     late, it is stopped: the task succeeds without sending the rest, and the report counts these people as not sent.
 
     Return the number of requests that were ``accepted``, ``refused`` and ``in_doubt`` since the task last waited in the
-    triggerer. CheckDispatchedOperator counts those of the whole launch.
+    triggerer. CheckDispatchedOperator counts those of the whole launch. With ``body``, return the state of its request.
 
-    :param launch_key: the launch, as returned by BuildAudienceOperator; leave it out with ``campaign`` (templated)
+    :param launch_key: the launch, as returned by BuildAudienceOperator; leave it out with ``campaign`` or ``body``
+        (templated)
+    :param body: the JSON of a request of your own, as a mapping or as text, or the output of another task. Airflow
+        shows only the names of its members (templated)
+    :param request_key: the name of that request, which must not identify a person; default: the DAG, task, logical date
+        and map index (templated)
     :param worker: a number that distinguishes mapped tasks in the ledger
     :param sendoff_conn_id: the connection of the messaging service; default: the campaign's
     """
 
     template_fields: Sequence[str] = (
         "launch_key",
+        "body",
+        "request_key",
         "audience",
         "name",
         "resend",
@@ -59,6 +70,10 @@ class DispatchOperator(PreparingOperator):
         "size_limit",
         "send_late",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **PreparingOperator.template_fields_renderers,
+        "body": "json",
+    }
     send_mode: ClassVar[Literal["create", "execute"]]
     other: ClassVar[str]
     _at_work: str | None = None  # the key of the launch
@@ -67,31 +82,49 @@ class DispatchOperator(PreparingOperator):
         self,
         *,
         launch_key: str | None = None,
+        body: Any = None,
+        request_key: str | None = None,
         worker: int = 1,
         sendoff_conn_id: str | None = None,
         receiver_conn_id: str = RECEIVER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (launch_key is None) == (self.campaign is None):
-            found = "neither" if launch_key is None else "both"
+        given = {"launch_key": launch_key, "campaign": self.campaign, "body": body}
+        found = [name for name, value in given.items() if value is not None]
+        if len(found) != 1:
             raise ValueError(
-                f"Task {self.task_id}: found {found} of launch_key and campaign. Use launch_key for a launch of "
-                "another task, or campaign to create the launch here."
+                f"Task {self.task_id}: found {' and '.join(found) or 'none of launch_key, campaign and body'}. Use "
+                "launch_key for a launch of another task, campaign to create the launch here, or body for a request of "
+                "your own."
             )
-        if launch_key is not None and self.audience is not None:
+        if request_key is not None and body is None:
+            raise ValueError(f"Task {self.task_id}: request_key needs body.")
+        if self.campaign is None and self.audience is not None:
             raise ValueError(
-                f"Task {self.task_id}: audience needs campaign. A launch has its audience already."
+                f"Task {self.task_id}: audience needs campaign. A launch or a request has its recipients already."
             )
         self.launch_key = launch_key
+        self.body = body
+        self.request_key = request_key
         self.worker = worker
         self.sendoff_conn_id = sendoff_conn_id
         self.receiver_conn_id = receiver_conn_id
 
+    @property
+    def body(self) -> Any:
+        """The request of your own as Airflow may show it: without its texts and identifiers."""
+        return self._body
+
+    @body.setter
+    def body(self, given: Any) -> None:
+        is_hidden = given is None or isinstance(given, RequestBody)
+        self._body = given if is_hidden else RequestBody(given)
+
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Make requests until none is planned."""
-        if self.launch_key is None and (warning := displaced_run(context)):
+        if self.campaign is not None and (warning := displaced_run(context)):
             self.log.warning("%s", warning)
         return self._find_and_work(context)
 
@@ -106,11 +139,34 @@ class DispatchOperator(PreparingOperator):
 
         options = self._options()
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            if self.body is not None:
+                launch = self._own_request(context, ledger)
+                self._work(context, ledger, launch)
+                return fate_of(ledger, launch.launch_key)
             if self.launch_key is None:
                 return self._work(context, ledger, self._own_launch(context, ledger, options))
             launch = ledger.launches.get(self.launch_key)
             self._check_mode(launch.campaign, Campaign.frozen(launch.definition))
             return self._work(context, ledger, launch)
+
+    def _own_request(self, context: Context, ledger: Ledger) -> Launch:
+        """Find or create the launch of a request of your own. Raise CampaignError if it cannot be sent as it is."""
+        from sendoff.launch import NewRequest, prepare_request
+        from sendoff_airflow.hooks.service import SendoffHook
+
+        connection = self.sendoff_conn_id or SERVICE
+        request = NewRequest(
+            body=self.body.value,
+            mode=self.send_mode,
+            name=self.name or name_of(self.dag_id, self.task_id),
+            request_key=default_key(context) if self.request_key is None else self.request_key,
+            connection=connection,
+        )
+        names = SendoffHook(connection).fields.field_names
+        launch = prepare_request(ledger, request, period=period_of_request(context), names=names)
+        context["ti"].xcom_push("launch_key", launch.launch_key)
+        context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
+        return launch
 
     def _own_launch(self, context: Context, ledger: Ledger, options: LaunchOptions) -> Launch:
         """Find or create the launch of this run. Raise GateError if it waits for an approval."""
@@ -172,7 +228,8 @@ class DispatchOperator(PreparingOperator):
         """Return the lineage to the launch: from its audience, or from the tables of the campaign's queries."""
         if self._source:
             return openlineage.of_audience(self._source, self.ledger_conn_id, facts, "launch")
-        return openlineage.of_launch("audience", "launch", self.ledger_conn_id, facts)
+        source = "audience" if self.body is None else None
+        return openlineage.of_launch(source, "launch", self.ledger_conn_id, facts)
 
     def _changes(self) -> dict[str, str | None]:
         return {**super()._changes(), "connection": self.sendoff_conn_id}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from sendoff.campaign import Campaign, Channel, OwnRequest
-from sendoff.errors import CampaignError
+from sendoff.dispatch import check_doubts, how_to_continue, resolve
+from sendoff.errors import AmbiguousError, CampaignError
 from sendoff.launch import NewRequest, prepare_request, preview_launch
 from sendoff.ledger import Launch, Ledger
 from sendoff.period import Period, request_launch_key
@@ -279,3 +280,22 @@ def test_the_report_of_a_broadcast_says_that_nobody_is_listed(ledger: Ledger) ->
     key = prepare(ledger, replace(ORDER, body={"title": "Everyone", "broadcast": 1})).launch_key
     text = as_markdown(describe_launch(reconcile_launch(ledger, key)))
     assert "The request has no single list of people, so their number is not known." in text
+
+
+def test_a_doubt_is_reported_and_says_how_to_go_on_after_a_decision(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    [dispatch] = send(ledger, key, InDoubt("lost"))
+    with pytest.raises(AmbiguousError, match=r"dispatches in doubt: 1\. The service may have processed them"):
+        check_doubts(ledger, key)
+    resolve(ledger, dispatch, "resend", "ann", "the service shows no such campaign", now=NOW)
+    check_doubts(ledger, key)
+    [line] = how_to_continue(ledger.doubts.pending_resends(key))
+    assert line.endswith("not sent yet; clear its task in Airflow, or run again what sent shop.order")
+
+
+def test_evidence_settles_a_doubt(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    [dispatch] = send(ledger, key, InDoubt("lost"))
+    store(ledger, post_back(dispatch, "open", 5))
+    check_doubts(ledger, key)
+    assert ledger.dispatch_queries.states(key) == {"accepted": 1}
