@@ -146,6 +146,7 @@ def test_a_frame_of_an_upstream_task_is_an_audience_that_no_template_shows(
     assert not re.search(r"734000000[12]", shown(run))
 
 
+@pytest.mark.proof
 def test_the_verdicts_of_a_launch_are_the_audience_of_another(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -167,6 +168,7 @@ def test_the_verdicts_of_a_launch_are_the_audience_of_another(
     assert targeted(house, "second") == targeted(house, "first")
 
 
+@pytest.mark.proof
 def test_a_verdict_that_does_not_exist_fails_the_task_at_once(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_verdict_that_does_not_exist_fails_the_task_at_once(
     assert "'mising' is not a verdict (did you mean 'missing'?)" in capfd.readouterr().out
 
 
+@pytest.mark.proof
 def test_a_period_is_one_launch_in_the_short_form_and_in_the_long_form(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_period_is_one_launch_in_the_short_form_and_in_the_long_form(
     assert len(house.truths("both_forms")) == 1
 
 
+@pytest.mark.proof
 def test_a_resend_is_another_launch_and_needs_a_reason(house: Any, run_dag: Callable[..., DagRun]) -> None:
     with DAG("sent_again", schedule=None, start_date=house.day, params={"reason": ""}) as dag:
         CreateCampaignOperator(
@@ -234,6 +238,7 @@ def test_a_retry_after_a_crash_continues_with_the_same_launch_and_reads_nothing_
     assert len(house.truths("crashed")) == 1
 
 
+@pytest.mark.proof
 def test_mapped_tasks_are_different_launches_and_need_names_for_that(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +255,7 @@ def test_mapped_tasks_are_different_launches_and_need_names_for_that(
     assert "a mapped task needs a name" in capfd.readouterr().out
 
 
+@pytest.mark.proof
 def test_a_campaign_that_needs_approval_waits_for_it_without_retry(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -266,6 +272,7 @@ def test_a_campaign_that_needs_approval_waits_for_it_without_retry(
     assert len(house.truths("approved_later")) == 1
 
 
+@pytest.mark.proof
 def test_a_task_that_waits_in_the_triggerer_continues_with_its_launch_and_reads_nothing_again(
     house: Any, run_dag: Callable[..., DagRun], tmp_path: Path
 ) -> None:
@@ -318,6 +325,7 @@ def test_a_mistake_in_a_mapping_is_an_error_of_the_dag_file_that_names_the_field
         )
 
 
+@pytest.mark.proof
 def test_the_other_operator_is_refused_before_anything_is_frozen(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -329,6 +337,7 @@ def test_the_other_operator_is_refused_before_anything_is_frozen(
         assert ledger.launches.find(of_day(house, "mismatch.notice")) is None
 
 
+@pytest.mark.proof
 def test_a_folder_takes_another_audience_and_another_name(house: Any, run_dag: Callable[..., DagRun]) -> None:
     house.campaign("spring")
     (house.folder / "spring/audience.sql").unlink()
@@ -373,6 +382,7 @@ def test_a_function_is_called_once_for_a_launch_and_its_recipients_stay_in_its_t
     assert not re.search(r"7340000\d{3}", shown(run))
 
 
+@pytest.mark.proof
 def test_a_function_replaces_the_audience_of_a_folder_and_must_return_one(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:

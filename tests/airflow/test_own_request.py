@@ -72,6 +72,7 @@ def test_a_creation_is_sent_once_and_shown_nowhere(
         assert hidden not in everything
 
 
+@pytest.mark.proof
 def test_an_execution_keeps_the_tags_of_a_literal(house: Any, run_dag: Callable[..., DagRun]) -> None:
     with DAG("own_template", schedule=None, start_date=house.day) as dag:
         operator(body=literal(body("A template", trigger=3, push_text="{{greeting}}")))
@@ -94,6 +95,7 @@ def test_an_execution_keeps_the_tags_of_a_literal(house: Any, run_dag: Callable[
 
 
 @pytest.mark.promise("twice/doubt")
+@pytest.mark.proof
 def test_every_third_answer_is_lost_and_nothing_is_sent_twice(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -126,6 +128,7 @@ def test_every_third_answer_is_lost_and_nothing_is_sent_twice(
         ),
     ],
 )
+@pytest.mark.proof
 def test_a_mistake_is_explained_without_the_texts(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str], changes: Any, words: str
 ) -> None:

@@ -164,6 +164,7 @@ def _context(
     "schedule",
     ["0 9 * * 1", "30 1 * * *", "30 2 * * *", "*/30 * * * *", "15 */2 * * *", "@daily", "@quarterly"],
 )
+@pytest.mark.proof
 def test_the_period_of_a_shell_is_that_of_the_dag_also_when_clocks_change(schedule: str, zone: str) -> None:
     fields = {"message": {"text": "Hello"}, "channels": {"android_push": {}}}
     campaign = Campaign.model_validate(

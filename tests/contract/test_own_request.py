@@ -118,6 +118,7 @@ def test_post_back_addresses_of_the_body_stay(
 
 
 @pytest.mark.promise("twice/doubt")
+@pytest.mark.proof
 def test_a_service_that_loses_every_third_answer_processes_each_request_once(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:

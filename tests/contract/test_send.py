@@ -120,6 +120,7 @@ def test_a_folder_is_sent_once_however_often_the_command_runs(
     assert len(sent_to(service)) == 6
 
 
+@pytest.mark.proof
 def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_report(
     send: Send, write: Callable[[str], str]
 ) -> None:
@@ -137,6 +138,7 @@ def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_re
     assert "What became of the audience" in shown.stdout
 
 
+@pytest.mark.proof
 def test_a_launch_that_needs_approval_waits_for_a_yes(
     service: LocalService, send: Send, write: Callable[[str], str]
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callabl
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.proof
 def test_an_interrupted_launch_continues_and_sends_nothing_twice(
     service: LocalService,
     environment: dict[str, str],
