@@ -218,6 +218,14 @@ class House:
             found.setdefault(instance.task_id, []).append(str(instance.state))
         return found
 
+    def names(self, run: DagRun) -> dict[str, list[str | None]]:
+        """Return the names of a run's mapped tasks."""
+        found: dict[str, list[str | None]] = {}
+        for instance in sorted(run.get_task_instances(), key=lambda instance: instance.map_index):
+            if instance.map_index >= 0:
+                found.setdefault(instance.task_id, []).append(instance.rendered_map_index)
+        return found
+
     def xcoms(self, run: DagRun) -> dict[tuple[str, str, int], Any]:
         from airflow.models.xcom import XComModel
 

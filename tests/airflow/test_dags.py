@@ -23,6 +23,7 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as TASK_OF
 from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.dag_edges import dag_edges
 
 from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
@@ -155,6 +156,40 @@ def test_tasks_have_no_copy_of_the_trigger_form(folder: Path) -> None:
     dag = campaign_dags(folder / "campaigns")["first"]
     assert {task.task_id: dict(task.params) for task in dag.tasks if task.params} == {}
     assert sorted(dag.params) == ["dry_run", "launch", "reason", "resend", "send_late", "size_limit"]
+
+
+def test_airflows_graph_is_one_line_with_names_that_people_read(folder: Path) -> None:
+    dag = campaign_dags(folder / "campaigns")["first"]
+    assert (dag.dag_id, dag.dag_display_name) == ("first", "A campaign")
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    edges = {
+        (edge["source_id"], edge["target_id"], "is_setup_teardown" in edge) for edge in dag_edges(stored)
+    }
+    assert edges == {
+        ("audience", "preview", False),
+        ("preview", "approve", False),
+        ("approve", "dispatch", False),
+        ("dispatch", "check_dispatched", False),
+        ("dispatch", "wait_for_post_backs", False),
+        ("wait_for_post_backs", "report", False),
+        ("audience", "report", True),  # a launch always gets a report
+    }
+    titles = {task.task_id: task.task_display_name for task in stored.tasks}
+    assert titles == {
+        "audience": "Audience",
+        "preview": "Preview",
+        "approve": "Approval",
+        "dispatch": "Send",
+        "check_dispatched": "Check that everything was sent",
+        "wait_for_post_backs": "Wait for responses",
+        "report": "Report",
+    }
+
+
+def test_the_dags_and_tasks_for_all_campaigns_have_names_too(folder: Path) -> None:
+    dags = [dag for dag_id, dag in read(folder).dags.items() if dag_id in HOUSEKEEPING_DAGS]
+    assert all(dag.dag_display_name.startswith("Sendoff: ") for dag in dags)
+    assert [task for dag in dags for task in dag.tasks if task.task_display_name == task.task_id] == []
 
 
 def test_a_repaired_campaign_comes_back(folder: Path) -> None:

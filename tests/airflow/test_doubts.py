@@ -217,6 +217,7 @@ def test_what_the_service_lists_is_asked_of_nobody(
     assert house.tasks(run) == {"find_launches_in_doubt": ["success"], "resolve_doubts": ["success"]}
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 0, "who": None}
     assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
+    assert house.names(run)["resolve_doubts"] == [f"listed, {house.day:%Y-%m-%d} 00:00 UTC"]
     assert house.states(key) == {"accepted": 1}
     assert len(house.truths("listed")) == 1
 

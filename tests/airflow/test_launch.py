@@ -50,6 +50,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     }
     tallies = [found["dispatch", "return_value", worker] for worker in range(2)]
     assert sum(tally["accepted"] for tally in tallies) == house.segments
+    assert house.names(run) == {"dispatch": ["Worker 1", "Worker 2"]}
     assert found["check_dispatched", "return_value", -1] == {"accepted": house.segments}
 
     assert found["preview", "return_value", -1]["people"] == len(house.devices)

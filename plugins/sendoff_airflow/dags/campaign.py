@@ -14,7 +14,14 @@ from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 from sendoff.campaign import Campaign, CampaignFolder
 from sendoff_airflow.dags.alerts import log_overdue_run
 from sendoff_airflow.dags.documentation import documentation
-from sendoff_airflow.dags.group import Approvers, Callbacks, TaskOptions, add_tasks, defaults_of
+from sendoff_airflow.dags.group import (
+    AUDIENCE_TITLE,
+    Approvers,
+    Callbacks,
+    TaskOptions,
+    add_tasks,
+    defaults_of,
+)
 from sendoff_airflow.dags.names import refuse_runs_of_others
 from sendoff_airflow.operators import BuildAudienceOperator
 from sendoff_airflow.operators.assets import audience_asset
@@ -47,7 +54,7 @@ def campaign_dag(
     options = TaskOptions(approvers, quiet_for, pictures, on_report, default_args)
     with DAG(
         dag_id=name,
-        description=campaign.title,
+        dag_display_name=campaign.title,
         doc_md=documentation(folder),
         schedule=_schedule(campaign),
         start_date=start_of(campaign),
@@ -94,6 +101,7 @@ def _deadlines(
 def _audience(folder: CampaignFolder) -> BuildAudienceOperator:
     return BuildAudienceOperator(
         task_id="audience",
+        task_display_name=AUDIENCE_TITLE,
         folder=folder.path,
         resend="{{ params.resend }}",
         reason="{{ params.reason or '' }}",

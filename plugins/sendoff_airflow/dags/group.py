@@ -42,6 +42,8 @@ Approvers = Mapping[str, Sequence[str]]
 Callbacks = Callable[[Context], None] | Sequence[Callable[[Context], None]]
 
 _OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}
+AUDIENCE_TITLE = "Audience"
+"""The name of a launch's first task in Airflow's pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ def campaign_group(
     with group:
         first = BuildAudienceOperator(
             task_id="audience",
+            task_display_name=AUDIENCE_TITLE,
             campaign=given if isinstance(given, Path) else folder.campaign,
             audience=audience,
             name=name,
@@ -111,22 +114,31 @@ def campaign_group(
 def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: TaskOptions) -> None:
     """Add the tasks of a launch after the task that freezes its audience, to the current DAG or group."""
     campaign, name = folder.campaign, folder.name
-    launch_key: Any = audience.output["launch_key"]  # type: ignore[index]
+    # Not audience.output, which would draw a line from this task to all others in Airflow's graph.
+    launch_key = f"{{{{ ti.xcom_pull('{audience.task_id}', key='launch_key') }}}}"
     report = ReconcileOperator(
         task_id="report",
+        task_display_name="Report",
         launch_key=launch_key,
         pictures=str(options.pictures) if options.pictures else None,
         inlets=[launch_asset(name)],
         outlets=[report_asset(name)],
         on_success_callback=options.on_report,
     ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
-    preview = PreviewOperator(task_id="preview", launch_key=launch_key)
-    people = _people_of_role(folder, options.approvers or {})
-    approve = ApproveLaunchOperator(task_id="approve", launch_key=launch_key, assigned_users=people)
+    preview = PreviewOperator(task_id="preview", task_display_name="Preview", launch_key=launch_key)
+    approve = ApproveLaunchOperator(
+        task_id="approve",
+        task_display_name="Approval",
+        launch_key=launch_key,
+        assigned_users=_people_of_role(folder, options.approvers or {}),
+    )
     dispatch = _dispatch(folder, launch_key)
     settled = _wait_for_post_backs(campaign, launch_key, options.quiet_for)
     check = CheckDispatchedOperator(
-        task_id="check_dispatched", launch_key=launch_key, outlets=[launch_asset(name)]
+        task_id="check_dispatched",
+        task_display_name="Check that everything was sent",
+        launch_key=launch_key,
+        outlets=[launch_asset(name)],
     )
     audience >> preview >> approve >> dispatch >> [settled, check]
     settled >> report
@@ -154,12 +166,14 @@ def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[s
     return [{"id": person, "name": person} for person in approvers[role]]
 
 
-def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
+def _dispatch(folder: CampaignFolder, launch_key: str) -> MappedOperator:
     campaign = folder.campaign
     return (
         _OPERATORS[campaign.send_mode]
         .partial(
             task_id="dispatch",
+            task_display_name="Send",
+            map_index_template="Worker {{ task.worker }}",
             launch_key=launch_key,
             sendoff_conn_id=campaign.connection,
             inlets=[audience_asset(folder.name)],
@@ -170,11 +184,12 @@ def _dispatch(folder: CampaignFolder, launch_key: Any) -> MappedOperator:
 
 
 def _wait_for_post_backs(
-    campaign: Campaign, launch_key: Any, quiet_for: timedelta | None
+    campaign: Campaign, launch_key: str, quiet_for: timedelta | None
 ) -> PostBacksQuietSensor:
     quiet = campaign.report.quiet_for.timedelta() if quiet_for is None else quiet_for
     return PostBacksQuietSensor(
         task_id="wait_for_post_backs",
+        task_display_name="Wait for responses",
         launch_key=launch_key,
         quiet_for=quiet,
         timeout=campaign.report.at_latest.timedelta(),

@@ -15,6 +15,8 @@ from sendoff_airflow.operators.assets import POST_BACKS
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
 
+_DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
+
 
 def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
@@ -30,10 +32,12 @@ def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_opt
         ),
         catchup=False,
         max_active_runs=1,
-        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
+        **{**_DEFAULTS, "dag_display_name": "Sendoff: count late post-backs", **dag_options},
     ) as dag:
-        ReconcileChangedOperator(task_id="reconcile", inlets=[POST_BACKS])
-        CheckFeedsOperator(task_id="check_feeds")
+        ReconcileChangedOperator(
+            task_id="reconcile", task_display_name="Count late post-backs", inlets=[POST_BACKS]
+        )
+        CheckFeedsOperator(task_id="check_feeds", task_display_name="Check that post-backs arrive")
     return dag
 
 
@@ -57,11 +61,15 @@ def doubts_dag(
         schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
         catchup=False,
         max_active_runs=1,
-        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
+        **{**_DEFAULTS, "dag_display_name": "Sendoff: settle requests in doubt", **dag_options},
     ) as dag:
-        launches = LaunchesInDoubtOperator(task_id="find_launches_in_doubt")
+        launches = LaunchesInDoubtOperator(
+            task_id="find_launches_in_doubt", task_display_name="Find launches in doubt"
+        )
         ResolveDoubtsOperator.partial(
             task_id="resolve_doubts",
+            task_display_name="Settle requests in doubt",
+            map_index_template="{{ (ti.xcom_pull('find_launches_in_doubt', key='names') or {})[task.launch_key] }}",
             response_timeout=within,
             assigned_users=[{"id": person, "name": person} for person in people] if people else None,
         ).expand(launch_key=launches.output)
@@ -87,7 +95,12 @@ def maintenance_dag(
         schedule=CronTriggerTimetable(schedule, timezone="UTC"),
         catchup=False,
         max_active_runs=1,
-        **{"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], **dag_options},
+        **{**_DEFAULTS, "dag_display_name": "Sendoff: delete old post-backs", **dag_options},
     ) as dag:
-        MaintainOperator(task_id="maintain", keep=keep, ledger_conn_id=ledger_conn_id)
+        MaintainOperator(
+            task_id="maintain",
+            task_display_name="Delete old post-backs",
+            keep=keep,
+            ledger_conn_id=ledger_conn_id,
+        )
     return dag

@@ -23,20 +23,29 @@ MAX_LAUNCHES = 20  # in one run
 
 
 class LaunchesInDoubtOperator(BaseOperator):
-    """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first."""
+    """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first.
+
+    The XCom ``names`` has the campaign and the end of the period of each key, to name mapped tasks.
+    """
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
-    def execute(self, context: Context) -> list[str]:  # noqa: ARG002
+    def execute(self, context: Context) -> list[str]:
         """Settle the requests that post-backs prove, and find the launches with doubts left."""
         from sendoff.dispatch import doubts
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             keys = list(dict.fromkeys(doubt.launch_key for doubt in doubts(ledger)))
+            launches = [ledger.launches.get(key) for key in keys[:MAX_LAUNCHES]]
+        names = {
+            launch.launch_key: f"{launch.campaign}, {launch.period.end:%Y-%m-%d %H:%M} UTC"
+            for launch in launches
+        }
+        context["ti"].xcom_push("names", names)
         if len(keys) > MAX_LAUNCHES:
             self.log.warning("%d launches are in doubt; the next run asks about the others", len(keys))
         return keys[:MAX_LAUNCHES]
