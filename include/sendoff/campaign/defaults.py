@@ -102,6 +102,8 @@ def read_defaults(folder: Path) -> Defaults:
     except FileNotFoundError:
         if file.is_symlink():
             raise _error(file, "found a link to a file that does not exist. Correct or remove it") from None
+        if (other := file.with_suffix(".yml")).exists():
+            raise _error(other, f"Sendoff does not read this file. Rename it to {DEFAULTS}") from None
         return Defaults()
     except UnfitFileError as error:
         raise _error(file, str(error)) from None

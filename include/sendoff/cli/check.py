@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -66,19 +67,19 @@ def check(
 
 def _print(checked: Sequence[CheckedFolder]) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    for each in checked:
-        for kind, style, findings in (
-            ("mistake", "bold red", each.mistakes),
-            ("warning", "yellow", each.warnings),
-        ):
-            for found in findings:
-                console.print(Text.assemble(f"{_place(found)}: ", (kind, style), f": {found.text}"))
-    mistakes, warnings = (
-        sum(len(getattr(each, name)) for each in checked) for name in ("mistakes", "warnings")
+    styles = {"mistake": "bold red", "warning": "yellow"}
+    # Several campaigns may have the same mistake: the one in their defaults.yaml.
+    shown = dict.fromkeys(
+        (kind, found)
+        for each in checked
+        for kind, findings in (("mistake", each.mistakes), ("warning", each.warnings))
+        for found in findings
     )
-    console.print(
-        f"{counted(len(checked), 'folder')} checked: {counted(mistakes, 'mistake')}, {counted(warnings, 'warning')}"
-    )
+    for kind, found in shown:
+        console.print(Text.assemble(f"{_place(found)}: ", (kind, styles[kind]), f": {found.text}"))
+    numbers = Counter(kind for kind, _ in shown)
+    counts = ", ".join(counted(numbers[kind], kind) for kind in styles)
+    console.print(f"{counted(len(checked), 'folder')} checked: {counts}")
 
 
 def _place(found: Finding) -> str:

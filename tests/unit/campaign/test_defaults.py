@@ -195,6 +195,12 @@ def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
         load(tmp_path, PUSH)
 
 
+def test_a_file_with_another_suffix_is_refused_because_its_values_would_not_count(tmp_path: Path) -> None:
+    (tmp_path / "defaults.yml").write_text("owner: crm")
+    with pytest.raises(CampaignError, match=r"defaults.yml: .*Rename it to defaults.yaml"):
+        load(tmp_path, PUSH)
+
+
 def test_a_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "..data").mkdir()
     (tmp_path / "..data" / "defaults.yaml").write_text("owner: crm")

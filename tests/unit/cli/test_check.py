@@ -46,6 +46,17 @@ def test_all_mistakes_of_all_campaigns_are_listed_with_file_and_line(sendoff: Co
     assert "'titel' is not a field (did you mean 'title'?)" in done.stdout
 
 
+def test_a_mistake_in_the_defaults_of_several_campaigns_is_listed_once(sendoff: Command) -> None:
+    write("campaigns/one", FINE)
+    write("campaigns/two", FINE)
+    Path("campaigns/defaults.yaml").write_text("ownr: crm\n")
+    done = sendoff("check", "campaigns")
+    assert done.returncode == 1
+    mistake, total = done.stdout.splitlines()
+    assert mistake.startswith("campaigns/defaults.yaml:1: mistake: ")
+    assert total == "2 folders checked: 1 mistake, 0 warnings"
+
+
 def test_a_warning_has_its_line_and_does_not_fail(sendoff: Command) -> None:
     write("campaigns/long", LONG)
     done = sendoff("check", "campaigns/long")
