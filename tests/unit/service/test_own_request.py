@@ -184,12 +184,20 @@ def test_otherwise_the_service_chooses_the_recipients_of_an_execution(members: A
     assert executed(**members).audience is None
 
 
-def test_when_the_service_sends_is_read() -> None:
-    once = {"send_type": 1, "send_date": "2026-03-02", "send_time": "09:30"}
-    assert created().sends_at is None
-    assert not created(send_type=0).is_repeated
-    assert created(**once, timezone="Europe/Dublin").sends_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
-    assert created(**once).sends_at == datetime(2026, 3, 2, 21, 30, tzinfo=UTC)  # in the last zone on Earth
+ONCE = {"send_type": 1, "send_date": "2026-03-02", "send_time": "09:30"}
+
+
+def test_without_a_send_type_the_service_sends_at_once() -> None:
+    for own in (created(), created(send_type=0)):
+        assert (own.sends_at, own.is_repeated) == (None, False)
+
+
+def test_a_once_off_without_a_zone_counts_as_sent_when_the_last_zone_on_earth_reaches_its_time() -> None:
+    assert created(**ONCE, timezone="Europe/Dublin").sends_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+    assert created(**ONCE).sends_at == datetime(2026, 3, 2, 21, 30, tzinfo=UTC)
+
+
+def test_a_recurring_or_triggered_request_is_repeated() -> None:
     assert created(send_type=2).is_repeated
     assert created(trigger=3).is_repeated
 
