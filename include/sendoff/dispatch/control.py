@@ -171,7 +171,10 @@ def _how_to_send(launch_key: str, campaign: str, state: str, *, is_own_request: 
 
 def _continue_command(launch_key: str, campaign: str, state: str) -> str:
     conf = shlex.quote(json.dumps({"launch": launch_key}))
-    command = f"airflow dags trigger {shlex.quote(campaign)} --conf {conf}"
+    command = (
+        f"airflow dags trigger {shlex.quote(campaign)} --conf {conf}, or, if {campaign} is not a DAG, with: "
+        f"sendoff send {launch_key[:12]}"
+    )
     first = {LaunchState.HELD: "release", LaunchState.PAUSED: "resume"}.get(LaunchState(state))
     return f"sendoff {first} {launch_key[:12]} --why TEXT; {command}" if first else command
 

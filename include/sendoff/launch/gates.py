@@ -105,7 +105,9 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     names = {result.name for result in closed}
     text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
     if "lateness" in names:
-        raise LateError(f"{text}; to send it anyway, trigger the run with Send late (send_late)")
+        raise LateError(
+            f"{text}; to send it anyway, set send_late: Send late in the form of a run, --send-late in a shell"
+        )
     raise LateError(text) if "send" in names else GateError(text)
 
 

@@ -437,7 +437,10 @@ def test_what_is_planned_again_is_shown_with_the_command_that_sends_it(
     key = in_doubt(ledger)
     if state != "released":
         ledger.audit_log.decide(Decision(KEY, state, "ann", "wait", NOW))
-    command = f"""{first}airflow dags trigger spring --conf '{{"launch": "{KEY}"}}'"""
+    command = (
+        f"""{first}airflow dags trigger spring --conf '{{"launch": "{KEY}"}}', or, if spring is not a DAG, """
+        f"with: sendoff send {KEY[:12]}"
+    )
     told = (
         f"1 request of launch {KEY[:12]} is planned again and not sent yet; unless a task is sending the launch now, "
         f"continue it with: {command}\n"

@@ -210,7 +210,7 @@ def test_only_a_lateness_of_the_file_stops_a_launch_that_waits(
 
 
 def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
-    with pytest.raises(LateError, match=r"gates.lateness: .*; to send it anyway, trigger the run"):
+    with pytest.raises(LateError, match=r"gates.lateness: .*; to send it anyway, set send_late"):
         prepared(ledger, "sqlite:////nowhere/at/all.db", HOURS, due_at=NOW - timedelta(hours=3))
 
 
