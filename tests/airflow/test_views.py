@@ -625,11 +625,11 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
         "1,240 rows of the query",
         "17 left out by rule: cap",
         "= 1,200 audience",
-        "60 held out",
+        "60 control group",
         "= 1,140 people",
         "= 12 requests",
         "Reached: at least 712 (59.3 %), at most 949 (79.1 %).",
-        "not sent 60 held out 95 refused",
+        "not sent 60 control group 95 refused",
     ):
         assert re.sub(r"\s+", " ", words) in re.sub(r"\s+", " ", text), words
     assert "do not add up" not in text
@@ -1145,7 +1145,7 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
-    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 held out = 900 people" in flat
+    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 control group = 900 people" in flat
     assert "closed" in flat
 
 

@@ -16,7 +16,7 @@ from sendoff.postbacks import MATCHED_BY
 from sendoff.report.statistics import Comparison, Side, compared_shares
 from sendoff.states import PostBackKind, Verdict
 
-HELD_OUT = "held out"
+CONTROL_GROUP = "control group"
 """The name of the side that gets no message."""
 
 _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
@@ -26,7 +26,7 @@ _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE
 def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
     """Compare how many of each variant engaged. Return None for a launch without variants.
 
-    The shares are of the people who were certainly sent to. They leave out people in doubt, held out, or not sent to.
+    The shares are of the people who were certainly sent to. They leave out people in doubt or not sent to.
     """
     if not figures.by_variant:
         return None
@@ -37,8 +37,10 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
         (name, counts.get(Verdict.ENGAGED, 0), sum(counts.get(verdict, 0) for verdict in _SENT))
         for name, counts in figures.by_variant.items()
     ]
-    holdout = figures.not_sent_because.get(HELD_OUT, 0)
-    nobody = (Side(HELD_OUT, holdout, note="not measurable, because they got no message"),) if holdout else ()
+    holdout = figures.not_sent_because.get("held out", 0)
+    nobody = (
+        (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),) if holdout else ()
+    )
     if unknown:
         unmeasured = (
             Side(name, people, note=f"not measurable, because {unknown}") for name, _, people in sides
@@ -54,7 +56,8 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
         )
     )
     remarks = (*whom, *found.remarks, *_engagement_remarks(figures, launch, campaign))
-    return replace(found, sides=found.sides + nobody, remarks=remarks)
+    is_final = launch.settled_at is not None
+    return replace(found, sides=found.sides + nobody, remarks=remarks, is_final=is_final)
 
 
 def _why_no_open_is_known(launch: Launch, campaign: Campaign) -> str:

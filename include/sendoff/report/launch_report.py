@@ -28,8 +28,8 @@ from sendoff.report.model import (
     Timeline,
     sentences,
 )
-from sendoff.report.statistics import LEVEL, Comparison, Side, amount, percent, spoken
-from sendoff.report.timeline import points_of, span
+from sendoff.report.statistics import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
+from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.states import Verdict
 
 MEANINGS: Mapping[str, str] = {
@@ -38,9 +38,19 @@ MEANINGS: Mapping[str, str] = {
     Verdict.MISSING: "Accepted by the service, but no delivery was reported, although the service reports them here.",
     Verdict.UNKNOWABLE: "Accepted by the service. No report followed, but here that proves nothing.",
     Verdict.IN_DOUBT: "No report came, and it is not known whether the service processed the request.",
-    Verdict.NOT_SENT: "The request was refused or never made, or the person is held out.",
+    Verdict.NOT_SENT: "The request was refused or never made, or the person is in the control group.",
 }
 """The meaning of each verdict, in a sentence."""
+
+_NOTES: Mapping[str, str] = {
+    Verdict.ENGAGED: "opened or clicked",
+    Verdict.DELIVERED: "arrived, no open reported",
+    Verdict.MISSING: "sent, but no arrival reported",
+    Verdict.UNKNOWABLE: "sent, and silence proves nothing",
+    Verdict.IN_DOUBT: "not clear whether sent",
+    Verdict.NOT_SENT: "refused, never made, or control group",
+}
+"""The meaning of each verdict in a few words, for its tile."""
 
 _OTHER_MEANINGS: Mapping[str, str] = {
     "null": "Rows of the query without an identifier.",
@@ -49,7 +59,7 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
     "cap": "Left out because they would get more messages than the cap allows.",
     "size_limit": "Left out because this run was limited to fewer people.",
-    "held out": "Chosen by chance to get no message, so that the others can be compared with them.",
+    "control group": "Chosen by chance to get no message, so that the others can be compared with them.",
     "unexpected": "Post-backs that name a person who is not in the request.",
     "forged": "Post-backs that name a different campaign than the service created for the request.",
     "late": "Post-backs that came after a long silence. They still count.",
@@ -132,10 +142,15 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
     ):
         if rows:
             yield Section(what, f"By {what}", [Groups.of(figures, what, rows), *sentences(remarks)])
-    step, points = points_of(figures.timeline)
-    timeline: Block = Timeline(span(step), points) if points else Sentence("No post-backs yet.")
-    yield Section("timeline", "Deliveries and opens over time", [timeline], is_for_pages=True)
+    yield Section("timeline", "Deliveries and opens over time", [_timeline(figures)], is_for_pages=True)
     yield Section("requests", "Requests and post-backs", [Facts(wording.requests_and_post_backs(figures))])
+
+
+def _timeline(figures: LaunchStats) -> Block:
+    step, points = points_of(figures.timeline)
+    if len(points) < FEWEST_POINTS:
+        return Sentence(wording.few_points(step, points))
+    return Timeline(span(step), points)
 
 
 def _rows_to_audience(figures: LaunchStats) -> Sum:
@@ -150,25 +165,29 @@ def _rows_to_audience(figures: LaunchStats) -> Sum:
 
 def _verdicts(figures: LaunchStats) -> Sum:
     lines = verdict_lines(figures)
-    parts = [Line("of", count, reason) for reason, count in figures.not_sent_because.items()]
+    parts = [
+        Line("of", count, wording.spoken_reason(reason)) for reason, count in figures.not_sent_because.items()
+    ]
     total = Line("=", sum(figures.verdicts.values()), "audience")
     people = counted(figures.audience, "person", "people")
     return Sum(
         [*lines, *parts, total],
         figures.audience,
         f"Audience: {people}. Each share is a share of the audience.",
+        has_tiles=True,
     )
 
 
 def _heard_of(figures: LaunchStats) -> Sum:
     """Return the sum for a launch whose people the service chose. It has no shares: the total is not known."""
-    return Sum([*verdict_lines(figures), Line("=", figures.audience, "people in the post-backs")])
+    total = Line("=", figures.audience, "people in the post-backs")
+    return Sum([*verdict_lines(figures), total], has_tiles=True)
 
 
 def verdict_lines(figures: LaunchStats) -> list[Line]:
     """Return a line of the sum for each verdict."""
     return [
-        Line("+" if number else "", figures.verdicts.get(verdict, 0), verdict.label, verdict)
+        Line("+" if number else "", figures.verdicts.get(verdict, 0), verdict.label, verdict, _NOTES[verdict])
         for number, verdict in enumerate(figures.known_verdicts)
     ]
 
@@ -193,6 +212,7 @@ def describe_comparison(compared: Comparison, number: int = 1) -> Section:
         f"compared-{number}",
         f"Compared: {compared.what}",
         [
+            *sentences(filter(None, [conclusion(compared)])),
             sides,
             *([Ranges(known)] if known else []),
             *sentences(f"{side.name}: {side.note}." for side in compared.sides if side.note),
@@ -227,7 +247,7 @@ def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:
 def _words(figures: LaunchStats) -> Section:
     """Return the section that explains the words in this report."""
     used = {
-        word
+        wording.spoken_reason(word)
         for counts in (figures.dropped, figures.not_sent_because, figures.anomalies)
         for word, count in counts.items()
         if count

@@ -91,12 +91,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a sum: its sign, its count and label, and the colour of its bar."""
+    """One line of a sum: its sign, its count and label, the colour of its bar, and a note for its tile."""
 
     sign: str  # empty, +, - or =; "of" for a part of the line above
     count: int
     words: str
     colour: str = ""
+    note: str = ""
 
     @property
     def is_sum(self) -> bool:
@@ -106,11 +107,26 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Lines that add up. Each bar begins where the last one ended. Shares are shares of ``whole``."""
+    """Lines that add up. Each bar begins where the last one ended. Shares are shares of ``whole``.
+
+    With ``has_tiles``, a page shows the lines as tiles above the sum. The parts of a line are in its tile.
+    """
 
     lines: Sequence[Line]
     whole: int | None = None
     caption: str = ""  # on a page
+    has_tiles: bool = False
+
+    @property
+    def tiles(self) -> list[tuple[Line, list[Line]]]:
+        """Return the lines without totals, each with its parts."""
+        found: list[tuple[Line, list[Line]]] = []
+        for line in self.lines:
+            if line.sign == "of":
+                found[-1][1].append(line)
+            elif not line.is_sum:
+                found.append((line, []))
+        return found
 
     @property
     def missing(self) -> int:

@@ -1,4 +1,4 @@
-"""The outcome query of a campaign: compare what the people of each variant and of the holdout did afterwards.
+"""The outcome query of a campaign: compare what the people of each variant and of the control group did afterwards.
 
 ``outcome.sql`` in the campaign's folder returns the same identifier column as the audience query. Without another
 column, everyone listed counts as converted. With a column ``value``, each person counts with their number, and people
@@ -20,13 +20,13 @@ from sendoff import warehouse
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Launch, Ledger
-from sendoff.report.comparison import HELD_OUT
+from sendoff.report.comparison import CONTROL_GROUP
 from sendoff.report.statistics import Comparison, Values, compared_means, compared_shares
 from sendoff.states import Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 SENT_TO = "sent to"
-"""The name of the side that is not held out, for launches without variants."""
+"""The name of the side that gets the message, for launches without variants."""
 
 VALUE = "value"
 FILE = "outcome.sql"
@@ -52,7 +52,7 @@ def measure_outcome(
             what,
             "share",
             (),
-            remarks=(f"There is nothing to compare in this launch: {alone}, and no one is held out.",),
+            remarks=(f"There is nothing to compare in this launch: {alone}, and there is no control group.",),
         )
     parameters = {
         "period_start": launch.period.start,
@@ -90,7 +90,7 @@ def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
         found[variants.get(dispatch.segment, SENT_TO)].append(people)
     sides = {name: union(launch.kind, parts) for name, parts in sorted(found.items())}
     held_out = ledger.launches.suppressed(launch.launch_key, "holdout").get("holdout")
-    return sides | ({HELD_OUT: held_out} if held_out is not None and len(held_out) else {})
+    return sides | ({CONTROL_GROUP: held_out} if held_out is not None and len(held_out) else {})
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class _OutcomeReader:
 def _compared(
     what: str, sides: Mapping[str, Identifiers], intake: _OutcomeReader, remarks: tuple[str, ...]
 ) -> Comparison:
-    control = HELD_OUT if HELD_OUT in sides else ""
+    control = CONTROL_GROUP if CONTROL_GROUP in sides else ""
     if intake.values is None:
         listed = intake.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in sides.items()]
@@ -166,16 +166,16 @@ def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) 
     counts = {
         name: len(people & not_sent) if not_sent is not None else 0
         for name, people in sides.items()
-        if name != HELD_OUT
+        if name != CONTROL_GROUP
     }
     said = [
         f"{count:,} of {name} were not sent to. They still count there, because chance assigned them to it."
         for name, count in counts.items()
         if count
     ]
-    if HELD_OUT not in sides:
+    if CONTROL_GROUP not in sides:
         said.append(
-            "No one is held out, so this compares the variants but does not measure the effect of the launch."
+            "There is no control group, so this compares the variants but does not measure the effect of the launch."
         )
     return tuple(said)
 

@@ -23,7 +23,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from sendoff.figures import LaunchStats, share
 from sendoff.report.model import Groups
-from sendoff.report.timeline import points_of, span
+from sendoff.report.timeline import FEWEST_POINTS, points_of, span
+from sendoff.report.wording import few_points
 from sendoff.states import PostBackKind, Verdict
 
 _WIDTH, _DPI = 12.0, 160
@@ -180,9 +181,10 @@ def _timeline(axes: Axes, figures: LaunchStats) -> None:
     step, points = points_of(figures.timeline)
     _timeline_heading(axes, figures, step)
     axes.spines["bottom"].set_color(_RULE)
-    if not points:
+    if len(points) < FEWEST_POINTS:
         axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, "No post-backs yet", ha="center", va="center", size=12, color=_PALE)
+        words = few_points(step, points)
+        axes.text(0.5, 0.5, words, ha="center", va="center", size=12, color=_PALE)
         return
     times, deliveries, opens = zip(*points, strict=True)
     moments = date2num(times)  # type: ignore[no-untyped-call]

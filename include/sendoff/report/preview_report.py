@@ -114,7 +114,9 @@ def _people(preview: Preview) -> Iterator[Block]:
     lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
     lines.append(Line("=", preview.audience, "audience"))
     if later or preview.people != preview.audience:
-        lines += [Line("-", count, "held out" if reason == "holdout" else reason) for reason, count in later]
+        lines += [
+            Line("-", count, "control group" if reason == "holdout" else reason) for reason, count in later
+        ]
         lines.append(Line("=", preview.people, "people"))
     yield Sum(lines)
     if change := preview.change:

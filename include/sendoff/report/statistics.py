@@ -74,7 +74,8 @@ class Comparison:
     """The sides of a launch by one measure, their differences, and remarks on how to read them.
 
     ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
-    difference. It is above 0.95 if there are several, so that all of them hold together.
+    difference. It is above 0.95 if there are several, so that all of them hold together. ``is_final``: False while
+    results still arrive.
     """
 
     what: str
@@ -83,6 +84,7 @@ class Comparison:
     differences: tuple[Difference, ...] = ()
     remarks: tuple[str, ...] = ()
     level: float = LEVEL
+    is_final: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -302,6 +304,33 @@ def _difference(
             f"no clear difference. {seen} was measured, and any value between {low} and {high} is plausible"
         )
     return Difference(side, against, estimate, interval, f"{pair}: {said}.")
+
+
+def conclusion(compared: Comparison) -> str:
+    """Return the result of a comparison in a sentence, or an empty text if there are no differences.
+
+    A side is only called ahead of another if the interval of their difference excludes 0.
+    """
+    if not compared.differences:
+        return ""
+    begin = "" if compared.is_final else "So far: "
+    known = [(each, each.interval) for each in compared.differences if each.interval]
+    clear = [each for each, interval in known if interval.low > 0 or interval.high < 0]
+    if not known:
+        return f"{begin}too few people to tell which side is ahead."
+    if not clear:
+        what = "the difference" if len(known) == 1 else "each difference"
+        return f"{begin}no side is clearly ahead, because chance can explain {what}."
+    results = {side.name: amount(side.estimate or 0, compared.measure) for side in compared.sides}
+    ahead = [
+        f"{one} is ahead of {other} ({results[one]} against {results[other]} {compared.what})"
+        for each in clear
+        for one, other in [
+            (each.side, each.against) if (each.estimate or 0) > 0 else (each.against, each.side)
+        ]
+    ]
+    rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
+    return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference.{rest}"
 
 
 def amount(estimate: float, measure: Literal["share", "mean"]) -> str:

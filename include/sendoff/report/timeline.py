@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 
 _STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point may span
 _MOST_POINTS = 180
+FEWEST_POINTS = 3
+"""With fewer points, a chart shows nothing that a sentence does not."""
 
 
 def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:

@@ -5,7 +5,8 @@ They are the same in every form of the report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from sendoff.figures import (
     NO_PLATFORM,
@@ -16,6 +17,7 @@ from sendoff.figures import (
     counted,
     share,
 )
+from sendoff.report.timeline import span
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
 _SENT_AGAIN = "Sent again and again. A person may get many messages but counts once here."
@@ -54,9 +56,14 @@ def reached(figures: LaunchStats) -> list[str]:
     if 0 < others < figures.audience:
         shares = [share(count, others) for count in (low, high)]
         said.append(
-            f"Of the {others:,} people who are not held out: at least {shares[0]}, at most {shares[1]}."
+            f"Of the {others:,} people outside the control group: at least {shares[0]}, at most {shares[1]}."
         )
     return said
+
+
+def spoken_reason(reason: str) -> str:
+    """Return the reason for a verdict in words. Reports in the ledger keep *held out* for the control group."""
+    return "control group" if reason == "held out" else reason
 
 
 def source_of_people(figures: LaunchStats) -> str:
@@ -197,7 +204,7 @@ def platform_remarks(figures: LaunchStats) -> list[str]:
 
 def variant_remarks(figures: LaunchStats) -> list[str]:
     """Return a sentence if the variants do not add up to the audience."""
-    return _difference(figures, "variants", figures.by_variant, "people who are held out get no variant")
+    return _difference(figures, "variants", figures.by_variant, "people in the control group get no variant")
 
 
 def _difference(
@@ -209,10 +216,26 @@ def _difference(
     return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {why}."]
 
 
+def few_points(step: int, points: Sequence[tuple[datetime, int, int]]) -> str:
+    """Return a sentence in place of a timeline that has too few points for a chart."""
+    if not points:
+        return "No post-backs yet."
+    deliveries = sum(count for _, count, _ in points)
+    came = " and ".join(_came(deliveries, sum(count for _, _, count in points)))
+    length = span(step * len(points))
+    within = length if length[0].isdigit() else f"one {length}"
+    return (
+        f"{came}, all within {within} from {points[0][0]:%Y-%m-%d %H:%M} UTC. That is too short for a chart."
+    )
+
+
+def _came(deliveries: int, opens: int) -> tuple[str, str]:
+    return counted(deliveries, "delivery", "deliveries"), counted(opens, "open or click", "opens or clicks")
+
+
 def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
     """Return the requests by state, the post-backs by kind, and the anomalies among them, as text."""
-    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in PostBackKind)
-    came = (counted(deliveries, "delivery", "deliveries"), counted(opens, "open or click", "opens or clicks"))
+    came = _came(*(figures.post_backs.get(kind, 0) for kind in PostBackKind))
     return [
         ("requests", _listed(figures.dispatches)),
         ("post-backs", ", ".join(came)),

@@ -30,7 +30,7 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
                 for reason, count in launch.dropped.items()
             ),
             Line("=", launch.audience, "audience"),
-            Line("-", left_out.get("holdout", 0), "held out for comparison"),
+            Line("-", left_out.get("holdout", 0), "control group, which gets no message"),
             Line("=", people, "people"),
         ]
     )

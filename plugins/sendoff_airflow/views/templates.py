@@ -71,7 +71,7 @@ def _capitalized(text: str) -> str:
 
 
 def _spoken(name: str) -> str:
-    return name.replace("_", " ").replace("holdout", "held out")
+    return name.replace("_", " ").replace("holdout", "control group")
 
 
 def _slug(name: str) -> str:

@@ -270,7 +270,7 @@ def test_who_is_left_out_is_counted_by_reason_and_the_holdout_among_them(ledger:
     )
     assert (seen.suppressed, seen.held_out) == ({"holdout": 1, "complained": 1}, 1)
     assert (seen.audience, seen.people) == (4, 3)
-    assert "held out" in printed(seen)
+    assert "control group" in printed(seen)
 
 
 def test_what_the_rules_take_out_is_in_both_previews_alike(ledger: Ledger, warehouse: str) -> None:

@@ -47,13 +47,13 @@ def test_a_report_compares_the_variants_of_a_launch(ledger_url: str, sendoff: Co
     shown = sendoff("report", KEY, "--ledger", ledger_url)
     assert shown.returncode == 0, shown.stderr
     assert "Compared: engaged" in shown.stdout
-    assert "held out: not measurable, because they got no message." in shown.stdout
+    assert "control group: not measurable, because they got no message." in shown.stdout
     told = json.loads(sendoff("report", KEY, "--ledger", ledger_url, "--json").stdout)
     (compared,) = told["comparisons"]
     assert [(side["name"], side["count"]) for side in compared["sides"]] == [
         ("blue", 0),
         ("red", 0),
-        ("held out", None),
+        ("control group", None),
     ]
 
 
@@ -65,7 +65,7 @@ def test_a_report_compares_what_people_did_afterwards(
     assert [(side["name"], side["people"], side["count"]) for side in told["comparisons"][1]["sides"]] == [
         ("blue", 50, 20),
         ("red", 50, 1),
-        ("held out", 20, 1),
+        ("control group", 20, 1),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Decision, Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
-from sendoff.report.comparison import HELD_OUT, of_engagement
+from sendoff.report.comparison import CONTROL_GROUP, of_engagement
 from sendoff.report.outcomes import SENT_TO, measure_outcome
 from sendoff.report.statistics import (
     FEW_VALUES,
@@ -34,6 +35,7 @@ from sendoff.report.statistics import (
     amount,
     compared_means,
     compared_shares,
+    conclusion,
     spoken,
 )
 from sendoff.states import Accepted, InDoubt, Outcome
@@ -216,13 +218,48 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
     assert spoken(mean, "mean") == f"+{shown}"
 
 
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        (
+            [("a", 240, 2_000), ("b", 180, 2_000)],
+            "a is ahead of b (12.00 % against 9.00 % opened). Chance alone",
+        ),
+        (
+            [("a", 180, 2_000), ("b", 240, 2_000)],
+            "b is ahead of a (12.00 % against 9.00 % opened). Chance alone",
+        ),
+        (
+            [("a", 180, 2_000), ("b", 181, 2_000)],
+            "no side is clearly ahead, because chance can explain the difference.",
+        ),
+        ([("a", 9, 10), ("b", 1, 10)], "too few people to tell which side is ahead."),
+        ([("a", 9, 10)], ""),
+        (
+            [("a", 240, 2_000), ("b", 180, 2_000), ("c", 239, 2_000)],
+            "a is ahead of b (12.00 % against 9.00 % opened). Chance alone seldom makes such a difference.",
+        ),
+    ],
+)
+def test_a_conclusion_names_the_side_ahead_only_if_chance_seldom_explains_it(
+    counts: list[tuple[str, int, int]], said: str
+) -> None:
+    compared = compared_shares("opened", counts)
+    found = conclusion(compared)
+    assert found.startswith(said)
+    assert bool(found) is bool(said)
+    if said:
+        assert conclusion(replace(compared, is_final=False)) == f"So far: {found}"
+        assert found in as_text(describe_comparison(compared), 400)
+
+
 def test_several_differences_say_how_they_are_corrected() -> None:
     compared = compared_shares(
-        "x", [("a", 10, 100), ("b", 12, 100), ("held out", 5, 100)], control="held out"
+        "x", [("a", 10, 100), ("b", 12, 100), ("control group", 5, 100)], control="control group"
     )
     assert [(each.side, each.against) for each in compared.differences] == [
-        ("a", "held out"),
-        ("b", "held out"),
+        ("a", "control group"),
+        ("b", "control group"),
         ("b", "a"),
     ]
     assert compared.level == pytest.approx(1 - 0.05 / 3)
@@ -367,7 +404,7 @@ def test_variants_are_compared_by_who_engaged(ledger: Ledger) -> None:
     assert [(side.name, side.people, side.count) for side in compared.sides] == [
         ("blue", 100, 40),
         ("red", 100, 20),
-        (HELD_OUT, 100, None),
+        (CONTROL_GROUP, 100, None),
     ]
     assert only(compared) == only(compared_shares("engaged", [("blue", 40, 100), ("red", 20, 100)]))
     assert "were certainly sent to" in compared.remarks[0]
@@ -378,8 +415,8 @@ def test_engagement_of_the_holdout_is_never_a_zero(ledger: Ledger) -> None:
     held_out = engagement(ledger).sides[-1]
     assert (held_out.count, held_out.estimate, held_out.interval) == (None, None, None)
     text = " ".join(as_text(describe_comparison(engagement(ledger))).split())
-    assert "held out 100 ? ? ?" in text
-    assert "held out: not measurable, because they got no message." in text
+    assert "control group 100 ? ? ?" in text
+    assert "control group: not measurable, because they got no message." in text
 
 
 @pytest.mark.parametrize(
@@ -417,8 +454,10 @@ def test_a_launch_without_variants_has_no_sides_that_engaged(ledger: Ledger) -> 
 def test_a_launch_that_is_not_settled_is_told(ledger: Ledger) -> None:
     launch(ledger)
     assert any("not settled" in each for each in engagement(ledger).remarks)
+    assert not engagement(ledger).is_final
     ledger.launches.settle(KEY, NOW)
     assert not any("not settled" in each for each in engagement(ledger).remarks)
+    assert engagement(ledger).is_final
 
 
 @pytest.fixture
@@ -438,11 +477,11 @@ def test_variants_and_holdout_are_compared_by_who_is_listed(ledger: Ledger, shop
     assert [(side.name, side.people, side.count) for side in compared.sides] == [
         ("blue", 100, 30),
         ("red", 100, 25),
-        (HELD_OUT, 100, 20),
+        (CONTROL_GROUP, 100, 20),
     ]
     assert [(each.side, each.against) for each in compared.differences] == [
-        ("blue", HELD_OUT),
-        ("red", HELD_OUT),
+        ("blue", CONTROL_GROUP),
+        ("red", CONTROL_GROUP),
         ("red", "blue"),
     ]
     assert compared.remarks[0] == (
@@ -475,7 +514,7 @@ def test_without_variants_those_sent_to_are_held_against_the_holdout(ledger: Led
     compared = measure_outcome(ledger, KEY, shop, LISTED)
     assert [(side.name, side.people, side.count) for side in compared.sides] == [
         (SENT_TO, 200, 55),
-        (HELD_OUT, 100, 20),
+        (CONTROL_GROUP, 100, 20),
     ]
 
 
@@ -491,7 +530,7 @@ def test_without_a_holdout_it_is_said_what_is_not_told(ledger: Ledger, shop: str
     launch(ledger, held_out=empty("integer"))
     compared = measure_outcome(ledger, KEY, shop, LISTED)
     assert [(each.side, each.against) for each in compared.differences] == [("red", "blue")]
-    assert any("No one is held out" in each for each in compared.remarks)
+    assert any("There is no control group" in each for each in compared.remarks)
 
 
 def test_one_side_alone_is_compared_with_nothing(ledger: Ledger, shop: str) -> None:

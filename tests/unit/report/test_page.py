@@ -176,8 +176,30 @@ def test_nothing_is_said_of_people_whom_nobody_knows(words: str) -> None:
 
 
 def test_what_cannot_be_known_is_a_question_mark() -> None:
-    unknown = replace(COMPARED, sides=(replace(COMPARED.sides[0], count=None, estimate=None, interval=None),))
+    red, blue = COMPARED.sides
+    unknown = replace(COMPARED, sides=(replace(red, count=None, estimate=None, interval=None), blue))
     assert "red 500 ? ? ?" in Page(as_html(WHOLE, [unknown])).text
+
+
+def test_the_tiles_show_each_verdict_with_share_count_and_parts() -> None:
+    refused = replace(
+        WHOLE,
+        verdicts={**WHOLE.verdicts, "in_doubt": 0, "not_sent": 250},
+        not_sent_because={"held out": 200, "refused": 50, "launch stopped": 0},
+    )
+    html = as_html(refused)
+    tiles = [Page(each).text for each in re.findall(r"<li.*?</li>", html, flags=re.DOTALL)]
+    assert tiles == [
+        "engaged 20.0 % 200 opened or clicked",
+        "delivered 30.0 % 300 arrived, no open reported",
+        "missing 5.0 % 50 sent, but no arrival reported",
+        "unknowable 20.0 % 200 sent, and silence proves nothing",
+        "in doubt 0.0 % 0 not clear whether sent",
+        "not sent 25.0 % 250 200 control group, 50 refused",
+    ]
+    assert "= 1,000 100.0 % audience" in Page(html).text
+    chosen = re.findall(r"<li.*?</li>", as_html(replace(WHOLE, **CHOSEN)), flags=re.DOTALL)
+    assert [Page(each).text.split()[:2] for each in chosen] == [["engaged", "60"], ["delivered", "240"]]
 
 
 def test_every_verdict_is_explained() -> None:
@@ -201,7 +223,7 @@ def test_a_word_is_explained_where_something_is_counted_under_it() -> None:
     )
     explained = Page(as_html(seldom)).text.partition("What the words mean")[2]
     assert "null Rows of the query without an identifier." in explained
-    assert "held out Chosen by chance" in explained
+    assert "control group Chosen by chance" in explained
     assert "duplicate" not in explained
     assert "duplicate Rows or post-backs" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]
 

@@ -94,7 +94,7 @@ def test_the_text_shows_why_people_were_not_sent_to() -> None:
     )
     under = next(number for number, line in enumerate(lines, start=1) if "not sent" in line)
     assert [line.split() for line in lines[under : under + 3]] == [
-        ["held", "out", "60"],
+        ["control", "group", "60"],
         ["refused", "30"],
         ["launch", "stopped", "10"],
     ]
@@ -117,8 +117,8 @@ def test_the_text_says_how_many_were_reached_of_those_who_are_not_held_out() -> 
     verdicts = {"engaged": 500, "unknowable": 250, "not_sent": 250}
     text = as_text(figures(verdicts=verdicts, not_sent_because={"held out": 200, "refused": 50}))
     assert "Reached: at least 500 (50.0 %), at most 750 (75.0 %)." in text
-    assert "Of the 800 people who are not held out: at least 62.5 %, at most 93.8 %." in text
-    assert "held out" not in as_text(figures())
+    assert "Of the 800 people outside the control group: at least 62.5 %, at most 93.8 %." in text
+    assert "control group" not in as_text(figures())
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_variants_sum_up_under_each_other() -> None:
 def test_who_is_held_out_of_all_variants_is_explained() -> None:
     variants = {"a": {"engaged": 500}, "b": {"engaged": 400}}
     text = as_text(figures(by_variant=variants))
-    assert "The variants sum to 900, not to 1,000: people who are held out get no variant." in " ".join(
+    assert "The variants sum to 900, not to 1,000: people in the control group get no variant." in " ".join(
         text.split()
     )
 
@@ -379,6 +379,24 @@ def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
 def shown(whole: LaunchStats, folder: Path) -> str:
     """Return the words of the picture. Matplotlib keeps them as comments when it draws letters as curves."""
     return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        (0, "No post-backs yet."),
+        (1, "5 deliveries and 1 open or click, all within one minute from"),
+        (2, "10 deliveries and 2 opens or clicks, all within 2 minutes from 2026-03-01 09:00 UTC."),
+        (3, ""),
+    ],
+)
+def test_a_timeline_of_fewer_than_three_points_is_a_sentence(minutes: int, said: str, tmp_path: Path) -> None:
+    whole = figures(timeline=[(START + timedelta(minutes=number), 5, 1) for number in range(minutes)])
+    page, words = report.as_html(describe_launch(whole)), shown(whole, tmp_path)
+    assert said in page
+    assert said in words
+    assert ('class="histogram"' not in page) is bool(said)
+    assert ("too short for a chart" in words) is (minutes in (1, 2))
 
 
 def test_the_picture_carries_title_totals_and_time(tmp_path: Path) -> None:
