@@ -200,7 +200,7 @@ def test_every_page_fits_its_window_and_is_readable_there(visit, pages, width, s
         assert window.evaluate(UNLABELLED_FIELDS) == [], path
         assert window.evaluate(FAINT_TEXT) == [], path
     ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert ground == {"light": "rgb(246, 245, 241)", "dark": "rgb(18, 20, 24)"}[scheme]
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
     assert [text for text in window.complaints if "404" not in text] == []
 
 

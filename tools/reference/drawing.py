@@ -14,6 +14,8 @@ from graphlib import TopologicalSorter
 from itertools import pairwise
 from xml.sax.saxutils import escape, quoteattr
 
+from sendoff.report.tokens import light_colours
+
 WIDTH, PAD, LINE, TITLE = 240, 10, 15, 20  # of a box, in pixels
 BETWEEN, BELOW, PASSAGE, MARGIN = 20, 64, 12, 24
 _SWEEPS = 24
@@ -220,9 +222,13 @@ def _box(place: _Place, top: float) -> str:
     return "\n".join([*lines, "</g>"])
 
 
-_STYLE = """\
+_COLOURS = light_colours()
+_STYLE = f"""\
 <style>
-.page { fill: #fff } .arrow { fill: none; stroke: #666; stroke-width: 1.2; opacity: .75 }
-text { font: 11px system-ui, sans-serif; fill: #333 } .name { font-size: 13px; font-weight: 600; fill: #000 }
-rect { stroke: #555 } .own rect { fill: #e8f1fa } .airflow rect { fill: #fdf0d5 } .service rect { fill: #e6f4ea }
+.page {{ fill: {_COLOURS["ground"]} }}
+.arrow {{ fill: none; stroke: {_COLOURS["pale"]}; stroke-width: 1.2; opacity: .75 }}
+text {{ font: 11px system-ui, sans-serif; fill: {_COLOURS["pale"]} }}
+.name {{ font-size: 13px; font-weight: 600; fill: {_COLOURS["ink"]} }} rect {{ stroke: {_COLOURS["pale"]} }}
+.own rect {{ fill: {_COLOURS["done"]} }} .airflow rect {{ fill: {_COLOURS["alarm"]} }}
+.service rect {{ fill: {_COLOURS["raised"]} }}
 </style>"""

@@ -19,7 +19,8 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-SHEET = files("messaging_service.pages").joinpath("static/style.css").read_bytes()
+_STATIC = files("messaging_service.pages").joinpath("static")
+SHEET = b"".join(_STATIC.joinpath(name).read_bytes() for name in ("tokens.css", "style.css"))
 _SHEET_VERSION = hashlib.sha256(SHEET).hexdigest()[:12]
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src {pictures}; frame-src 'self'; "

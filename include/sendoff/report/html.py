@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 from sendoff.figures import share
 from sendoff.report.model import Block, Code, Document, Link, Section, Words, inlines
+from sendoff.report.tokens import tokens
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
 
@@ -23,7 +24,7 @@ _MODE = 0o644  # the page identifies no one
 _FRAGMENT = Markup("<h3>{title}</h3><p>{subtitle}</p><p class=pale>{caption}</p>{lead}{sections}")
 # A notebook may be light while the browser prefers dark, so the background is part of the document.
 _FRAGMENT_CSS = """
-max-width:800px;padding:4px 16px 12px;background:var(--ground);color:var(--ink);font:14px/1.5 system-ui,sans-serif;
+max-width:800px;padding:4px 16px 12px;background:var(--ground);color:var(--ink);font:14px/1.5 var(--face);
 h2{font-size:1.1rem;margin:20px 0 6px}h3{font-size:1.3rem;margin:8px 0 0}p{margin:0 0 .4rem}
 table{border:0;margin:0;font-size:inherit}tr,td,th,tbody tr:nth-child(odd){background:none;text-align:left}
 td.number,th.number{text-align:right}
@@ -65,7 +66,7 @@ def blocks_as_html(blocks: Sequence[Block]) -> Markup:
 @cache
 def css() -> str:
     """Return the style sheet of the blocks, with colours for light and dark mode."""
-    return Path(__file__).with_name("report.css").read_text()
+    return tokens() + Path(__file__).with_name("report.css").read_text()
 
 
 def write_html(document: Document, path: Path) -> Path:

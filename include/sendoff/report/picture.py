@@ -1,6 +1,6 @@
 """Draw a launch as a picture: its verdicts by platform, and the post-backs over time.
 
-It uses only Matplotlib's objects, so that any thread can draw. The colours are those of Okabe and Ito, which
+It uses only Matplotlib's objects, so that any thread can draw. The colours are those of the pages, in hues that
 colour-blind people can tell apart. Hatching marks the unknowable.
 """
 
@@ -24,12 +24,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from sendoff.figures import LaunchStats, share
 from sendoff.report.model import Groups
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
+from sendoff.report.tokens import light_colours
 from sendoff.report.wording import few_points
 from sendoff.states import PostBackKind, Verdict
 
 _WIDTH, _DPI = 12.0, 160
-_INK, _PALE, _RULE = "#1F2328", "#656D76", "#D0D7DE"
-_DELIVERIES, _OPENS = "#0072B2", "#009E73"
+_COLOURS = light_colours()
+_INK, _PALE, _RULE, _GROUND = (_COLOURS[name] for name in ("ink", "pale", "rule", "ground"))
+_DELIVERIES, _OPENS = _COLOURS["delivery"], _COLOURS["open"]
 _EDGE, _RIGHT_EDGE = 0.035, 0.965  # of the page
 _LEFT, _RIGHT = 0.125, 0.87  # of the panels: names to the left, totals to the right
 _LABEL_FITS = 0.055  # of a bar's length
@@ -41,18 +43,17 @@ _FEW = 40  # below this number of points, each is marked
 class _Look:
     fill: str
     ink: str
-    edge: str = "white"
-    hatch: str | None = None
+    edge: str | None
+    hatch: str | None
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> _Look:
+        name = verdict.replace("_", "-")
+        hatch = "////" if verdict == Verdict.UNKNOWABLE else None
+        return cls(_COLOURS[name], _COLOURS[f"on-{name}"], _COLOURS.get(f"{name}-edge"), hatch)
 
 
-_LOOKS: Mapping[str, _Look] = {
-    Verdict.ENGAGED: _Look("#009E73", "white"),
-    Verdict.DELIVERED: _Look("#56B4E9", _INK),
-    Verdict.MISSING: _Look("#D55E00", "white"),
-    Verdict.UNKNOWABLE: _Look("#E6E8EB", _INK, edge="#A0A7AF", hatch="////"),
-    Verdict.IN_DOUBT: _Look("#F0E442", _INK),
-    Verdict.NOT_SENT: _Look("#FFFFFF", _INK, edge="#8C959F"),
-}
+_LOOKS: Mapping[str, _Look] = {verdict: _Look.of(verdict) for verdict in Verdict}
 
 
 def draw(figures: LaunchStats, path: Path) -> Path:
@@ -60,7 +61,7 @@ def draw(figures: LaunchStats, path: Path) -> Path:
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
     inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": 2.2, "foot": 0.9}
     height = sum(inches.values())
-    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, facecolor="white")
+    figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, facecolor=_GROUND)
     FigureCanvasAgg(figure)
 
     def panel(bottom: float, tall: float) -> Axes:
@@ -115,7 +116,7 @@ def _tiles(figure: Figure, figures: LaunchStats) -> None:
             0.16 / _WIDTH,
             0.16 / tall,
             facecolor=look.fill,
-            edgecolor=look.edge if look.hatch or look.fill == "#FFFFFF" else look.fill,
+            edgecolor=look.edge or look.fill,
             hatch=look.hatch,
             transform=figure.transFigure,
         )
@@ -158,12 +159,12 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool)
             0.72,
             left,
             color=look.fill,
-            edgecolor=look.edge,
+            edgecolor=look.edge or _GROUND,
             hatch=look.hatch,
             linewidth=0 if look.hatch else 1,
         )
         if width > _LABEL_FITS:
-            plate = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
+            plate = {"boxstyle": "round,pad=0.2", "facecolor": _GROUND, "edgecolor": "none"}
             axes.text(
                 left + width / 2,
                 y,
@@ -233,7 +234,7 @@ def _timeline_heading(axes: Axes, figures: LaunchStats, step: int) -> None:
 def _foot(figure: Figure, figures: LaunchStats) -> None:
     words, colour = _remark(figures), _PALE
     if figures.unaccounted_rows or figures.unaccounted_identifiers:
-        words, colour = "THESE FIGURES DO NOT ADD UP. Please report this defect.", "#B00020"
+        words, colour = "THESE FIGURES DO NOT ADD UP. Please report this defect.", _COLOURS["refused"]
     _write(figure, _EDGE, figure.get_figheight() - 0.22, words, size=9.5, color=colour, va="bottom")
 
 

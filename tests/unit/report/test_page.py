@@ -228,38 +228,6 @@ def test_a_word_is_explained_where_something_is_counted_under_it() -> None:
     assert "duplicate Rows or post-backs" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]
 
 
-def contrast(one: str, other: str) -> float:
-    def light(colour: str) -> float:
-        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-        red, green, blue = (
-            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-        )
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    high, low = sorted((light(one), light(other)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_on_every_colour_can_be_read(scheme: int) -> None:
-    colours = {
-        name: both[scheme] for name, *both in re.findall(r"--([\w-]+): light-dark\((#\w+), (#\w+)\)", css())
-    }
-    pairs = [("ink", "ground"), ("pale", "ground"), ("link", "ground")]
-    pairs += [(name, name.removeprefix("on-")) for name in colours if name.startswith("on-")]
-    assert [pair for pair in pairs if contrast(colours[pair[0]], colours[pair[1]]) < 4.5] == []
-    outlines = [
-        "engaged",
-        "missing",
-        "unknowable-edge",
-        "in-doubt-edge",
-        "not-sent-edge",
-        "delivery",
-        "open",
-    ]
-    assert [name for name in outlines if contrast(colours[name], colours["ground"]) < 3] == []
-
-
 def test_bars_have_their_colours_from_classes_and_no_style_of_their_own() -> None:
     html = as_html(WHOLE, [COMPARED]).partition("</style>")[2]
     assert re.findall(r"#[0-9a-f]{6}\b|\sstyle=|\sfill=", html) == []
