@@ -54,6 +54,28 @@ class DispatchState(StrEnum):
         return self in (DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
 
 
+class DecisionKind(StrEnum):
+    """What an entry of the audit log decided about a launch, or about all launches."""
+
+    APPROVED = "approved"
+    RELEASED = "released"
+    REJECTED = "rejected"
+    HELD = "held"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    STOPPED = "stopped"
+    WAVE = "wave"
+    """The next wave is open."""
+    GATES = "gates"
+    """The results of the gates, when the launch was frozen."""
+    RESEND = "resend"
+    """The launch sends a period again."""
+    RESEND_DISPATCH = "resend_dispatch"
+    """A request in doubt is sent again."""
+    WRITE_OFF_DISPATCH = "write_off_dispatch"
+    """A request in doubt is not sent again, and no one looks any more."""
+
+
 class OutcomeKind(StrEnum):
     """The outcome of one attempt to send a request, or later evidence about it."""
 

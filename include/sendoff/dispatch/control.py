@@ -18,8 +18,9 @@ from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
 from sendoff.ledger import Decision, Doubt, Launch, Ledger, PendingResend, scope_of
 from sendoff.postbacks import aggregate
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DecisionKind, DispatchState, LaunchState
 
+_JUDGED = {DecisionKind.APPROVED, DecisionKind.RELEASED, DecisionKind.HELD}
 _MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)
 
 
@@ -29,7 +30,7 @@ def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
     A launch that was held later because something went wrong does not wait for an approval.
     """
     kinds = {decision.kind for decision in decisions}
-    return launch.state == LaunchState.HELD and not kinds & {"approved", "released", "held"}
+    return launch.state == LaunchState.HELD and not kinds & _JUDGED
 
 
 def awaited_role(launch: Launch, decisions: Sequence[Decision]) -> str | None:
@@ -64,12 +65,12 @@ def release(
                 "audit log says so"
             )
         why = f"without the approval of the role {role}: {why}"
-    _decide(ledger, launch_key, "released", who, why, now)
+    _decide(ledger, launch_key, DecisionKind.RELEASED, who, why, now)
 
 
 def reject(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
     """End a launch that is held, so that no more of it is ever sent. Raise the same errors as :func:`release`."""
-    _decide(ledger, launch_key, "rejected", who, why, now)
+    _decide(ledger, launch_key, DecisionKind.REJECTED, who, why, now)
 
 
 def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
@@ -77,12 +78,12 @@ def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime 
 
     Raise GateError if it is not released, and NotFoundError if the ledger does not have it.
     """
-    _decide(ledger, launch_key, "paused", who, why, now)
+    _decide(ledger, launch_key, DecisionKind.PAUSED, who, why, now)
 
 
 def resume(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
     """Resume a paused launch at the next segment. Raise GateError if it is not paused."""
-    _decide(ledger, launch_key, "resumed", who, why, now)
+    _decide(ledger, launch_key, DecisionKind.RESUMED, who, why, now)
 
 
 def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
@@ -91,7 +92,7 @@ def stop(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime |
     Requests that the service accepted are not taken back. Raise GateError if the launch is already rejected or stopped,
     and NotFoundError if the ledger does not have it.
     """
-    _decide(ledger, launch_key, "stopped", who, why, now)
+    _decide(ledger, launch_key, DecisionKind.STOPPED, who, why, now)
 
 
 def pause_all(
@@ -124,7 +125,7 @@ def stop_all(
     """
     active = (LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED)
     unsent = ledger.launches.unsent(*active, connection=connection, of=_MAY_BE_SENT)
-    return _decide_all(ledger, unsent, "stopped", who, why, now)
+    return _decide_all(ledger, unsent, DecisionKind.STOPPED, who, why, now)
 
 
 def release_all(
@@ -137,9 +138,9 @@ def release_all(
     held = [
         key
         for key in ledger.launches.unsent(LaunchState.HELD, connection=connection)
-        if any(decision.kind == "held" for decision in ledger.audit_log.of_launch(key))
+        if any(decision.kind == DecisionKind.HELD for decision in ledger.audit_log.of_launch(key))
     ]
-    return _decide_all(ledger, held, "released", who, why, now)
+    return _decide_all(ledger, held, DecisionKind.RELEASED, who, why, now)
 
 
 def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | None = None) -> list[Doubt]:
@@ -230,13 +231,15 @@ def resolve_seen(
 
 
 def _decide_all(
-    ledger: Ledger, launch_keys: Iterable[str], kind: str, who: str, why: str, now: datetime | None
+    ledger: Ledger, launch_keys: Iterable[str], kind: DecisionKind, who: str, why: str, now: datetime | None
 ) -> list[str]:
     moment = now or datetime.now(UTC)
     return [key for key in launch_keys if ledger.audit_log.decide(Decision(key, kind, who, why, moment))]
 
 
-def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str, now: datetime | None) -> None:
+def _decide(
+    ledger: Ledger, launch_key: str, kind: DecisionKind, who: str, why: str, now: datetime | None
+) -> None:
     if not ledger.audit_log.decide(Decision(launch_key, kind, who, why, now or datetime.now(UTC))):
         state = ledger.launches.get(launch_key).state
         raise GateError(f"launch {launch_key} is {state}, so it cannot be {kind}")

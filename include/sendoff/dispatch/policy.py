@@ -16,7 +16,7 @@ from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
 from sendoff.launch import lateness
 from sendoff.ledger import Decision, Launch, Ledger
-from sendoff.states import DispatchState, InDoubt, LaunchState, Refused
+from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class SendPolicy:
             f"{outcome.kind.replace('_', ' ')}; fewer than {most:,} are allowed"
         )
         if self._ledger.audit_log.decide(
-            Decision(self._key, "held", "sendoff", why, now, asdict(recent)), since=seen
+            Decision(self._key, DecisionKind.HELD, "sendoff", why, now, asdict(recent)), since=seen
         ):
             _log.warning("launch %s is held: %s", self._key, why)
 
@@ -126,7 +126,9 @@ class SendPolicy:
         return None if gate.is_open else str(gate)
 
     def _stop(self, why: str, now: datetime) -> None:
-        if self._ledger.audit_log.decide(Decision(self._key, "stopped", "sendoff", f"too late: {why}", now)):
+        if self._ledger.audit_log.decide(
+            Decision(self._key, DecisionKind.STOPPED, "sendoff", f"too late: {why}", now)
+        ):
             _log.warning("launch %s is stopped, and the rest is not sent: %s", self._key, why)
 
     def closed_until(self, now: datetime) -> Mapping[str | None, datetime | None]:

@@ -18,7 +18,7 @@ from sendoff.campaign import Rollout
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
-from sendoff.states import DispatchState, Verdict
+from sendoff.states import DecisionKind, DispatchState, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: dat
     launch_key, wave = launch.launch_key, launch.wave
     newest_decision = ledger.audit_log.newest(launch_key)
     released = _released_wave(ledger.audit_log.of_launch(launch_key))
-    kind, why, result = "wave", "a person released the launch", None
+    kind, why, result = DecisionKind.WAVE, "a person released the launch", None
     if released < wave:
         newest = ledger.dispatch_queries.newest_outcome(launch_key, up_to_wave=wave)
         if newest and now < (until := newest + rollout.wait.timedelta()):
@@ -68,13 +68,15 @@ def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: dat
         result = _judge(ledger, launch, range(released + 1, wave + 1), rollout, now)
         violations = "; ".join(result.violations(rollout))
         kind, why = (
-            ("held", f"after wave {wave}: {violations}") if violations else ("wave", f"wave {wave} went well")
+            (DecisionKind.HELD, f"after wave {wave}: {violations}")
+            if violations
+            else (DecisionKind.WAVE, f"wave {wave} went well")
         )
     detail = asdict(result) if result else None
     decision = Decision(launch_key, kind, "sendoff", why, now, detail)
     if not ledger.audit_log.decide(decision, wave=wave, since=newest_decision):
         return
-    if kind == "held":
+    if kind == DecisionKind.HELD:
         _log.warning("launch %s is held %s", launch_key, why)
     else:
         _log.info("launch %s: wave %d is open", launch_key, wave + 1)
@@ -84,9 +86,9 @@ def _released_wave(decisions: Iterable[Decision]) -> int:
     """Return the newest wave that held the launch and was then released by a person; 0 if there is none."""
     held = released = 0
     for decision in decisions:
-        if decision.kind == "held":
+        if decision.kind == DecisionKind.HELD:
             held = (decision.detail or {}).get("wave", 0)
-        elif decision.kind == "released":
+        elif decision.kind == DecisionKind.RELEASED:
             held, released = 0, held or released
     return released
 

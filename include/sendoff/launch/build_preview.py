@@ -23,7 +23,7 @@ from sendoff.ledger import Launch, Ledger
 from sendoff.period import Period, launch_key
 from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
-from sendoff.states import DispatchState
+from sendoff.states import DecisionKind, DispatchState
 
 _OWN_REQUEST = (
     "A request of your own: its JSON is sent as it was written. Sendoff adds only the app token and the addresses of "
@@ -151,7 +151,7 @@ def _frozen(ledger: Ledger, launch: Launch) -> _Subject:
 def _recorded_gates(ledger: Ledger, launch_key: str) -> list[GateResult]:
     """Return the gates' results from the time when the launch was frozen."""
     decisions = ledger.audit_log.of_launch(launch_key)
-    details = [decision.detail for decision in decisions if decision.kind == "gates"]
+    details = [decision.detail for decision in decisions if decision.kind == DecisionKind.GATES]
     return [GateResult(**gate) for gate in details[-1]["gates"]] if details and details[-1] else []
 
 

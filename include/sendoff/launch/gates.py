@@ -40,6 +40,7 @@ from sendoff.errors import GateError, LateError
 from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
+from sendoff.states import DecisionKind
 
 _A_YEAR = 366  # days; enough to include every clock change
 _OUTSIDE = frozenset({"channels", "send"})  # gates that are fields outside of ``gates`` in the file
@@ -114,7 +115,7 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
     """Return the audit-log entry with the results of a launch's gates."""
     detail = {"gates": [asdict(result) for result in results]}
-    return Decision(launch_key, "gates", "sendoff", None, now, detail)
+    return Decision(launch_key, DecisionKind.GATES, "sendoff", None, now, detail)
 
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:

@@ -38,7 +38,7 @@ from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
 from sendoff.ledger import Decision, Launch, Ledger, NewLaunch
 from sendoff.period import Period, launch_key
-from sendoff.states import LaunchState
+from sendoff.states import DecisionKind, LaunchState
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
             "Add a reason, as text"
         )
     detail = {"resend": options.resend}
-    return [Decision(key, "resend", options.who or "unknown", options.reason.strip(), now, detail)]
+    return [Decision(key, DecisionKind.RESEND, options.who or "unknown", options.reason.strip(), now, detail)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,17 +26,17 @@ from sendoff.errors import NotFoundError
 from sendoff.ledger.database import Database
 from sendoff.ledger.schema import decisions, launches, pauses
 from sendoff.ledger.verdicts import REVISION_AFTER_CHANGE
-from sendoff.states import LaunchState
+from sendoff.states import DecisionKind, LaunchState
 
 _TRANSITIONS = {
-    "approved": ((LaunchState.HELD,), LaunchState.RELEASED),
-    "released": ((LaunchState.HELD,), LaunchState.RELEASED),
-    "rejected": ((LaunchState.HELD,), LaunchState.REJECTED),
-    "held": ((LaunchState.RELEASED,), LaunchState.HELD),
-    "paused": ((LaunchState.RELEASED,), LaunchState.PAUSED),
-    "resumed": ((LaunchState.PAUSED,), LaunchState.RELEASED),
-    "stopped": ((LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED), LaunchState.STOPPED),
-    "wave": ((LaunchState.RELEASED,), LaunchState.RELEASED),
+    DecisionKind.APPROVED: ((LaunchState.HELD,), LaunchState.RELEASED),
+    DecisionKind.RELEASED: ((LaunchState.HELD,), LaunchState.RELEASED),
+    DecisionKind.REJECTED: ((LaunchState.HELD,), LaunchState.REJECTED),
+    DecisionKind.HELD: ((LaunchState.RELEASED,), LaunchState.HELD),
+    DecisionKind.PAUSED: ((LaunchState.RELEASED,), LaunchState.PAUSED),
+    DecisionKind.RESUMED: ((LaunchState.PAUSED,), LaunchState.RELEASED),
+    DecisionKind.STOPPED: ((LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED), LaunchState.STOPPED),
+    DecisionKind.WAVE: ((LaunchState.RELEASED,), LaunchState.RELEASED),
 }
 """For each kind of decision: the launch states that allow it, and the state that it leads to."""
 
@@ -46,7 +46,7 @@ class Decision:
     """One decision about a launch, with the counts it was based on; it never contains identifiers."""
 
     launch_key: str | None  # None: about all launches
-    kind: str
+    kind: DecisionKind
     who: str  # a person, or the part of Sendoff that decided
     why: str | None
     decided_at: datetime
@@ -79,7 +79,7 @@ class AuditLog:
         if wave is not None:
             change = change.where(launches.c.wave == wave)
         values: dict[str, Any] = {"state": after, "revision": REVISION_AFTER_CHANGE}
-        if decision.kind == "wave":
+        if decision.kind == DecisionKind.WAVE:
             values["wave"] = launches.c.wave + 1
         with self._database.write() as db:
             if since is not None:
@@ -100,7 +100,7 @@ class AuditLog:
         """Return the decisions about a launch, oldest first."""
         query = _DECISIONS.where(decisions.c.launch_key == launch_key).order_by(decisions.c.id)
         with self._database.read() as db:
-            return [Decision(**row._mapping) for row in db.execute(query)]
+            return [Decision(**{**row._mapping, "kind": DecisionKind(row.kind)}) for row in db.execute(query)]
 
 
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
@@ -158,7 +158,7 @@ class Pauses:
             insert = self._database.insert_or_ignore(pauses).returning(pauses.c.scope)
             if db.scalar(insert, row) is None:
                 return False
-            append_decision(db, Decision(None, "paused", who, why, now, {"scope": scope}))
+            append_decision(db, Decision(None, DecisionKind.PAUSED, who, why, now, {"scope": scope}))
         return True
 
     def resume(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
@@ -166,7 +166,7 @@ class Pauses:
         with self._database.write() as db:
             if not db.execute(sa.delete(pauses).where(pauses.c.scope == scope)).rowcount:
                 return False
-            append_decision(db, Decision(None, "resumed", who, why, now, {"scope": scope}))
+            append_decision(db, Decision(None, DecisionKind.RESUMED, who, why, now, {"scope": scope}))
         return True
 
     def of_connection(self, connection: str) -> list[GlobalPause]:

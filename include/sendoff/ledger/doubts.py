@@ -27,7 +27,7 @@ from sendoff.ledger.schema import (
     segments,
 )
 from sendoff.ledger.verdicts import bump_revision_if_reported, bump_revision_of_dispatch
-from sendoff.states import DispatchState, InDoubt, LaunchState, OutcomeKind
+from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, OutcomeKind
 
 _RESOLVED = {"resend": DispatchState.PLANNED, "write_off": DispatchState.WRITTEN_OFF}
 _CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # these end the doubt about an attempt
@@ -108,7 +108,9 @@ class Doubts:
                 _check_there(db, dispatch_key)
                 return False
             detail = {"dispatch": dispatch_key, "segment": row.segment}
-            append_decision(db, Decision(row.launch_key, f"{how}_dispatch", who, why, now, detail))
+            append_decision(
+                db, Decision(row.launch_key, DecisionKind(f"{how}_dispatch"), who, why, now, detail)
+            )
             bump_revision_of_dispatch(db, dispatch_key)
         return True
 
@@ -171,7 +173,7 @@ class Doubts:
 
         ``launch_key``: only of this launch, not of all. Rejected and stopped launches are left out.
         """
-        resent = sa.select(decisions.c.launch_key).where(decisions.c.kind == "resend_dispatch")
+        resent = sa.select(decisions.c.launch_key).where(decisions.c.kind == DecisionKind.RESEND_DISPATCH)
         query = (
             sa.select(
                 dispatches.c.dispatch_key,

@@ -22,7 +22,7 @@ from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Launch, Ledger
 from sendoff.report.comparison import CONTROL_GROUP
 from sendoff.report.statistics import Comparison, Values, compared_means, compared_shares
-from sendoff.states import Verdict
+from sendoff.states import DecisionKind, Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
 SENT_TO = "sent to"
@@ -32,7 +32,7 @@ VALUE = "value"
 FILE = "outcome.sql"
 
 _ROWS_AT_ONCE = 1_000_000
-_AGREED = ("approved", "released")
+_AGREED = (DecisionKind.APPROVED, DecisionKind.RELEASED)
 
 
 def measure_outcome(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 
-from sendoff.states import LaunchState
+from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 
@@ -67,8 +67,9 @@ class ApproveLaunchOperator(ApprovalOperator):
         approved = event["chosen_options"] == [self.APPROVE]
         who = (event["responded_by_user"] or {"name": NOBODY})["name"]
         why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
+        kind = DecisionKind.APPROVED if approved else DecisionKind.REJECTED
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
-            if not _decide(ledger, self.launch_key, "approved" if approved else "rejected", who, why):
+            if not _decide(ledger, self.launch_key, kind, who, why):
                 self.log.info(
                     "launch %s was already decided in the ledger; the answer of %s changes nothing",
                     self.launch_key,
@@ -101,7 +102,7 @@ class ApproveLaunchOperator(ApprovalOperator):
         return facts
 
 
-def _decide(ledger: Ledger, launch_key: str, kind: str, who: str, why: str) -> bool:
+def _decide(ledger: Ledger, launch_key: str, kind: DecisionKind, who: str, why: str) -> bool:
     """Store the answer to an approval. Return False if the launch no longer waits for approval.
 
     A launch that was held again since then, such as between waves, is not what the question was about.

@@ -57,7 +57,7 @@ class ReconcileOperator(LaunchEventOperator):
             figures = reconcile_launch(ledger, self.launch_key)
             launch = ledger.launches.get(self.launch_key)
             decisions = ledger.audit_log.of_launch(self.launch_key)
-            by = [decision.who for decision in decisions if decision.kind == launch.state]
+            by = [decision.who for decision in decisions if decision.kind.value == launch.state]
         self.log.info("\n%s", as_text(describe_launch(figures)))
         if launch.state != LaunchState.RELEASED:
             state = " by ".join([launch.state, *by[-1:]])

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse
 from sendoff.dispatch import awaited_role, pause, pause_all, resolve_seen, resume, resume_all, stop
 from sendoff.figures import counted
 from sendoff.ledger import Decision, Launch, Ledger
-from sendoff.states import LaunchState
+from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.continuing import NextStep, continue_run
 from sendoff_airflow.views.dependencies import LedgerDep, visible_launch
 from sendoff_airflow.views.permissions import Viewer, ViewerDep, check_own_request
@@ -88,7 +88,7 @@ def _check_answered(ledger: Ledger, launch: Launch) -> None:
 
 
 def _decide_held(ledger: Ledger, launch: Launch, act: str, who: str, body: DecisionIn) -> None:
-    kind = {"release": "released", "reject": "rejected"}[act]
+    kind = {"release": DecisionKind.RELEASED, "reject": DecisionKind.REJECTED}[act]
     moment = datetime.now(UTC)
     key = launch.launch_key
     if not ledger.audit_log.decide(Decision(key, kind, who, body.reason, moment), since=body.since):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, scope_of
-from sendoff.states import LaunchState
+from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
 
@@ -25,7 +25,7 @@ def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
 
 def why_held(decisions: Sequence[Any]) -> Any:
     """Return the decision that holds a launch, or None if it has waited for approval since it was frozen."""
-    return next((decision for decision in reversed(decisions) if decision.kind == "held"), None)
+    return next((decision for decision in reversed(decisions) if decision.kind == DecisionKind.HELD), None)
 
 
 def visible_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:
