@@ -162,3 +162,11 @@ def _plain(value: Any) -> Any:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, singular or plural: ``1 person``, ``2,000 people``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def noun_of(identified_by: str | None) -> tuple[str, str]:
+    """Return the noun for the recipients of a launch, singular and plural, by the column that identifies them.
+
+    A person with two devices is two recipients if the audience query returns devices.
+    """
+    return ("device", "devices") if (identified_by or "").startswith("device_") else ("person", "people")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import BaseNotifier, Context
 
 from airflow import settings
 from sendoff.dispatch.control import release
@@ -54,9 +56,11 @@ def test_what_was_approved_is_sent_and_the_ledger_knows_by_whom(
     assert house.states(key) == {"accepted": 1}
 
     question = _question("approved")
-    period = "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z"
-    assert question.subject == f"Send approved for {period} to 60 people?"
+    assert question.subject == "Send The campaign approved to 60 devices?"
     assert "We missed you" in question.body
+    assert "Without an answer, nothing is sent." in question.body
+    assert question.body.index("We missed you") < question.body.index("left out")
+    assert key not in question.body
     assert "We missed you" not in capfd.readouterr().out
     assert "We missed you" not in str(house.xcoms(run))
 
@@ -133,6 +137,64 @@ def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
     assert house.xcoms(run)["approve", "return_value", -1]["state"] == "held"
     assert _decisions(house, key) == []
     assert house.truths(name) == []
+
+
+class Teller(BaseNotifier):
+    """A notifier that keeps its messages, or fails."""
+
+    template_fields = ("text",)
+
+    def __init__(self, text: str, *, fails: bool = False) -> None:
+        super().__init__()
+        self.text = text
+        self.fails = fails
+        self.told: list[str] = []
+
+    def notify(self, context: Context) -> None:
+        if self.fails:
+            raise ConnectionError("the chat at https://user:s3cret@chat does not answer")
+        self.told.append(self.text)
+
+
+def test_the_approvers_are_told_once_even_if_another_notifier_fails(
+    house: Any, run_dag: Callable[..., DagRun], people: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = Teller("", fails=True)
+    chat = Teller(
+        "{{ task.subject }} by {{ task.deadline }} at {{ macros.sendoff.launch_url(task.launch_key) }}"
+    )
+    dag = house.campaign("told_of", query=house.few, more=NEEDED, approvers=CRM, on_approval=[broken, chat])
+    people.will("told_of", ("bob", "Approve"))
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    [told] = chat.told
+    address = f"http://localhost:8080/plugin/sendoff/sendoff/launches/{house.launch_key(run)}"
+    assert re.fullmatch(
+        rf"Send The campaign told_of to 60 devices\? by \w+day \d{{4}}-\d\d-\d\d \d\d:\d\d UTC at {address}",
+        told,
+    )
+    log = capfd.readouterr().out
+    assert "The approvers were not told: ConnectionError" in log
+
+
+def test_one_notifier_needs_no_list_and_no_one_is_told_of_a_launch_that_needs_no_approval(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    chat = Teller("{{ task.subject }}")
+    run = run_dag(house.campaign("untold", query=house.few, on_approval=chat), logical_date=house.day)
+    assert run.state == "success"
+    assert chat.told == []
+
+
+def test_a_long_title_is_cut_in_the_subject(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:
+    dag = house.campaign("long", query=house.few, more=NEEDED, approvers=CRM)
+    file = house.folder / "long" / "campaign.yaml"
+    file.write_text(file.read_text().replace("The campaign long", "The campaign long " + "x" * 150))
+    people.will("long", ("ann", "Reject"))
+    run_dag(dag, logical_date=house.day)
+    subject = _question("long").subject
+    assert subject.endswith("x\N{HORIZONTAL ELLIPSIS} to 60 devices?")
+    assert len(subject) < 100
 
 
 def test_nobody_is_asked_about_a_small_launch(house: Any, run_dag: Callable[..., DagRun]) -> None:

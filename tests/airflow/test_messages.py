@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,26 +44,30 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
         server.shutdown()
 
 
+def run_example(house: Any, run_dag: Callable[..., DagRun], option: str, campaign: str) -> DagRun:
+    """Run a campaign with the DAG file of the documentation that uses an option."""
+    [example] = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+        if f"{option}=" in each
+    ]
+    dags = house.folder / option
+    (dags / "campaigns").mkdir(parents=True)
+    (house.folder / campaign).rename(dags / "campaigns" / campaign)
+    known: dict[str, Any] = {"__file__": str(dags / "campaigns.py")}
+    exec(compile(example, "example", "exec"), known)
+    dag = known[campaign]
+    dag.get_task("wait_for_post_backs").quiet_for = timedelta(seconds=1)
+    return run_dag(dag, logical_date=house.day)
+
+
 @pytest.mark.proof
 def test_the_example_of_the_documentation_tells_the_team_of_each_report(
     house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
     house.campaign("told", house.few)
-    [example] = [
-        each
-        for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-        if "on_report" in each
-    ]
-    (house.folder / "dags").mkdir()
-    (house.folder / "dags/campaigns").mkdir()
-    (house.folder / "told").rename(house.folder / "dags/campaigns/told")
-    known: dict[str, Any] = {"__file__": str(house.folder / "dags/campaigns.py")}
-    exec(compile(example, "example", "exec"), known)
-
-    dag = known["told"]
-    dag.get_task("wait_for_post_backs").quiet_for = timedelta(seconds=1)
-    run = run_dag(dag, logical_date=house.day)
+    run = run_example(house, run_dag, "on_report", "told")
     assert run.state == "success"
     key = house.launch_key(run)
     assert chat == [
@@ -74,6 +80,27 @@ def test_the_example_of_the_documentation_tells_the_team_of_each_report(
     ]
     assert macros.report_line(key).startswith("told for ")
     assert ": 60 people: " in macros.report_line(key)
+
+
+@pytest.mark.proof
+def test_the_example_of_the_documentation_tells_the_approvers(
+    house: Any,
+    run_dag: Callable[..., DagRun],
+    people: Any,
+    chat: list[tuple[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
+    monkeypatch.setitem(sys.modules, "approvers", SimpleNamespace(APPROVERS={"crm": ["ann"]}))
+    house.campaign("asked", house.few, more="approval: {needed: always}\n")
+    people.will("asked", ("ann", "Approve"))
+    run = run_example(house, run_dag, "on_approval", "asked")
+    [(path, message)] = chat
+    assert path == "/hooks/approvals"
+    assert message["text"].startswith("Send The campaign asked to 60 devices? Answer by ")
+    assert message["text"].endswith(
+        f": https://airflow.example.com/plugin/sendoff/sendoff/launches/{house.launch_key(run)}"
+    )
 
 
 def test_a_message_may_hold_the_whole_report_and_its_figures(

@@ -74,7 +74,7 @@ def test_the_notebook_goes_from_an_empty_folder_to_a_report(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stdout + done.stderr
     *_, preview, sent, report = json.loads((tmp_path / "shown.json").read_text())
-    assert "It would be sent to 300 people." in preview
+    assert "It would be sent to 300 devices." in preview
     assert sent == "{'accepted': 1}"
     assert "What became of the audience" in report
     processes = [int(number) for number in (tmp_path / "processes").read_text().split()]

@@ -33,6 +33,13 @@ class Channel(StrEnum):
     SMS = "sms"
     WEBHOOK = "webhook"
 
+    @property
+    def label(self) -> str:
+        """The channel's name in a sentence, such as ``Android push``."""
+        return {"android_push": "Android push", "ios_push": "iOS push", "sms": "SMS"}.get(
+            self, self.replace("_", " ")
+        )
+
 
 PUSH_LIKE = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH, Channel.WEB_PUSH, Channel.INBOX})
 """Channels that show a title and a text, and therefore share ``message``."""

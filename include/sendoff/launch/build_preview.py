@@ -168,6 +168,7 @@ def _preview(
     whole_request = _request(subject, names)
     return Preview(
         campaign=subject.name,
+        title=campaign.title,
         period=subject.period.key,
         launch_key=frozen.launch_key if frozen else None,
         state=frozen.state if frozen else None,

@@ -88,6 +88,7 @@ class Preview:
     """
 
     campaign: str
+    title: str
     period: str
     launch_key: str | None
     state: str | None

@@ -21,7 +21,7 @@ from .model import (
     Words,
 )
 from .outcomes import measure_outcome
-from .preview_report import describe_preview
+from .preview_report import describe_preview, recipients_of
 from .statistics import Comparison
 from .terminal import as_terminal, as_text
 from .verdict_audience import VerdictsOf
@@ -59,6 +59,7 @@ __all__ = [
     "difference_as_json",
     "measure_outcome",
     "of_engagement",
+    "recipients_of",
     "sections_as_html",
     "verdict_lines",
     "write_file",

@@ -9,13 +9,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from sendoff.figures import counted, share
+from sendoff.campaign import Channel
+from sendoff.figures import counted, noun_of, share
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
     Bullets,
     Code,
     Document,
+    Facts,
     Line,
     Listing,
     Section,
@@ -33,23 +35,35 @@ _CHOSEN = {
 }
 
 
-def describe_preview(preview: Preview) -> Document:
-    """Return a preview as a document. It holds no identifiers."""
+def describe_preview(preview: Preview, *, answer_by: datetime | None = None) -> Document:
+    """Return a preview as a document. It holds no identifiers.
+
+    ``answer_by``: the moment of the rejection if no one answers, in the time zone that the document shows. The texts
+    come first, then the recipients, then the tables.
+    """
     return Document(
-        title=Code(preview.campaign),
-        subtitle=Code(preview.period),
-        lead=list(_summary(preview)),
+        title=Code(preview.title if answer_by else preview.campaign),
+        subtitle="" if answer_by else Code(preview.period),
+        lead=list(_summary(preview, answer_by)),
         sections=[
-            Section(f"part-{number}", heading, list(blocks))
-            for number, (heading, blocks) in enumerate(_sections(preview), start=1)
+            Section(name, heading, list(blocks))
+            for name, heading, blocks in _sections(preview, is_question=bool(answer_by))
         ],
     )
 
 
-def _summary(preview: Preview) -> Iterator[Block]:
-    if preview.launch_key:
-        yield Sentence(f"Launch {preview.launch_key}, {preview.state}, as it was frozen.")
-    else:
+def recipients_of(preview: Preview) -> str:
+    """Return the number of recipients with its unit, such as ``2,000 devices``, or who chooses them."""
+    if preview.people is None:
+        return "the people chosen by the service"
+    return counted(preview.people, *noun_of(preview.identified_by))
+
+
+def _summary(preview: Preview, answer_by: datetime | None) -> Iterator[Block]:
+    if answer_by:
+        by = f"{answer_by:%A %Y-%m-%d %H:%M} {answer_by.tzinfo}"
+        yield Sentence(f"Answer by {by}. Without an answer, nothing is sent.", is_alarm=True)
+    elif not preview.launch_key:
         yield Sentence("A preview: nothing was sent or stored.")
     if preview.existing_launch:
         yield from _existing_launch(preview, preview.existing_launch)
@@ -59,11 +73,16 @@ def _summary(preview: Preview) -> Iterator[Block]:
         yield Sentence(f"WOULD NOT BE SENT ({why}).", is_alarm=True)
     elif preview.people is not None:
         agreed = " after approval" if preview.approval.is_needed else ""
-        yield Sentence(f"It would be sent to {_people_of(preview.people)}{agreed}.")
+        goes = "It goes to" if answer_by else "It would be sent to"
+        yield Sentence(f"{goes} {recipients_of(preview)}{agreed}.")
+    if answer_by:
+        yield from _when(preview)
 
 
 def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block]:
-    people = f" to {_people_of(launch.people)}" if launch.people is not None else ""
+    people = (
+        f" to {counted(launch.people, *noun_of(preview.identified_by))}" if launch.people is not None else ""
+    )
     if launch.last_at and launch.accepted == launch.requests:
         yield Sentence(f"ALREADY SENT{people} at {_utc(launch.last_at)}.", is_alarm=True)
     else:
@@ -79,27 +98,31 @@ def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block
         )
 
 
-def _sections(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
+def _sections(preview: Preview, *, is_question: bool) -> Iterator[tuple[str, str, Iterable[Block]]]:
+    """Yield each section: its name, its heading and its blocks. ``is_question``: the lead says when it is sent."""
+    if preview.renderings:
+        texts = [block for each in preview.renderings for block in _rendering(preview, each)]
+        yield "texts", "What people see", [*texts, *_filled_in(preview.filled_in)]
+    by = f", by {preview.identified_by}" if preview.identified_by and not is_question else ""
+    yield "people", f"Who gets it, and who is left out{by}", _people(preview)
+    if not is_question:
+        yield "when", "When", _when(preview)
+    for number, (heading, blocks) in enumerate(_parts(preview), start=1):
+        yield f"part-{number}", heading, blocks
     if preview.warnings:
-        yield "Notes", [Bullets(preview.warnings)]
-    by = f", by {preview.identified_by}" if preview.identified_by else ""
-    yield f"People{by}", _people(preview)
-    yield from _parts(preview)
-    yield "When", _when(preview)
-    yield "Requests", _cost(preview)
+        yield "notes", "Notes", [Bullets(preview.warnings)]
+    if not is_question:
+        yield "approval", "Approval", [Sentence(_approval(preview))]
+    yield "requests", "Requests", _cost(preview)
     if preview.gates:
         rows = [
             ("open" if each.is_open else "CLOSED", each.name, each.actual, each.allowed)
             for each in preview.gates
         ]
-        yield "Gates", [Table(("", "gate", "found", "allowed"), rows)]
-    yield "Approval", [Sentence(_approval(preview))]
-    if preview.renderings:
-        blocks = [block for each in preview.renderings for block in _rendering(each)]
-        yield "What people see", [*blocks, *_filled_in(preview.filled_in)]
+        yield "gates", "Gates", [Table(("", "gate", "found", "allowed"), rows)]
     if preview.request is not None:
         shown = json.dumps(preview.request, indent=2, ensure_ascii=False)
-        yield "The first request", [Listing(shown, "json")]
+        yield "request", "The first request", [Listing(shown, "json")]
 
 
 def _people(preview: Preview) -> Iterator[Block]:
@@ -117,7 +140,7 @@ def _people(preview: Preview) -> Iterator[Block]:
         lines += [
             Line("-", count, "control group" if reason == "holdout" else reason) for reason, count in later
         ]
-        lines.append(Line("=", preview.people, "people"))
+        lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
     yield Sum(lines)
     if change := preview.change:
         yield Sentence(
@@ -134,25 +157,26 @@ def _people_of_own_request(preview: Preview) -> Iterator[Block]:
         return
     lines = [Line("", preview.rows, "identifiers in the request")]
     lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
-    yield Sum([*lines, Line("=", preview.people, "people")])
+    yield Sum([*lines, Line("=", preview.people, noun_of(preview.identified_by)[1])])
 
 
 def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
     """Yield sizes: first by the launch's variants, languages, time zones and waves, then by the query's groups."""
+    noun = noun_of(preview.identified_by)[1]
     for name, sizes in (("variant", preview.variants), ("language of the message", preview.languages)):
         if sizes:
-            yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], preview.people)]
+            yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], noun, preview.people)]
     if preview.time_zones:
-        yield "By time zone", [_zones(preview.time_zones)]
+        yield "By time zone", [_zones(preview.time_zones, noun)]
     if preview.waves:
         waves = [(str(number), f"{size:,}") for number, size in enumerate(preview.waves, start=1)]
-        yield "By wave", [Table(("wave", "people"), waves, frozenset((1,)))]
+        yield "By wave", [Table(("wave", noun), waves, frozenset((1,)))]
     for column, sizes in preview.groups.items():
         if sizes and not (column == "time_zone" and preview.time_zones):
-            yield f"The audience by {column}", [_sizes(sizes, column, preview.audience)]
+            yield f"The audience by {column}", [_sizes(sizes, column, noun, preview.audience)]
 
 
-def _zones(zones: Sequence[Zone]) -> Table:
+def _zones(zones: Sequence[Zone], noun: str) -> Table:
     """Return the time zones, with those that are sent to at the same local time and UTC offset in one row."""
     alike: dict[str, list[Zone]] = {}
     for zone in zones:
@@ -164,15 +188,15 @@ def _zones(zones: Sequence[Zone]) -> Table:
         if more := len(together) - len(names):
             names.append(f"{more} more")
         rows.append((at, f"{sum(zone.people for zone in together):,}", Code(", ".join(names))))
-    return Table(("sent at", "people", "time zones"), rows, frozenset((1,)))
+    return Table(("sent at", noun, "time zones"), rows, frozenset((1,)))
 
 
-def _sizes(sizes: Mapping[str, int], name: str, everybody: int | None) -> Table:
+def _sizes(sizes: Mapping[str, int], name: str, noun: str, everybody: int | None) -> Table:
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     if others := largest[_MOST_VALUES:]:
         largest = [*largest[:_MOST_VALUES], (f"{len(others)} others", sum(size for _, size in others))]
     rows = [(Code(value), f"{size:,}", share(size, everybody or 0)) for value, size in largest]
-    return Table((name, "people", "share"), rows, frozenset((1, 2)))
+    return Table((name, noun, "share"), rows, frozenset((1, 2)))
 
 
 def _when(preview: Preview) -> Iterator[Block]:
@@ -187,7 +211,7 @@ def _when(preview: Preview) -> Iterator[Block]:
 def _cost(preview: Preview) -> Iterator[Block]:
     requests = counted(preview.requests, "request")
     if preview.people is not None and not preview.is_own_request:
-        requests += f" of up to {preview.segment_size:,} people each"
+        requests += f" of up to {counted(preview.segment_size, *noun_of(preview.identified_by))} each"
     if preview.seconds is None:
         took = "how long they take is not known, because no rate limit was given"
     else:
@@ -205,21 +229,22 @@ def _approval(preview: Preview) -> str:
     return f"{who} must approve within {_duration(needed.within_seconds)}. Otherwise the launch is rejected."
 
 
-def _rendering(rendering: Rendering) -> Iterator[Block]:
+def _rendering(preview: Preview, rendering: Rendering) -> Iterator[Block]:
     marks = [f"variant {rendering.variant}" if rendering.variant else None, rendering.language]
     said = ", ".join(mark for mark in marks if mark) or "Everyone"
     if rendering.people is not None:
-        said += f" ({_people_of(rendering.people)})"
+        said += f" ({counted(rendering.people, *noun_of(preview.identified_by))})"
     elif rendering.language:
         said += " (the service chooses who gets it)"
     if rendering.template is not None:
         yield Sentence(f"{said}: the text is in the service's campaign {rendering.template}.")
         return
-    yield Sentence(f"{said}:")
-    channels: dict[str, list[str]] = {}
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for channel, parts in rendering.channels.items():
-        channels.setdefault("\n".join(_shown(parts)), []).append(channel)
-    yield Listing("\n".join(f"{', '.join(names)}\n{shown}" for shown, names in channels.items()))
+        alike.setdefault(tuple(parts.items()), []).append(Channel(channel).label)
+    for words, channels in alike.items():
+        yield Sentence(f"{said}, by {' and '.join(filter(None, (', '.join(channels[:-1]), channels[-1])))}:")
+        yield Facts(list(_shown(words)))
 
 
 def _filled_in(names: Sequence[str]) -> Iterator[Block]:
@@ -231,15 +256,11 @@ def _filled_in(names: Sequence[str]) -> Iterator[Block]:
         )
 
 
-def _shown(parts: Mapping[str, str]) -> Iterator[str]:
-    for name, words in parts.items():
-        first, *others = words.splitlines() or [""]
-        yield f"  {name:<8}{first}"
-        yield from (f"          {line}" for line in others)
-
-
-def _people_of(count: int) -> str:
-    return counted(count, "person", "people")
+def _shown(parts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Code]]:
+    """Yield a row for each line of a text."""
+    for name, words in parts:
+        for number, line in enumerate(words.splitlines() or [""]):
+            yield ("" if number else name), Code(line)
 
 
 def _duration(seconds: float) -> str:

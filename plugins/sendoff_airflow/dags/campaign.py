@@ -34,6 +34,7 @@ def campaign_dag(
     on_alert: AsyncCallback | SyncCallback | None = None,
     quiet_for: timedelta | None = None,
     pictures: Path | None = None,
+    on_approval: Callbacks | None = None,
     on_report: Callbacks | None = None,
     default_args: dict[str, Any] | None = None,
 ) -> DAG:
@@ -45,13 +46,14 @@ def campaign_dag(
     - ``on_alert``: called, besides the line in the log, if a run takes longer than the campaign's ``alert_after``.
     - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
     - ``pictures``: the folder for the picture of the report.
+    - ``on_approval``: one or more notifiers, called when a launch waits for approval.
     - ``on_report``: one or more notifiers, called when the report is made.
     - ``default_args``: Airflow's arguments for all tasks. ``retries`` and ``owner`` of a file override them.
 
     Raise CampaignError for a role without people.
     """
     campaign, name = folder.campaign, folder.name
-    options = TaskOptions(approvers, quiet_for, pictures, on_report, default_args)
+    options = TaskOptions(approvers, quiet_for, pictures, on_approval, on_report, default_args)
     with DAG(
         dag_id=name,
         dag_display_name=campaign.title,

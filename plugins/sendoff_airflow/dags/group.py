@@ -53,6 +53,7 @@ class TaskOptions:
     approvers: Approvers | None = None
     quiet_for: timedelta | None = None
     pictures: Path | None = None
+    on_approval: Callbacks | None = None
     on_report: Callbacks | None = None
     default_args: Mapping[str, Any] | None = None
 
@@ -66,6 +67,7 @@ def campaign_group(
     approvers: Approvers | None = None,
     quiet_for: timedelta | None = None,
     pictures: Path | None = None,
+    on_approval: Callbacks | None = None,
     on_report: Callbacks | None = None,
     default_args: Mapping[str, Any] | None = None,
     **options: Any,
@@ -80,6 +82,7 @@ def campaign_group(
     - ``approvers``: the people of each approval role.
     - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
     - ``pictures``: the folder for the picture of the report.
+    - ``on_approval``: one or more notifiers, called when a launch waits for approval.
     - ``on_report``: one or more notifiers, called when the report is made.
     - ``default_args``: Airflow's arguments for all tasks, before those of the DAG. The campaign's ``retries`` and
       ``owner`` override them.
@@ -94,7 +97,12 @@ def campaign_group(
         name = name_of(dag.dag_id, group.group_id or group_id)
     folder = read_campaign(given, name, dag.folder, has_audience=audience is None)
     tasks = TaskOptions(
-        approvers, quiet_for, pictures, on_report, {**dag.default_args, **(default_args or {})}
+        approvers,
+        quiet_for,
+        pictures,
+        on_approval,
+        on_report,
+        {**dag.default_args, **(default_args or {})},
     )
     group.default_args = defaults_of(folder.campaign, tasks)
     with group:
@@ -131,6 +139,7 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
         task_display_name="Approval",
         launch_key=launch_key,
         assigned_users=_people_of_role(folder, options.approvers or {}),
+        notifiers=options.on_approval or (),
     )
     dispatch = _dispatch(folder, launch_key)
     settled = _wait_for_post_backs(campaign, launch_key, options.quiet_for)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import Launch, Ledger
 
 NOBODY = "no answer in time"
+_LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
 class ApproveLaunchOperator(ApprovalOperator):
@@ -32,12 +34,25 @@ class ApproveLaunchOperator(ApprovalOperator):
 
     :param launch_key: the launch (templated)
     :param assigned_users: the users who may answer, as in ApprovalOperator; default: everyone with rights in Airflow
+    :param notifiers: one or more notifiers that tell the approvers, called when the question is asked. Their templates
+        may use ``task.subject`` and ``task.deadline``. If one fails, the question still waits
     """
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        notifiers: Callable[[Context], None] | Sequence[Callable[[Context], None]] = (),
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{"subject": "", "defaults": self.REJECT, **kwargs})
+        self.notifiers = [
+            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers)
+        ]
+        self.deadline = ""  # in words, while the question waits
         self.launch_key = launch_key
         self.ledger_conn_id = ledger_conn_id
 
@@ -79,18 +94,33 @@ class ApproveLaunchOperator(ApprovalOperator):
         return self._conclude(context, launch, who)
 
     def _write_question(self, ledger: Ledger, launch: Launch) -> None:
+        from sendoff.campaign import Campaign
         from sendoff.launch import preview_launch
-        from sendoff.report import as_markdown, describe_preview
+        from sendoff.report import as_markdown, describe_preview, recipients_of
         from sendoff_airflow.hooks.service import rate_of
 
         preview = preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection))
-        people = (
-            "the people chosen by the service" if preview.people is None else f"{preview.people:,} people"
-        )
-        self.subject = f"Send {preview.campaign} for {preview.period} to {people}?"
-        # Not as an XCom, which would store the campaign's message texts. Only the approvers may read them.
-        self.body = as_markdown(describe_preview(preview))
+        title = preview.title
+        if len(title) > _LONGEST_TITLE:
+            title = f"{title[: _LONGEST_TITLE - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+        self.subject = f"Send {title} to {recipients_of(preview)}?"
         self.response_timeout = self.response_timeout or timedelta(seconds=preview.approval.within_seconds)
+        zone = ZoneInfo(Campaign.frozen(launch.definition).schedule_time_zone)
+        answer_by = datetime.now(zone) + self.response_timeout
+        self.deadline = f"{answer_by:%A %Y-%m-%d %H:%M} {zone}"
+        # Not as an XCom, which would store the campaign's message texts. Only the approvers may read them.
+        self.body = as_markdown(describe_preview(preview, answer_by=answer_by))
+
+    def _careful(self, notifier: Callable[[Context], None]) -> Any:
+        """Return a notifier that only warns if it fails, so that the question is asked anyway."""
+
+        def notify(context: Context) -> None:
+            try:
+                notifier(context)
+            except Exception as error:
+                self.log.warning("The approvers were not told: %s", type(error).__name__)
+
+        return notify
 
     def _conclude(self, context: Context, launch: Launch, who: str | None) -> dict[str, Any]:
         facts = {"launch_key": launch.launch_key, "state": launch.state, "who": who}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder, Variation
 from sendoff.campaign.schedule import Triggered
 from sendoff.errors import AudienceError, NotFoundError
+from sendoff.figures import counted as count_of
+from sendoff.figures import noun_of
 from sendoff.launch.build_preview import preview_campaign, preview_launch
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.launch.preview import Preview
@@ -218,7 +221,7 @@ def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, wa
     seen = look(folder(), warehouse, ledger)
     text = " ".join(printed(seen).split())
     assert not seen.would_send
-    assert "ALREADY SENT to 5 people at 2026-03-02 09:00 UTC." in text
+    assert "ALREADY SENT to 5 devices at 2026-03-02 09:00 UTC." in text
     assert f"The ledger holds launch {made.launch_key} (released) for this period. A run for" in text
     assert "sends nothing more" in text
     assert "would be sent" not in text
@@ -242,7 +245,7 @@ def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, w
     send_all(ledger, made.launch_key)
     seen = preview_launch(ledger, made.launch_key)
     assert not seen.would_send
-    assert "ALREADY SENT to 5 people" in printed(seen)
+    assert "ALREADY SENT to 5 devices" in printed(seen)
 
 
 def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger, warehouse: str) -> None:
@@ -251,7 +254,7 @@ def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger
     seen = look(folder(), warehouse, ledger)
     assert seen.would_send
     assert seen.existing_launch is None
-    assert "It would be sent to 5 people." in printed(seen)
+    assert "It would be sent to 5 devices." in printed(seen)
 
 
 @pytest.mark.parametrize(("state", "would_send"), [("held", True), ("rejected", False), ("stopped", False)])
@@ -373,6 +376,7 @@ def test_of_people_whom_the_service_chooses_a_preview_counts_nobody(kind: str, l
     assert (seen.people, seen.audience, seen.requests) == (None, None, 1)
     assert "so their number is not known" in " ".join(printed(seen).split())
     assert "0 people" not in printed(seen)
+    assert "0 devices" not in printed(seen)
     launch = prepare_launch(ledger, chosen, period=PERIOD, warehouses=lambda _: "sqlite://", now=NOW)
     assert preview_launch(ledger, launch.launch_key).people is None
 
@@ -401,8 +405,47 @@ def test_who_must_agree_is_told(warehouse: str) -> None:
     asked = look(folder(approval={"needed": "above", "above": 4, "role": "crm_leads"}), warehouse)
     assert asked.approval.is_needed
     assert "crm_leads must approve within 4 h" in printed(asked)
-    assert "to 5 people after approval" in printed(asked)
+    assert "to 5 devices after approval" in printed(asked)
     assert "No approval is needed" in printed(look(folder(), warehouse))
+
+
+def test_a_question_shows_the_deadline_then_the_texts_then_who_is_left_out_and_its_request_last(
+    ledger: Ledger,
+) -> None:
+    seen = freeze(
+        ledger,
+        [Segment(ids(0, 1, 2))],
+        people=ids(0, 1, 2, 3),
+        left_out={"holdout": ids(3)},
+        approval={"needed": "always"},
+        state="held",
+    )
+    by = datetime(2026, 3, 2, 13, 30, tzinfo=ZoneInfo("Europe/Dublin"))
+    text = as_markdown(describe_preview(seen, answer_by=by))
+    lead, *sections = text.split("\n### ")
+    assert "**Answer by Monday 2026-03-02 13:30 Europe/Dublin. Without an answer, nothing is sent.**" in lead
+    assert (
+        lead.index("Answer by") < lead.index("It goes to 3 devices after approval.") < lead.index("At once")
+    )
+    assert KEY not in text
+    assert "2026-03-01T00:00:00Z" not in text
+    names = [section.partition("\n")[0] for section in sections]
+    assert names[:2] == ["What people see", "Who gets it, and who is left out"]
+    assert names[-1] == "The first request"
+    assert "Everyone (3 devices), by Android push and web push:" in sections[0].replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("device_id", "1 device"),
+        ("device_token", "1 device"),
+        ("user_id", "1 person"),
+        ("external_id", "1 person"),
+    ],
+)
+def test_recipients_are_counted_as_what_identifies_them(column: str, words: str) -> None:
+    assert count_of(1, *noun_of(column)) == words
 
 
 def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
@@ -411,7 +454,7 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     assert " ".join(sorted(values)) == (
         "approval audience campaign change dropped existing_launch filled_in gates groups held_out identified_by "
         "is_own_request languages launch_key people period rate renderings request requests rows seconds segment_size "
-        "send_times state suppressed targeting time_zones variants warnings wave_wait_seconds waves would_send"
+        "send_times state suppressed targeting time_zones title variants warnings wave_wait_seconds waves would_send"
     )
 
 
@@ -506,13 +549,13 @@ def test_nothing_of_the_warehouse_or_the_file_becomes_markdown(ledger: Ledger, h
     assert headings == []
     cells = [token.content for token in tokens if token.type == "code_inline"]
     assert cells.count(" ".join(hostile.split("\n"))) >= 2  # the variant, and the platform
-    fences = [token.content for token in tokens if token.type == "fence"]
-    assert any(all(line in fence for line in hostile.split("\n")) for fence in fences)
+    assert {line.strip() for line in hostile.split("\n")} <= {cell.strip() for cell in cells}  # of the text
 
 
 def test_a_bar_in_a_name_makes_no_cell_of_a_markdown_table(ledger: Ledger) -> None:
     seen = freeze(ledger, [Segment(ids(0, 1))], groups={"platform": {"a | b": ids(0), "ios": ids(1)}})
-    tokens = MarkdownIt("commonmark").enable("table").parse(as_markdown(describe_preview(seen)))
+    _, _, table = as_markdown(describe_preview(seen)).partition("The audience by")
+    tokens = MarkdownIt("commonmark").enable("table").parse(table)
     rows = [token.type for token in tokens if token.type in ("tr_open", "td_open", "th_open")]
     widths = "".join({"tr_open": "|", "td_open": "x", "th_open": "x"}[kind] for kind in rows).split("|")[1:]
     assert set(map(len, widths)) == {3}
