@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, product
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import requests
@@ -252,6 +253,39 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     window.wait_for_url("**/plugin/sendoff-launch")
     window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
     assert airflow.outside(window) == []
+
+
+def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airflow: Airflow) -> None:
+    window = visit("", timezone_id="Asia/Kolkata")
+    window.get_by_role("link", name="Sendoff").click()
+    frame = window.frame_locator("iframe")
+    frame.get_by_text("Times are in Asia/").wait_for()  # the browser's zone: no one has chosen another
+    window.evaluate("document.querySelector('iframe').contentWindow.untouched = true")
+    window.get_by_role("button", name="+05:30").click()
+    window.get_by_role("combobox").last.fill("Honolulu")
+    window.keyboard.press("Enter")
+    frame.get_by_text("Times are in Pacific/Honolulu.").wait_for()
+    assert window.evaluate("document.querySelector('iframe').contentWindow.untouched")
+
+    now = datetime.now(UTC).replace(hour=11, minute=30, second=0, microsecond=0)
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "welcome_back", day=20, made=now)
+    here = ZoneInfo("Pacific/Honolulu")
+    window.clock.set_fixed_time(now + timedelta(hours=1))
+    window.goto(f"{airflow.url}/sendoff/launches/{key}")
+    made = window.locator("time", has_text="today 01:30").first
+    local = now.astimezone(here)
+    assert (
+        made.get_attribute("title") == f"{local:%A}, {local.day} {local:%B %Y} at 01:30:00 (Pacific/Honolulu)"
+    )
+    for hours, words in ((-11, "tomorrow 01:30"), (23, "yesterday 01:30")):
+        window.clock.set_fixed_time(now + timedelta(hours=hours))
+        window.reload()
+        window.locator("time", has_text=words).first.wait_for()
+    window.evaluate("localStorage.setItem('timezone', '\"Nowhere/Else\"')")
+    window.reload()
+    window.get_by_text("Times are in Asia/").wait_for()
+    assert [text for text in window.complaints if "sandbox" not in text] == []  # Airflow's own frame
 
 
 def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) -> None:

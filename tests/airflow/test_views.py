@@ -52,6 +52,7 @@ from sendoff_airflow.views.app import PREFIX
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.next_launch import next_launch_of
+from sendoff_airflow.views.templates import FILTERS
 from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 
 from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send
@@ -607,6 +608,34 @@ def test_a_persons_history_names_them_nowhere(
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
         assert device not in text
     assert 'method="post"' in vera.get("person").text  # so that it is in no URL, even without the script
+
+
+def test_every_time_on_a_page_is_an_element_that_a_script_can_show_in_another_zone(
+    vera: Person, ledger: Ledger
+) -> None:
+    keys = fill(ledger)
+    for path in ("", "waiting", f"launches/{keys['failing']}", f"launches/{keys['approval']}"):
+        text = vera.get(path).text
+        assert re.search(
+            r'<time datetime="[^"]+\+00:00"[^>]*>\d+ \w{3} 20\d\d( \d\d:\d\d UTC)?</time>', text
+        ), path
+        plain = re.sub(r"<time .*?</time>|<title>.*?</title>", "", text)
+        assert not re.search(r"\d\d:\d\d|20\d\d-\d\d", plain), path
+        assert 'Times are in <span id="zone">UTC</span>' in text, path
+
+
+@pytest.mark.parametrize(
+    ("period", "words"),
+    [
+        ("2026-11-16/2026-11-17", "16 Nov 2026"),
+        ("2026-11-16/2026-11-23", "16 Nov 2026 to 22 Nov 2026"),
+        ("2026-11-16T00:00Z/2026-11-16T00:00Z", "16 Nov 2026"),  # as of a campaign that the service repeats
+        ("2026-11-09T09:00Z/2026-11-16T09:00+01:00", "9 Nov 2026 09:00 UTC to 16 Nov 2026 08:00 UTC"),
+        ("2026-11-16/2026-11-17/shops", "16 Nov 2026 shops"),
+    ],
+)
+def test_a_period_of_whole_days_is_written_as_its_dates(period: str, words: str) -> None:
+    assert FILTERS["period"](period) == words
 
 
 def test_a_launch_says_why_it_cannot_be_known_who_got_it(vera: Person, ledger: Ledger) -> None:

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from sendoff.figures import counted
+from sendoff.period import Period
 from sendoff.states import DispatchState
 from sendoff_airflow.views.permissions import MARK
 
@@ -35,34 +36,29 @@ def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _moment(moment: datetime | None) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if moment else "-"
+def _date(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b %Y}"
 
 
-def _minute(moment: datetime | None) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if moment else "-"
+def _moment(moment: datetime) -> str:
+    """Return a time in UTC. The script shows it in the reader's time zone."""
+    at = moment.astimezone(UTC)
+    return f"{_date(at)} {at:%H:%M} UTC"
 
 
-def _ago(moment: datetime | None) -> str:
-    """Return the time since a moment, in the largest unit that fits."""
-    if moment is None:
-        return "-"
-    seconds = int((datetime.now(UTC) - moment).total_seconds())
-    for length, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if abs(seconds) >= length:
-            return f"{counted(abs(seconds) // length, name)} ago"
-    return "just now"
+def _span(period: Period) -> str:
+    """Return a period in the shortest form: whole days as their dates."""
+    first, end = period.start.astimezone(UTC), period.end.astimezone(UTC)
+    if first.time() == end.time() == time():
+        last = max(first, end - timedelta(days=1))
+        return _date(first) if first == last else f"{_date(first)} to {_date(last)}"
+    return f"{_moment(first)} to {_moment(end)}"
 
 
 def _period(key: str) -> str:
-    """Return a period in the shortest form: a whole day as its date."""
-    start, end, *partition = key.split("/", 2)
-    first, last = datetime.fromisoformat(start), datetime.fromisoformat(end)
-    if first.time() == last.time() == time() and last - first <= timedelta(days=1):
-        text = f"{first:%Y-%m-%d}"
-    else:
-        text = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
-    return " ".join([text, *partition])
+    """Return a period as text, such as for the title of a page."""
+    period = Period.of(key)
+    return " ".join(filter(None, [_span(period), period.partition]))
 
 
 def _capitalized(text: str) -> str:
@@ -108,17 +104,17 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters |= {
-    "ago": _ago,
+FILTERS = {
     "capitalize_first": _capitalized,
     "count": _count,
     "counted": counted,
-    "minute": _minute,
     "moment": _moment,
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
     "slug": _slug,
+    "span": _span,
     "spoken": _spoken,
     "tojson_text": json.dumps,
 }
+_environment.filters |= FILTERS

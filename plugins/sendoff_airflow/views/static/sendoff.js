@@ -7,12 +7,66 @@ const busy = document.getElementById('busy');
 const stale = document.getElementById('stale');
 
 function parse(text) {
-  return new DOMParser().parseFromString(text, 'text/html');
+  const found = new DOMParser().parseFromString(text, 'text/html');
+  showTimes(found);
+  return found;
 }
 
 function put(place, nodes) {
   place.replaceChildren(...[...nodes].map((node) => document.adoptNode(node)));
 }
+
+// --- Times -------------------------------------------------------------------------------------------------------
+
+const ZONE = 'timezone'; // where Airflow's pages store the time zone that their reader chose
+const NEAR = { '-1': 'yesterday', 0: 'today', 1: 'tomorrow' };
+
+// Return the time zone that the reader chose in Airflow, or else the browser's.
+function zone() {
+  try {
+    const chosen = JSON.parse(localStorage.getItem(ZONE)) ?? undefined;
+    return new Intl.DateTimeFormat('en', { timeZone: chosen }).resolvedOptions().timeZone;
+  } catch {
+    return new Intl.DateTimeFormat().resolvedOptions().timeZone;
+  }
+}
+
+function writer(timeZone, how) {
+  const format = new Intl.DateTimeFormat('en-GB', { timeZone, ...how });
+  return (moment) => format.format(moment);
+}
+
+const DATE = { day: 'numeric', month: 'short', year: 'numeric' };
+
+// Return a period of whole days in a time zone as its dates, or else nothing.
+function wholeDays(start, end, timeZone) {
+  const clock = writer(timeZone, { timeStyle: 'medium' });
+  if (clock(start) !== '00:00:00' || clock(end) !== '00:00:00') return '';
+  const date = writer(timeZone, DATE);
+  const last = date(Math.max(start, end - 3_600_000));
+  return date(start) === last ? last : `${date(start)} to ${last}`;
+}
+
+function showTimes(place) {
+  const name = zone();
+  const date = writer(name, DATE);
+  const clock = writer(name, { timeStyle: 'short' });
+  const full = writer(name, { dateStyle: 'full', timeStyle: 'medium' });
+  const isoDate = new Intl.DateTimeFormat('sv', { timeZone: name });
+  const day = (moment) => Date.parse(isoDate.format(moment)) / 86_400_000;
+  const today = day(new Date());
+  const words = (moment) => `${NEAR[day(moment) - today] ?? date(moment)} ${clock(moment)}`;
+  for (const time of place.querySelectorAll('time[datetime]')) {
+    const moments = [time.dateTime, time.dataset.until].filter(Boolean).map((text) => new Date(text));
+    const days = moments.length > 1 && (wholeDays(...moments, name) || wholeDays(...moments, 'UTC'));
+    time.textContent = days || moments.map(words).join(' to ');
+    time.title = `${moments.map(full).join(' to ')} (${name})`;
+  }
+  for (const each of place.querySelectorAll('#zone')) each.textContent = name;
+}
+
+showTimes(document);
+window.addEventListener('storage', ({ key }) => key === ZONE && showTimes(document));
 
 // --- Refreshing --------------------------------------------------------------------------------------------------
 
