@@ -91,6 +91,7 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
     assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # no one is asked twice
 
 
+@pytest.mark.proof
 def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Any) -> None:
     more = NEEDED.replace("length: 30, unit: minutes", "length: 1, unit: seconds")
     dag = house.campaign("silent", query=house.few, more=more, approvers=CRM)
@@ -101,6 +102,7 @@ def test_silence_rejects(house: Any, run_dag: Callable[..., DagRun], people: Any
     assert house.truths("silent") == []
 
 
+@pytest.mark.proof
 def test_who_decides_in_the_ledger_has_decided(
     house: Any, run_dag: Callable[..., DagRun], people: Any
 ) -> None:
@@ -119,6 +121,7 @@ def test_who_decides_in_the_ledger_has_decided(
     assert _decisions(house, key) == []
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("answer", ["Approve", "Reject"])
 def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
     house: Any, run_dag: Callable[..., DagRun], people: Any, answer: str

@@ -64,6 +64,7 @@ def test_the_example_dags_have_the_tasks_that_the_page_names(own_dags: dict[str,
     }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("name", "task", "campaign", "people"),
     [

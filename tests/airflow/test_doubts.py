@@ -122,6 +122,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     assert len(house.truths("lost")) == 1
 
 
+@pytest.mark.proof
 def test_what_is_written_off_is_not_asked_about_again(
     house: Any, run_dag: Callable[..., DagRun], people: Any
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_launch_that_is_over_is_not_offered_to_be_sent_again(
     assert "The launch is stopped" in question("doubts_over").body
 
 
+@pytest.mark.proof
 def test_what_the_service_lists_is_asked_of_nobody(
     house: Any, run_dag: Callable[..., DagRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +231,7 @@ def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRu
     assert operator.execute(context)["in_doubt"] == 0
 
 
+@pytest.mark.proof
 def test_the_command_that_doubts_and_report_print_continues_the_launch(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -249,7 +252,7 @@ def test_the_command_that_doubts_and_report_print_continues_the_launch(
         told = CliRunner().invoke(app, [*arguments, *sendoff])
         assert told.exit_code == 0, told.output
         assert "1 request of launch" in told.output
-        commands.append(told.output.rstrip().rpartition("continue it with: ")[2])
+        commands.append(told.output.rpartition("continue it with: ")[2].partition(", or, if")[0])
     [command] = set(commands)
     asked = airflow_commands().parse_args(shlex.split(command)[1:])
     assert (asked.subcommand, asked.dag_id, asked.logical_date) == ("trigger", "continued", None)

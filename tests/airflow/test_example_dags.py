@@ -64,6 +64,7 @@ def _template(folder: Path) -> int:
     return outcome.campaign_id
 
 
+@pytest.mark.proof
 def test_a_campaign_is_created_once_somebody_approved_it_reported_on_and_followed(
     house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun], people: Any
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_campaign_in_the_dag_file_is_sent_to_its_audience(
     assert house.states(launch.launch_key) == {"accepted": 1}
 
 
+@pytest.mark.proof
 def test_a_group_asks_and_reports_inside_of_another_dag(
     house: Any, examples: dict[str, DAG], run_dag: Callable[..., DagRun], people: Any
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     _assert_absent_from_airflows_database([*house.secrets, token, "7340000"])
 
 
+@pytest.mark.proof
 @pytest.mark.promise("twice/launch")
 def test_a_second_run_of_a_day_sends_nothing_and_a_resend_does(
     house: Any, run_dag: Callable[..., DagRun]
@@ -96,6 +97,7 @@ def test_a_second_run_of_a_day_sends_nothing_and_a_resend_does(
     assert len(house.truths("twice")) == 2
 
 
+@pytest.mark.proof
 def test_a_schedules_launch_is_for_its_interval_however_often_it_is_triggered(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_refusal_fails_the_run_and_is_reported(
     assert len(house.verdicts(key)["not_sent"]) == 60
 
 
+@pytest.mark.proof
 def test_a_wrong_secret_fails_at_once_and_leaves_everything_planned(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +220,7 @@ def post_backs_held_back(house: Any) -> Iterator[None]:
     assert requests.post(clock, json={"by": "2h"}, timeout=PATIENCE).ok
 
 
+@pytest.mark.proof
 def test_a_launch_whose_post_backs_came_late_is_reconciled_again(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

@@ -25,6 +25,7 @@ def launch(ledger: Ledger, at: datetime) -> str:
     return make_accepted(ledger, [1, 2], period=Period(at - DAY, at), at=at)
 
 
+@pytest.mark.proof
 def test_old_post_backs_are_forgotten_and_young_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_dag: Callable[..., DagRun]
 ) -> None:

@@ -103,6 +103,7 @@ def test_the_example_of_the_documentation_tells_the_approvers(
     )
 
 
+@pytest.mark.proof
 def test_a_message_may_hold_the_whole_report_and_its_figures(
     house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]]
 ) -> None:

@@ -126,6 +126,7 @@ def test_links_have_airflows_own_path_twice_where_it_is_served_under_one(
     assert launch_url("abc") == "https://airflow.example.com/ours/plugin/sendoff/ours/sendoff/launches/abc"
 
 
+@pytest.mark.proof
 def test_in_a_run_of_several_launches_each_task_leads_to_its_own_and_one_that_did_not_start_to_none(
     house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
 ) -> None:
@@ -158,6 +159,7 @@ def test_in_a_run_of_several_launches_each_task_leads_to_its_own_and_one_that_di
     assert CampaignLink().get_link(dag.get_task("preview"), ti_key=other) == ""
 
 
+@pytest.mark.proof
 def test_a_note_that_somebody_wrote_stays(house: Any, run_dag: Callable[..., DagRun]) -> None:
     run = run_dag(house.campaign("noted", house.few), logical_date=house.day)
     with closing(settings.Session()) as session:

@@ -25,6 +25,7 @@ def unhurried(house: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return "unhurried"
 
 
+@pytest.mark.proof
 def test_the_preview_says_how_long_it_takes_and_the_ledger_has_kept_the_rate(
     house: Any, run_dag: Callable[..., DagRun], people: Any, unhurried: str
 ) -> None:

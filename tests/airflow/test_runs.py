@@ -59,6 +59,7 @@ def test_a_dry_run_counts_and_freezes_nothing(
     assert "We missed you" not in printed
 
 
+@pytest.mark.proof
 def test_a_size_limit_leaves_out_the_others(house: Any, run_dag: Callable[..., DagRun]) -> None:
     run = run_dag(house.campaign("limited"), logical_date=house.day, run_conf={"size_limit": 70})
     assert run.state == "success"
@@ -116,6 +117,7 @@ def test_a_once_off_whose_moment_is_over_is_skipped(house: Any, run_dag: Callabl
     assert house.tasks(run) == SKIPPED
 
 
+@pytest.mark.proof
 def test_a_resend_needs_a_reason_and_the_ledger_keeps_it(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_resend_needs_a_reason_and_the_ledger_keeps_it(
     assert (given["reason"], "dag_test") in [(each.why, each.who) for each in found]
 
 
+@pytest.mark.proof
 def test_the_waves_of_a_launch_follow_each_other_in_one_run(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

@@ -41,6 +41,7 @@ def tallies(house: Any, run: DagRun) -> list[dict[str, int]]:
     return [house.xcoms(run)["dispatch", "return_value", worker] for worker in range(2)]
 
 
+@pytest.mark.proof
 @pytest.mark.promise("twice/launch")
 def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
     house: Any, run_dag: Callable[..., DagRun]
@@ -63,6 +64,7 @@ def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
     assert sorted(device for truth in truths for device in truth["targeted"]) == house.devices
 
 
+@pytest.mark.proof
 @pytest.mark.promise("twice/doubt")
 def test_what_a_dead_worker_left_is_listed_as_in_doubt_and_sent_by_no_run(
     house: Any, run_dag: Callable[..., DagRun]

@@ -726,6 +726,7 @@ def doubt_all(ledger: Ledger) -> None:
     engine.dispose()
 
 
+@pytest.mark.proof
 def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
     as_: Callable[..., Person], ledger: Ledger, read: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -923,6 +924,7 @@ def teams(server: TestClient) -> Iterator[None]:
         session.execute(sa.delete(Team))
 
 
+@pytest.mark.proof
 @pytest.mark.airflow_database
 def test_where_airflow_has_teams_nobody_sees_or_steers_more_than_airflow_lets_them(
     as_: Callable[..., Person], ledger: Ledger, teams: None, tmp_path: Path, server: TestClient

@@ -125,6 +125,7 @@ def test_the_trigger_tells_how_to_continue_a_launch_with_a_request_planned_again
     assert f"""airflow dags trigger waiting --conf '{{"launch": "{KEY}"}}'""" in told
 
 
+@pytest.mark.proof
 def test_the_trigger_leaves_the_event_loop_to_other_triggers(ledger: Ledger) -> None:
     """Neither its imports nor the database block the event loop."""
     send(ledger)

@@ -132,6 +132,7 @@ def test_people_of_saved_segments_and_of_conditions_have_the_right_verdicts(
     assert truth["targeted"] == [device for device in range(1, 701) if device % 3]
 
 
+@pytest.mark.proof
 @pytest.mark.rule("2.11/recurring", side="client")
 def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
@@ -155,6 +156,7 @@ def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
     assert ledger.launches.get(key).settled_at is None
 
 
+@pytest.mark.proof
 @pytest.mark.rule("2.10/locations", "2.11/triggered", side="client")
 def test_who_triggers_a_campaign_again_is_counted_once(
     service_process: Any, ledger: Ledger, connection: ServiceConnection

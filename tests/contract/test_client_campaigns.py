@@ -171,6 +171,7 @@ def test_a_group_of_conditions_may_hold_groups(
     assert targeted(service_process, created(client, made, None)) == devices
 
 
+@pytest.mark.proof
 @pytest.mark.rule("3/until_stopped", side="client")
 def test_what_never_ends_runs_until_it_is_stopped(service_start: Callable[..., Any]) -> None:
     service = service_start()

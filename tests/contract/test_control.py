@@ -53,6 +53,7 @@ class Announcing:
         return self._client.create_campaign(body)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("halt", "go_on"),
     [

@@ -515,6 +515,7 @@ def test_a_worker_makes_several_requests_at_once_and_each_segment_is_sent_once(
     assert {name.partition("/")[0] for name in workers} == {"ann"}
 
 
+@pytest.mark.proof
 def test_two_workers_of_one_name_take_nothing_from_each_other(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
@@ -534,6 +535,7 @@ def test_a_worker_makes_one_to_sixteen_requests_at_once(connection: ServiceConne
         replace(connection, requests_at_once=number)
 
 
+@pytest.mark.proof
 def test_sixteen_threads_keep_sixteen_connections_and_ask_for_one_token(
     service_start: Callable[..., Any], ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -734,6 +736,7 @@ def test_a_ledger_that_loses_every_claim_keeps_none_in_flight(
     assert ledger.dispatch_queries.states(KEY) == {"planned": 2}
 
 
+@pytest.mark.proof
 def test_a_doubt_is_sent_again_without_looking_at_the_others(ledger: Ledger) -> None:
     gates = PUSH.gates.model_copy(update={"failures": None})
     campaign = PUSH.model_copy(update={"on_doubt": "resend", "gates": gates})

@@ -31,6 +31,8 @@ from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
 
+pytestmark = pytest.mark.proof  # each example is sent as a whole
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 TOMORROW = TODAY + timedelta(days=1)

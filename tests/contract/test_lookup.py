@@ -103,6 +103,7 @@ def test_what_a_person_wrote_off_is_not_looked_for(
     assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
 
 
+@pytest.mark.proof
 def test_it_is_found_on_a_later_page_too(
     service: Any, doubtful: Ledger, connection: ServiceConnection
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_task_that_fails_is_shown_with_the_end_of_its_log(tmp_path: Path) -> N
     assert demo.left_over() == []
 
 
+@pytest.mark.proof
 def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         number = server.getsockname()[1]
@@ -130,6 +131,7 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
     assert not (tmp_path / "demo").exists()
 
 
+@pytest.mark.proof
 def test_a_folder_with_a_persons_files_is_left_alone(tmp_path: Path) -> None:
     kept = tmp_path / "demo" / "thesis.txt"
     kept.parent.mkdir()

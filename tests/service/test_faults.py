@@ -229,6 +229,7 @@ def test_post_backs_are_lost_and_counted(service_process, service_listener):
     assert service_process.admin("progress")["post_backs"]["lost"] == before + 3
 
 
+@pytest.mark.proof
 def test_post_backs_are_delayed_and_still_arrive_once(service_process, service_listener):
     ask_for(service_process, kind="delay", probability=1, seconds=1)
     started = time.time()

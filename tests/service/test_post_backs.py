@@ -162,6 +162,7 @@ def test_post_backs_to_the_number_of_another_machine_are_refused(certain, addres
     assert (refused.status_code, refused.json()["errors"]) == (400, wrong)
 
 
+@pytest.mark.proof
 def test_post_backs_go_elsewhere_where_the_service_is_told_so(service_start):
     service = service_start("--post-backs-anywhere", "--workers", "2", "--delivered", "0")
     for address in ELSEWHERE * 3:  # so that each process answers at least once
@@ -200,6 +201,7 @@ def test_a_post_back_that_leads_elsewhere_is_noted_and_not_sent(tmp_path, addres
         store.close()
 
 
+@pytest.mark.proof
 def test_a_stop_loses_no_post_back(service_start, service_listener):
     service = service_start("--delay-from", "600", "--delay-to", "600", "--opened", "0")
     campaign = create(service, service_listener.url)
@@ -288,6 +290,7 @@ def test_an_answer_with_a_wrong_encoding_accepts_a_post_back(certain, answering)
     assert called_or_posted(certain, answering(head, [nonsense]).url, calls=False) == 0
 
 
+@pytest.mark.proof
 def test_a_taken_port_is_said_clearly(service_process, service_command):
     port = service_process.base_url.rpartition(":")[2]
     said = service_command("serve", "--port", port, "--database", service_process.database, expect=1)

@@ -19,7 +19,7 @@ from ..examples import PROFILE
 settings.load_profile(PROFILE)
 
 # The packages whose tests depend on the database; elsewhere, PostgreSQL only repeats the result of SQLite.
-DATABASE_DECIDES = ("dispatch", "ledger", "postbacks", "warehouse")
+DATABASE_DECIDES = ("ledger", "postbacks", "warehouse")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

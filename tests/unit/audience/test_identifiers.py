@@ -311,6 +311,7 @@ near_and_far = st.lists(
 ).map(lambda runs: {start + step * place for start, size, step in runs for place in range(size)})
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(300), deadline=None)
 @given(near_and_far, near_and_far, st.integers(1, 700))
 def test_near_and_far_numbers_make_the_sets_of_python(one: set[int], other: set[int], size: int) -> None:
@@ -364,6 +365,7 @@ def test_nobody_can_change_a_set_by_its_values() -> None:
         integers([1, 2**40]).values()[0] = 7
 
 
+@pytest.mark.proof
 @pytest.mark.promise("sound/small")
 def test_two_million_scattered_numbers_take_less_than_100_mebibytes() -> None:
     program = """

@@ -87,6 +87,7 @@ def shared_ledger(place: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(100), deadline=None)
 @given(rows, rules, variants, launched, people, people, st.none() | st.integers(1, 20))
 @pytest.mark.promise("twice/apart")

@@ -121,6 +121,7 @@ def test_a_launch_whose_people_all_went_to_the_other_is_none(
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("audience", [CAPPED, {}])
 def test_the_same_launch_that_was_made_elsewhere_is_given(
     ledger: Ledger,
@@ -160,6 +161,7 @@ def test_rules_that_look_at_no_launch_cannot_be_overtaken(
     assert ledger.launches.count("sendoff_default") == 2
 
 
+@pytest.mark.proof
 def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
     ledger: Ledger,
     elsewhere: Ledger,

@@ -158,6 +158,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.proof
 @given(
     events=EVENTS,
     outcome=st.sampled_from([Accepted(200, 17), InDoubt("no answer")]),
@@ -302,6 +303,7 @@ _TURNS = st.lists(
 
 
 # Post-backs in between that were already aggregated are not added again.
+@pytest.mark.proof
 @example(turns=[({0}, [(0, 1, 17)]), (set(), [(0, 2, 17)]), ({1}, [(1, 3, 17)])], together=8, span=20, keys=2)
 @given(turns=_TURNS, together=st.integers(1, 8), span=st.integers(1, 20), keys=st.integers(0, 2))
 @settings(
@@ -620,6 +622,7 @@ def _all_returned(ledger: Ledger) -> list[DispatchTotals]:
     return [part for key in keys for part in ledger.aggregates.totals(key).values()]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("has_driver", [True, False])
 def test_many_post_backs_are_read_with_and_without_the_driver_for_arrow(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, has_driver: bool
@@ -696,6 +699,7 @@ def test_a_server_that_fails_amid_a_large_result_is_reported_after_what_it_gave(
     database.close()
 
 
+@pytest.mark.proof
 def test_a_fold_that_breaks_off_amid_reading_leaves_no_thread_and_is_made_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -740,6 +744,7 @@ print(figures.verdicts["engaged"])
 """
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # its rows never become Python objects
 def test_whole_numbers_are_reconciled_without_the_time_and_memory_of_importing_pandas(
     migrated_postgres: str, ledger: Ledger

@@ -759,6 +759,7 @@ _EVENTS = st.lists(
 )
 
 
+@pytest.mark.proof
 @given(events=_EVENTS, data=st.data())
 @settings(
     max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None

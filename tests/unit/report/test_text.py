@@ -238,6 +238,7 @@ def test_of_people_whom_the_service_chose_only_those_heard_of_are_counted() -> N
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("words", ["%", "missing", "unknowable", "not sent", "rows", "audience", "ADD UP"])
 def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path) -> None:
     assert words in as_text(figures(rows=5))
@@ -306,6 +307,7 @@ def everything_large() -> LaunchStats:
     )
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("whole", [figures(), everything_large()])
 def test_eighty_columns_are_enough(whole: LaunchStats) -> None:
     lines = as_text(whole, width=80).splitlines()
@@ -367,6 +369,7 @@ def pictures() -> dict[str, LaunchStats]:
     }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("case", pictures())
 def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
     path = as_picture(pictures()[case], tmp_path / "new folder" / "picture.png")
@@ -419,6 +422,7 @@ def test_the_picture_counts_those_heard_of_where_the_service_chose_the_people(tm
     assert "their number is not known. Reached: at least 300; at most is not known." in words
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("whole", [figures(is_recurring=True), chosen_by_service(is_recurring=True)])
 def test_the_picture_says_what_is_sent_again_and_again(whole: LaunchStats, tmp_path: Path) -> None:
     assert "Sent again and again" in shown(whole, tmp_path)
@@ -446,6 +450,7 @@ def test_minutes_without_a_post_back_are_zero() -> None:
     assert [counts for _, *counts in points] == [[5, 0], [0, 0], [0, 0], [0, 2]]
 
 
+@pytest.mark.proof
 def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
     as_picture(figures(), tmp_path / "picture.png")
     assert "matplotlib.pyplot" not in sys.modules

@@ -82,6 +82,7 @@ _READ = {
 }  # fmt: skip
 
 
+@pytest.mark.proof
 @settings(max_examples=examples(200))
 @given(
     body=OTHERS,

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.proof  # each test starts a process
+
 COUNT = "from sendoff.telemetry import exporters, metrics; exporters.start(); metrics.aggregated(3)"
 SDK = (
     "import sys; print(sorted(name for name in sys.modules if name.startswith('opentelemetry.sdk.metrics')))"

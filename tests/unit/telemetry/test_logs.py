@@ -31,6 +31,7 @@ def test_a_record_is_one_object_with_what_it_was_given() -> None:
     assert told["odd"] == "<class 'object'>"
 
 
+@pytest.mark.proof
 def test_a_traceback_is_in_its_line_without_the_values_of_variables() -> None:
     code = """
 def fail(secret):
@@ -53,6 +54,7 @@ def test_an_error_that_nobody_caught_is_one_line() -> None:
     assert "OSError: away" in told["exception"]
 
 
+@pytest.mark.proof
 def test_text_is_what_it_was() -> None:
     line = [sys.executable, "-c", START + "log.warning('careful'); log.info('unseen')"]
     surroundings = {name: value for name, value in os.environ.items() if name != "SENDOFF_LOG_FORMAT"}

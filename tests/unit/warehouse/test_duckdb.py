@@ -15,6 +15,7 @@ from sendoff.errors import AudienceError, QueryError
 from sendoff.warehouse import read
 
 duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[duckdb]'")
+pytestmark = pytest.mark.proof
 
 HUGE = 2**64 + 1
 

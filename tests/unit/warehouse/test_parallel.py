@@ -50,6 +50,7 @@ def audience(source: Source, sql: str, parts: int | None, **options: Any) -> Aud
         return build_audience(batches)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sql", [NUMBERS, TEXTS])
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_parts_give_the_audience_of_one(devices: str, sql: str, parts: int) -> None:

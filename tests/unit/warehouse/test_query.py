@@ -258,6 +258,7 @@ def test_what_stands_in_texts_names_and_comments_is_no_statement(backend: str, s
 MANY = 50_000
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     "text",
     [
