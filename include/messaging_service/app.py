@@ -31,9 +31,13 @@ from messaging_service.api.request_log import Received
 from messaging_service.api.token_endpoint import TOKEN_PATH, answer_token, refused
 from messaging_service.auth.tokens import GrantRefusedError
 from messaging_service.envelope import Problem, RejectedError, Reply, rejected
-from messaging_service.pages import page_routes
+from messaging_service.pages import error_page, page_routes, wants_page
 
 EXTERNAL_PATH = "/api/external"
+_PLAIN = {
+    "Not Found": "There is no such page.",
+    "Method Not Allowed": "This address is for programs. It has no page.",
+}
 Count = Annotated[int, Query(ge=1, le=1_000)]
 Skip = Annotated[int, Query(ge=0, le=2**62)]
 
@@ -129,12 +133,16 @@ def _json(value: Any) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
+    allowed = {"Allow": _allowed(request)} if error.status_code == 405 else {}
+    headers = {**(error.headers or {}), **allowed}
+    if wants_page(request):
+        text = str(error.detail)
+        return error_page(request, error.status_code, _PLAIN.get(text, text), headers)
     if request.url.path == TOKEN_PATH:
         reply = refused(GrantRefusedError("invalid_request", "only POST is accepted", error.status_code))
     else:
         reply = rejected(RejectedError(error.status_code, str(error.detail)))
-    allowed = {"Allow": _allowed(request)} if error.status_code == 405 else {}
-    return to_response(Reply(reply.code, reply.body, {**reply.headers, **(error.headers or {}), **allowed}))
+    return to_response(Reply(reply.code, reply.body, {**reply.headers, **headers}))
 
 
 def _allowed(request: Request) -> str:
@@ -143,11 +151,16 @@ def _allowed(request: Request) -> str:
     return ", ".join(sorted({method for route in routes for method in getattr(route, "methods", None) or ()}))
 
 
-async def _on_invalid(_request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if wants_page(request):
+        return error_page(request, 400, "The address is not valid.")
     problems = [Problem(str(item["loc"][-1]), item["msg"]) for item in error.errors()]
     return to_response(rejected(RejectedError(400, "The request is not valid.", problems)))
 
 
-async def _on_failure(_request: Request, _error: Exception) -> Response:
-    return to_response(rejected(RejectedError(500, "The service failed. See its log.")))
+async def _on_failure(request: Request, _error: Exception) -> Response:
+    text = "The service failed. See its log."
+    if wants_page(request):
+        return error_page(request, 500, text)
+    return to_response(rejected(RejectedError(500, text)))

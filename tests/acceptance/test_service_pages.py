@@ -183,6 +183,7 @@ def pages(service):
         "/devices/1",
         "/requests",
         "/requests/1",
+        "/faults",
         API,
         f"{API}/add-client-id",
         "/campaigns/999",

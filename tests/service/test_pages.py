@@ -15,9 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from fastapi import HTTPException, Request
+from fastapi.testclient import TestClient
 from markupsafe import escape
 
 from messaging_service.api.access import only_own_forms, only_this_machine
+from messaging_service.api.external import Service
+from messaging_service.app import create_app
+from messaging_service.clock import Clock
+from messaging_service.store import Store
+from messaging_service.undocumented_names import Names
 
 from ..waiting import PATIENCE, until
 
@@ -327,6 +333,7 @@ def test_hostile_content_is_shown_as_text(service_process):
 PAGES = [
     "/campaigns",
     "/requests",
+    "/faults",
     "/search?q=1",
     "/devices/1",
     API,
@@ -518,3 +525,116 @@ def test_pages_work_on_postgresql(postgres_url, service_on, tmp_path):
     assert submit(service, ADD, **client_form(service, name="\0")).status_code == 400
     form = client_form(service, name="once")
     assert [submit(service, ADD, **form).status_code for _ in range(2)] == [200, 409]
+
+
+def test_a_browser_gets_errors_as_pages_and_a_program_as_json(service_process):
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path, code, text in (
+        ("/nowhere", 404, "There is no such page."),
+        ("/admin/campaigns/999999/truth", 404, "There is no such campaign."),
+        ("/admin/campaigns?count=x", 400, "The address is not valid."),
+        ("/api/external/create/campaign", 405, "This address is for programs."),
+        ("/api/oauth/token", 405, "This address is for programs."),
+    ):
+        shown = get(service_process, path, headers=browser)
+        assert shown.status_code == code
+        assert shown.headers["Content-Type"].startswith("text/html")
+        assert "default-src 'none'" in shown.headers["Content-Security-Policy"]
+        assert f"<h1>{text}" in shown.text
+        plain = get(service_process, path)
+        assert plain.status_code == code
+        assert plain.headers["Content-Type"] == "application/json"
+        assert shown.headers.get("Allow") == plain.headers.get("Allow")
+
+
+def test_a_request_that_sends_something_gets_json_whatever_it_accepts(service_process):
+    accept = {
+        "Accept": "text/html, image/gif, */*; q=.2",
+        "Authorization": "Bearer wrong",
+    }  # as programs in Java
+    for path, code in (("/api/external/create/campaign", 401), ("/api/external/nowhere", 404)):
+        answer = service_process.post(path, json={"title": "x"}, headers=accept)
+        assert answer.status_code == code
+        assert answer.json()["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(401, "Log in first."), (500, "The service failed. See its log.")]
+)
+def test_every_error_of_the_service_is_a_page_in_a_browser(tmp_path, code, text):
+    store = Store(f"sqlite:///{tmp_path / 'service.db'}")
+    app = create_app(Service(store, Clock(store), Names(), post_backs_anywhere=False))
+
+    @app.get("/broken")
+    def broken() -> None:
+        if code == 401:
+            raise HTTPException(401, text, {"WWW-Authenticate": "Bearer"})
+        raise ZeroDivisionError
+
+    client = TestClient(app, raise_server_exceptions=False)
+    shown = client.get("/broken", headers={"Accept": "text/html"})
+    assert shown.status_code == code
+    assert f"<h1>{text}</h1>" in shown.text
+    plain = client.get("/broken", headers={"Accept": "*/*"})
+    assert plain.json() == {"success": False, "code": code, "message": text}
+    assert shown.headers.get("WWW-Authenticate") == plain.headers.get("WWW-Authenticate")
+    store.close()
+
+
+def test_the_clock_is_advanced_from_its_page(service_start):
+    service = service_start(name="clock")
+    assert "the time of this machine" in page(service, "/faults")
+    assert submit(service, "/faults/clock", by="1d3h").status_code == 303
+    assert "1d3h ahead of this machine" in page(service, "/faults")
+    assert get(service, "/admin/clock").json()["ahead"] == 97_200
+    wrong = submit(service, "/faults/clock", by="tomorrow<b>")
+    assert wrong.status_code == 400
+    assert "&#39;tomorrow&lt;b&gt;&#39; is not a duration" in wrong.text
+    assert 'value="tomorrow&lt;b&gt;"' in wrong.text
+
+
+def test_faults_are_switched_on_and_off_on_their_page(service_start):
+    service = service_start(name="faults")
+    assert "No fault is switched on." in page(service, "/faults")
+    form = {"kind": "503", "at": ["create"], "count": "2", "retry_after": "7"}
+    assert submit(service, "/faults/add", **form).status_code == 303
+    assert submit(service, "/faults/add", kind="lose", percent="12.5").status_code == 303
+    first, second = service.command("faults", "list")["faults"]
+    wanted = {"kind": "503", "at": ["create"], "remaining": 2, "retry_after": 7, "after": False}
+    assert {name: first[name] for name in wanted} == wanted
+    assert (second["at"], second["probability"]) == (["delivery", "open"], 0.125)
+    assert service.create(push_text="x", android_push=1, broadcast=1).status_code == 503
+    shown = page(service, "/faults")
+    assert "1 more time<" in shown
+    assert "12.5 % of the time" in shown
+    service.create(push_text="x", android_push=1, broadcast=1)
+    assert ">used up<" in page(service, "/faults")
+
+    assert submit(service, f"/faults/{first['id']}/remove").status_code == 303
+    assert submit(service, f"/faults/{first['id']}/remove").status_code == 404
+    assert submit(service, "/faults/remove").status_code == 303
+    assert service.command("faults", "list")["faults"] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"kind": "503", "count": "2", "percent": "5"}, "Give a probability or a count, not both."),
+        ({"kind": "503", "count": "many"}, "Times is not a number."),
+        ({"kind": "503", "percent": "nan"}, "Share is not a number."),
+        ({"kind": "lose", "at": ["token"]}, "Lose can only happen at delivery, open."),
+    ],
+)
+def test_a_wrong_fault_says_what_to_change_and_the_form_keeps_it(service_process, fields, problem):
+    answer = submit(service_process, "/faults/add", **fields)
+    assert answer.status_code == 400
+    assert problem in answer.text
+    assert f'value="{fields["kind"]}" selected' in answer.text
+    assert service_process.command("faults", "list")["faults"] == []
+
+
+@pytest.mark.parametrize("path", ["/faults/clock", "/faults/add", "/faults/remove", "/faults/1/remove"])
+def test_a_form_of_another_site_changes_no_fault_and_no_clock(service_process, path):
+    evil = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    assert submit(service_process, path, headers=evil, by="3h", kind="500").status_code == 403
+    assert service_process.command("faults", "list")["faults"] == []

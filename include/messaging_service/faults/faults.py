@@ -26,9 +26,9 @@ _HIGHEST_COUNT = 1_000_000
 REQUEST_FAULTS: Mapping[str, str] = {
     "401": "answers 401",
     "403": "answers 403",
-    "429": "answers 429, with Retry-After if retry_after is given",
+    "429": "answers 429, with Retry-After if that is given",
     "500": "answers 500",
-    "503": "answers 503, with Retry-After if retry_after is given",
+    "503": "answers 503, with Retry-After if that is given",
     "502": "answers 502 with an HTML page, like a gateway",
     "html": "answers 200 with an HTML page",
     "slow": "processes the request, and answers after the given seconds",

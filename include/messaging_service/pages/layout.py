@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -80,6 +81,20 @@ def sheet() -> Response:
     return Response(SHEET, 200, headers, "text/css; charset=utf-8")
 
 
+def wants_page(request: Request) -> bool:
+    """Check whether a browser asks for a page. Requests that send something get JSON, whatever they accept."""
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+
+
+def error_page(
+    request: Request, code: int, text: str, headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
+    """Return an error as a page."""
+    answer = page(request, "error.html", status=code, code=code, text=text)
+    answer.headers.update(headers)
+    return answer
+
+
 class PageRoute(APIRoute):
     """A route that answers errors with pages."""
 
@@ -91,12 +106,9 @@ class PageRoute(APIRoute):
             try:
                 return await answer(request)
             except HTTPException as error:
-                return page(
-                    request, "error.html", status=error.status_code, code=error.status_code, text=error.detail
-                )
+                return error_page(request, error.status_code, error.detail, error.headers or {})
             except RequestValidationError:
-                text = "This address or form does not belong to this service."
-                return page(request, "error.html", status=400, code=400, text=text)
+                return error_page(request, 400, "This address or form does not belong to this service.")
 
         return answer_with_page
 

@@ -7,7 +7,7 @@ from fastapi.responses import RedirectResponse
 
 from messaging_service.api.access import only_this_machine
 from messaging_service.api.external import Service
-from messaging_service.pages import campaigns, messages, requests, search, settings
+from messaging_service.pages import campaigns, faults, messages, requests, search, settings
 from messaging_service.pages.layout import PageRoute, sheet
 
 
@@ -24,6 +24,6 @@ def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
     def style() -> Response:
         return sheet()
 
-    for add in (campaigns.add, messages.add, search.add, requests.add, settings.add):
+    for add in (campaigns.add, messages.add, search.add, requests.add, faults.add, settings.add):
         add(router, service)
     return router
