@@ -30,6 +30,34 @@ class LaunchState(StrEnum):
         return self in (LaunchState.REJECTED, LaunchState.STOPPED)
 
 
+class Stage(StrEnum):
+    """The state of a launch as people see it. :mod:`sendoff.launch.stages` derives it from the ledger."""
+
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_DECISION = "waiting_for_a_decision"
+    """Too many requests failed, so a person must release or stop it."""
+    STUCK = "stuck"
+    """It may send, but nothing works on its requests."""
+    PAUSED = "paused"
+    SENDING = "sending"
+    SCHEDULED = "scheduled"
+    """It continues by itself at a known time, or the service sends it then."""
+    WAITING_FOR_RESPONSES = "waiting_for_responses"
+    REPORTED = "reported"
+    """Its responses have stopped coming, and there is a report."""
+    REFUSED = "refused"
+    """The service refused all its requests."""
+    STOPPED = "stopped"
+    REJECTED = "rejected"
+    NOT_LAUNCHED = "not_launched"
+    """A gate was closed, so there is no launch."""
+
+    @property
+    def label(self) -> str:
+        """Return the state in words."""
+        return self.replace("_", " ")
+
+
 class DispatchState(StrEnum):
     """The state of one request to the service."""
 

@@ -686,11 +686,59 @@ def test_lists_are_cut_into_pages(vera: Person, ledger: Ledger) -> None:
     assert 'href="?campaign=daily&amp;page=2"' in last
     assert "This page does not exist" in vera.get("?page=4").text
     assert "No launches match" in vera.get("?state=paused").text
+    assert "26 to 50 of 59" in vera.get("?state=stuck&page=2").text
+    assert "26 to 50 of 59" in vera.get("?sort=state&page=2").text
     key = freeze(ledger, "large", people=300, size=1)
     text = vera.get(f"launches/{key}?page=2").text
     assert "51 to 100 of 300" in text
     send(ledger, key, Accepted(200, 7))
     assert "1 to 1 of 1" in vera.get(f"launches/{key}?state=accepted").text
+
+
+def titles(text: str) -> list[str]:
+    """Return the campaigns of a list of launches, from top to bottom."""
+    return re.findall(r'class="pale" href="\./campaigns/(\w+)"', text)
+
+
+def test_the_list_shows_the_states_that_people_understand(vera: Person, ledger: Ledger) -> None:
+    fill(ledger)
+    freeze(ledger, "left_alone", day=2)
+    rows = re.findall(r"<tr>.*?</tr>", vera.get("").text, re.DOTALL)[1:]
+    states = {
+        (titles(row)[0], found[1]) for row in rows if (found := re.search(r'class="badge[^>]*>([^<]+)<', row))
+    }
+    assert states == {
+        ("spring_sale", "waiting for responses"),
+        ("welcome_back", "sending"),
+        ("welcome_back", "stopped"),
+        ("big_news", "waiting for approval"),
+        ("daily_digest", "waiting for a decision"),
+        ("everybody", "waiting for responses"),
+        ("left_alone", "stuck"),
+    }
+    assert titles(vera.get("?state=stuck").text) == ["left_alone"]
+    assert set(titles(vera.get("?state=sending&state=stopped").text)) == {"welcome_back"}
+    assert len(titles(vera.get("?state=nonsense&sort=nonsense&since=nonsense").text)) == 7
+
+
+def test_the_list_is_searched_and_sorted(vera: Person, ledger: Ledger) -> None:
+    fill(ledger)
+    first = vera.get("").text
+    for name in ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests"):
+        [link] = re.findall(rf'href="\?(sort=-?{name})"', first)
+        sorted_ = vera.get(f"?{link}")
+        other = "sort=" + (link[6:] if link[5] == "-" else f"-{name}")
+        assert f'href="?{other}"' in sorted_.text, name
+        assert sorted_.text.count("aria-sort=") == 1, name
+        assert sorted(titles(sorted_.text)) == sorted(titles(first)), name
+    assert titles(vera.get("?sort=-recipients").text)[0] == "big_news"
+    assert titles(vera.get("?sort=state").text)[0] == "big_news"
+    assert titles(vera.get("?sort=-opened").text)[0] == "spring_sale"
+    assert titles(vera.get("?words=WELCOME%20back&sort=state").text) == ["welcome_back"] * 2
+    yesterday = (NOW - timedelta(days=1)).date()
+    assert "spring_sale" not in titles(vera.get(f"?since={yesterday}").text)
+    assert titles(vera.get(f"?until={yesterday}").text) == ["spring_sale"]
+    assert "1,200 devices" in first
 
 
 @pytest.fixture

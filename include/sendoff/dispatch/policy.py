@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from sendoff.campaign import Campaign, Once, Rollout, Variation
+from sendoff.campaign import Campaign, Rollout
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
-from sendoff.launch import lateness
+from sendoff.launch import closed_until, lateness
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused
 
@@ -132,20 +132,8 @@ class SendPolicy:
             _log.warning("launch %s is stopped, and the rest is not sent: %s", self._key, why)
 
     def closed_until(self, now: datetime) -> Mapping[str | None, datetime | None]:
-        """Return the closed time zones, each with the time at which it opens; None if it never does.
-
-        The window applies to campaigns that send at once. The others were checked against it before the launch was
-        frozen.
-        """
-        window = self.campaign.gates.window if self.campaign.send.kind == "now" else None
-        shut: dict[str | None, datetime | None] = {}
-        for zone in self.zones:
-            send = self.campaign.variation(Variation(time_zone=zone), self.launch.period.end).send
-            if isinstance(send, Once) and send.is_over(now):
-                shut[zone] = None
-            elif window and (until := window.opens_at(window.zone_for(zone), now)):
-                shut[zone] = until
-        return shut
+        """Return the closed time zones, each with the time at which it opens; None if it never does."""
+        return closed_until(self.campaign, self.zones, self.launch.period.end, now)
 
     def _check_nothing_may_return(self, now: datetime) -> None:
         """Raise NotYetError while requests are in flight that would be resent if their workers are dead."""

@@ -4,7 +4,8 @@ from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
-from .send_times import describe_schedule, send_times_of
+from .send_times import closed_until, describe_schedule, send_times_of
+from .stages import Standing, standings
 
 __all__ = [
     "ExistingLaunch",
@@ -13,7 +14,9 @@ __all__ = [
     "Plan",
     "Preview",
     "Rendering",
+    "Standing",
     "Zone",
+    "closed_until",
     "describe_schedule",
     "due_time",
     "lateness",
@@ -24,4 +27,5 @@ __all__ = [
     "preview_launch",
     "renderings",
     "send_times_of",
+    "standings",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta, timezone
 
@@ -43,6 +43,24 @@ def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_en
     known = [once for once in sends if isinstance(once, Once) and once.time_zone != QUERY_ZONE]
     first, last = (min(map(_first, known)), max(map(Once.sends_at, known))) if known else (None, None)
     return SendTimes(send.kind, describe_schedule(send), first, last)
+
+
+def closed_until(
+    campaign: Campaign, zones: Iterable[str | None], period_end: datetime, now: datetime
+) -> Mapping[str | None, datetime | None]:
+    """Return the closed time zones of a launch, each with the time at which it opens; None if it never does.
+
+    The window applies to campaigns that send at once. The others were checked against it before the launch was frozen.
+    """
+    window = campaign.gates.window if campaign.send.kind == "now" else None
+    shut: dict[str | None, datetime | None] = {}
+    for zone in zones:
+        send = campaign.variation(Variation(time_zone=zone), period_end).send
+        if isinstance(send, Once) and send.is_over(now):
+            shut[zone] = None
+        elif window and (until := window.opens_at(window.zone_for(zone), now)):
+            shut[zone] = until
+    return shut
 
 
 def _first(send: Once) -> datetime:

@@ -9,6 +9,7 @@ from .freeze import NewLaunch
 from .grants import ROLES, grant_statements
 from .launches import Launch
 from .ledger import Ledger
+from .overview import LaunchFacts, ListedLaunch, Selection
 from .post_backs import OPEN, READABLE, Parked
 from .private_files import make_private
 from .recipient import RecipientStatus
@@ -35,13 +36,16 @@ __all__ = [
     "GlobalPause",
     "Launch",
     "LaunchDoubts",
+    "LaunchFacts",
     "Ledger",
     "LedgerStats",
+    "ListedLaunch",
     "NewLaunch",
     "Parked",
     "PendingResend",
     "RecipientStatus",
     "Request",
+    "Selection",
     "check_rate",
     "column_of",
     "grant_statements",

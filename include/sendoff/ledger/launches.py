@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,16 @@ class Launch:
     dropped: Mapping[str, int]  # reason -> rows
     segments: int
 
+    @property
+    def title(self) -> str:
+        """The title of the campaign, or its name if it has none."""
+        return str(json.loads(self.definition).get("title") or self.campaign)
+
+    @property
+    def unit(self) -> str:
+        """What one identifier stands for. A person may have several devices."""
+        return "device" if self.identified_by == "device_id" else "recipient"
+
 
 class Launches:
     """The launches of a ledger."""
@@ -60,8 +71,8 @@ class Launches:
     def find(self, launch_key: str) -> Launch | None:
         """Return a launch, or None if the ledger does not have it."""
         with self._database.read() as db:
-            row = db.execute(_LAUNCH.where(launches.c.launch_key == launch_key)).first()
-        return _launch(row) if row else None
+            row = db.execute(LAUNCH.where(launches.c.launch_key == launch_key)).first()
+        return launch_of(row) if row else None
 
     def get(self, launch_key: str) -> Launch:
         """Return a launch, or raise NotFoundError."""
@@ -70,6 +81,12 @@ class Launches:
             raise NotFoundError(f"the ledger holds no launch {launch_key}")
         return launch
 
+    def of_keys(self, launch_keys: Collection[str]) -> list[Launch]:
+        """Return the launches with some keys."""
+        with self._database.read() as db:
+            rows = db.execute(LAUNCH.where(is_one_of(launches.c.launch_key, launch_keys)))
+            return [launch_of(row) for row in rows]
+
     def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
         """Return the newest launch of a campaign for an earlier period, preferably of the same partition.
 
@@ -77,7 +94,7 @@ class Launches:
         comparison.
         """
         is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
-        query = _LAUNCH.where(
+        query = LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             launches.c.period_end < period.end,
@@ -90,25 +107,25 @@ class Launches:
         )
         with self._database.read() as db:
             row = db.execute(query.limit(1)).first()
-        return _launch(row) if row else None
+        return launch_of(row) if row else None
 
     def search(self, prefix: str = "", *, campaign: str | None = None, limit: int = 100) -> list[Launch]:
         """Return the launches whose key starts with ``prefix``, newest first."""
-        query = _LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
+        query = LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
         if campaign is not None:
             query = query.where(launches.c.campaign == campaign)
         with self._database.read() as db:
             rows = db.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
-        return [_launch(row) for row in rows]
+        return [launch_of(row) for row in rows]
 
     def page(
         self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
     ) -> list[Launch]:
         """Return a page of the launches of some campaigns, newest first. ``states``: only these; all if empty."""
         some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
-        query = _LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
+        query = LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
         with self._database.read() as db:
-            return [_launch(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
+            return [launch_of(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
 
     def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
         """Count the launches of some campaigns. ``states``: only these; all if empty."""
@@ -172,13 +189,13 @@ class Launches:
     def sending(self, connection: str, since: datetime) -> list[Launch]:
         """Return the launches that are at least partly sent after a given time or are recurring, earliest first."""
         is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
-        query = _LAUNCH.where(
+        query = LAUNCH.where(
             launches.c.connection == connection,
             sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
             is_sent.correlate(launches),
         ).order_by(launches.c.sends_at, launches.c.launch_key)
         with self._database.read() as db:
-            return [_launch(row) for row in db.execute(query)]
+            return [launch_of(row) for row in db.execute(query)]
 
     def sent(self, launch_key: str) -> Identifiers:
         """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""
@@ -254,7 +271,7 @@ _SEGMENTS = (
     .where(segments_table.c.launch_key == launches.c.launch_key)
     .scalar_subquery()
 )
-_LAUNCH = sa.select(
+LAUNCH = sa.select(
     launches,
     audiences.c.identified_by,
     audiences.c.kind,
@@ -290,10 +307,16 @@ def _people(launch_key: str) -> sa.Select[bytes]:
     )
 
 
-def _launch(row: sa.Row[Any]) -> Launch:
-    values = dict(row._mapping)
-    period = Period(*(values.pop(name) for name in ("period_start", "period_end", "partition")))
-    return Launch(period=period, **values)
+def is_one_of(column: sa.ColumnElement[str], keys: Collection[str]) -> sa.ColumnElement[bool]:
+    """Compare a column with keys, written into the statement, because databases limit its parameters."""
+    return column.in_(sa.bindparam(None, list(keys), expanding=True, literal_execute=True))
+
+
+def launch_of(row: sa.Row[Any]) -> Launch:
+    """Return the launch of a row with the columns of ``LAUNCH``, and maybe others."""
+    columns = row._mapping
+    period = Period(*(columns[name] for name in ("period_start", "period_end", "partition")))
+    return Launch(period=period, **{name: columns[name] for name in Launch.__slots__ if name != "period"})
 
 
 def _typed(identifier: int | str, launch: Launch) -> int | str:

@@ -6,7 +6,8 @@ one transaction. Read the modules in the order of a launch's life: :mod:`~sendof
 :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`, :mod:`~sendoff.ledger.audit_log`,
 :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`,
 :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`,
-:mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
+:mod:`~sendoff.ledger.overview`, :mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and
+:mod:`~sendoff.ledger.stored_sets`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.feed_states import FeedStates
 from sendoff.ledger.launches import Launches
+from sendoff.ledger.overview import Overview
 from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.retention import Retention
 from sendoff.ledger.stats import Stats
@@ -50,6 +52,7 @@ class Ledger:
         self.verdicts = Verdicts(self._database)
         self.feed_states = FeedStates(self._database)
         self.stats = Stats(self._database)
+        self.overview = Overview(self._database)
 
     @property
     def name(self) -> str:

@@ -22,7 +22,8 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import ColumnElement, Text, and_, cast, select
+from sqlalchemy import ColumnElement, Text, and_, cast, func, select, tuple_
+from sqlalchemy.orm import Session
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
@@ -33,9 +34,9 @@ AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispat
 _ACTIVE = frozenset(
     {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
+_BEGUN = frozenset({"queued", "running", "deferred", "restarting"})
 _UNDER_WAY = ("queued", "running")
 _ASKING = ("running", "deferred", "awaiting_input")  # the question is stored shortly before the task waits
-_MAX_TASKS = 2_000
 _NAMES_LAUNCH = (XComModel.task_id == AUDIENCE, XComModel.key == "launch_key")
 
 
@@ -48,6 +49,7 @@ class Run:
     state: str
     started_at: datetime | None
     tasks: Mapping[str, Counter[str]]
+    is_paused: bool  # its DAG: tasks that run or wait go on, and no other begins
 
     @property
     def path(self) -> str:
@@ -58,6 +60,8 @@ class Run:
     def goes_on(self) -> bool:
         """Whether a sending task runs, or will run by itself."""
         sending = self.tasks.get(DISPATCH, Counter())
+        if self.is_paused:
+            return any(state in _BEGUN for state in sending)
         is_next = self.state in _UNDER_WAY and sending.keys() == {"none"} and not self._failed
         return is_next or any(state in _ACTIVE for state in sending)
 
@@ -118,28 +122,56 @@ class DryRun:
 
 
 def run_of(launch_key: str, campaign: str) -> Run | None:
-    """Return the newest run of a campaign's DAG that created or found a launch, or None if Airflow has none.
+    """Return the newest run of a campaign's DAG that created or found a launch, or None if Airflow has none."""
+    return runs_of({launch_key: campaign}).get(launch_key)
 
-    XComs of other DAGs do not count, because buttons act on the run with the rights of the user who presses them.
+
+def runs_of(campaigns: Mapping[str, str]) -> dict[str, Run]:
+    """Return for launches the newest run of the campaign's DAG that created or found each. Others are left out.
+
+    ``campaigns``: the campaign of each launch. XComs of other DAGs do not count, because buttons act on the run with
+    the rights of the user who presses them.
     """
     query = (
-        select(XComModel.dag_id, XComModel.run_id)
-        .where(XComModel.dag_id == campaign, *_NAMES_LAUNCH, _value_is(launch_key))
-        .order_by(XComModel.timestamp.desc(), XComModel.dag_run_id.desc())
-        .limit(1)
+        select(XComModel.dag_id, XComModel.run_id, XComModel.value)
+        .where(XComModel.dag_id.in_(set(campaigns.values())), *_NAMES_LAUNCH, _value_is(*campaigns))
+        .order_by(XComModel.timestamp, XComModel.dag_run_id)
     )
     with create_session() as session:
-        row = session.execute(query).first()
-        if row is None:
-            return None
-        is_of_run = (DagRun.dag_id == row.dag_id, DagRun.run_id == row.run_id)
-        run = session.execute(select(DagRun.state, DagRun.start_date).where(*is_of_run)).one()
-        tasks: dict[str, Counter[str]] = {}
-        of_run = (TaskInstance.dag_id == row.dag_id, TaskInstance.run_id == row.run_id)
-        instances = select(TaskInstance.task_id, TaskInstance.state).where(*of_run).limit(_MAX_TASKS)
-        for task_id, state in session.execute(instances):
-            tasks.setdefault(task_id, Counter())[str(state or "none")] += 1
-    return Run(row.dag_id, row.run_id, str(run.state), run.start_date, tasks)
+        rows = [(row.dag_id, row.run_id, _key_of(row.value)) for row in session.execute(query)]
+        places = {key: (dag_id, run_id) for dag_id, run_id, key in rows if campaigns.get(key) == dag_id}
+        found = _runs_at(session, set(places.values()))
+    return {key: found[place] for key, place in places.items()}
+
+
+def _runs_at(session: Session, places: Collection[tuple[str, str]]) -> dict[tuple[str, str], Run]:
+    """Return the runs with some DAG IDs and run IDs."""
+    instance = (TaskInstance.dag_id, TaskInstance.run_id)
+    instances = (
+        select(*instance, TaskInstance.task_id, TaskInstance.state, func.count())
+        .where(tuple_(*instance).in_(places))
+        .group_by(*instance, TaskInstance.task_id, TaskInstance.state)
+    )
+    tasks: dict[tuple[str, str], dict[str, Counter[str]]] = {}
+    for dag_id, run_id, task_id, state, count in session.execute(instances):
+        of_run = tasks.setdefault((dag_id, run_id), {})
+        of_run.setdefault(task_id, Counter())[str(state or "none")] += count
+    runs = (
+        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagModel.is_paused)
+        .outerjoin(DagModel, DagModel.dag_id == DagRun.dag_id)
+        .where(tuple_(DagRun.dag_id, DagRun.run_id).in_(places))
+    )
+    return {
+        (row.dag_id, row.run_id): Run(
+            row.dag_id,
+            row.run_id,
+            str(row.state),
+            row.start_date,
+            tasks.get((row.dag_id, row.run_id), {}),
+            bool(row.is_paused),
+        )
+        for row in session.execute(runs)
+    }
 
 
 def open_questions(campaigns: Collection[str], launch_key: str | None = None) -> list[Question]:
@@ -276,13 +308,19 @@ def _folder(file: str | None, name: str) -> Path | None:
     return folder if (folder / "campaign.yaml").is_file() else None
 
 
-def _value_is(text: str) -> ColumnElement[bool]:
-    """Compare an XCom with a text, as text, because PostgreSQL compares JSON only with JSON.
+def _value_is(*texts: str) -> ColumnElement[bool]:
+    """Compare an XCom with texts, as text, because PostgreSQL compares JSON only with JSON.
 
     A task stores the text as JSON. Airflow's REST API stores that JSON as JSON again.
     """
-    as_json = json.dumps(text)
-    return cast(XComModel.value, Text).in_([as_json, json.dumps(as_json)])
+    as_json = [json.dumps(text) for text in texts]
+    return cast(XComModel.value, Text).in_([*as_json, *map(json.dumps, as_json)])
+
+
+def _key_of(value: Any) -> str:
+    """Return the text of an XCom, or an empty text if it is not one."""
+    text = _parsed(value)
+    return text if isinstance(text, str) else ""
 
 
 def _parsed(value: Any) -> Any:

@@ -7,9 +7,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, status
 from starlette.responses import HTMLResponse, RedirectResponse
 
+from sendoff.ledger import Selection
 from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
-from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
+from sendoff_airflow.views.dependencies import REFRESH_FAST, LedgerDep
+from sendoff_airflow.views.launches import refresh_of, rows_of
 from sendoff_airflow.views.permissions import ViewerDep, not_there
 from sendoff_airflow.views.request_models import Name
 from sendoff_airflow.views.templates import page
@@ -32,20 +34,22 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     from sendoff_airflow.views.next_launch import next_launch_of
 
     viewer.check_sees(name)
-    schedule, newest = airflow_db.schedule_of(name), ledger.launches.page([name], limit=10)
+    schedule, newest = airflow_db.schedule_of(name), ledger.overview.page(Selection([name]), limit=10)
     if schedule is None and not newest:
         raise not_there()
+    rows = rows_of(ledger, newest)
     return page(
         request,
         "campaign.html",
         name=name,
         schedule=schedule,
-        next_launch=next_launch_of(schedule, newest[0] if newest else None),
+        next_launch=next_launch_of(schedule, newest[0].launch if newest else None),
         dry_run=airflow_db.newest_dry_run(name),
-        rows=[(launch, ledger.dispatch_queries.states(launch.launch_key)) for launch in newest],
-        held=[launch for launch in newest if launch.state == LaunchState.HELD],
+        rows=rows,
+        sort_links=None,
+        held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
         may_steer=viewer.may_steer(name),
-        refresh=REFRESH_SLOW,
+        refresh=refresh_of(rows),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -66,6 +66,12 @@ def way_to_settle(
     if viewer.may_answer(question.dag_id, question.assigned):
         return "answer"
     return "clear" if launch.state in ENDED and viewer.may_clear(question.dag_id) else None
+
+
+def works_in_airflow(launches: Sequence[Launch]) -> Mapping[str, bool]:
+    """Return for launches with a run in Airflow whether the run will send them, by key."""
+    runs = airflow_db.runs_of({launch.launch_key: launch.campaign for launch in launches})
+    return {key: run.goes_on for key, run in runs.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from starlette.responses import HTMLResponse
 from sendoff.dispatch import awaited_role
 from sendoff.errors import NotFoundError
 from sendoff.figures import LaunchStats
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import Launch, Ledger, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views.dependencies import (
     REFRESH_FAST,
     REFRESH_SLOW,
@@ -23,7 +23,7 @@ from sendoff_airflow.views.dependencies import (
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
 from sendoff_airflow.views.holds import acts_on, unanswered, visible_run, why_held
-from sendoff_airflow.views.launches import is_running
+from sendoff_airflow.views.launches import standings_of
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
@@ -46,7 +46,8 @@ def show_launch(
 ) -> HTMLResponse:
     """Show one launch from its query to its report."""
     launch = visible_launch(ledger, viewer, launch_key)
-    figures, states = _figures_of(ledger, launch), ledger.dispatch_queries.states(launch.launch_key)
+    standing = standings_of(ledger, Selection.of([launch]))[launch.launch_key]
+    figures, states = _figures_of(ledger, launch), standing.requests
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
     chosen = [state] if state in list(DispatchState) else []
@@ -57,6 +58,7 @@ def show_launch(
         request,
         "launch.html",
         launch=launch,
+        standing=standing,
         may_steer=viewer.may_steer(launch.campaign),
         acts=acts_on(launch, role := awaited_role(launch, decisions)),
         role=role,
@@ -80,7 +82,7 @@ def show_launch(
         state=state,
         dispatch_states=list(DispatchState),
         decisions=decisions,
-        refresh=REFRESH_FAST if is_running(launch, states) else REFRESH_SLOW,
+        refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
     )
 
 

@@ -2,25 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
-from sendoff.ledger import Launch
-from sendoff.states import DispatchState, LaunchState
+from sendoff.launch import Standing, standings
+from sendoff.ledger import Launch, Ledger, ListedLaunch, Selection
+from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.holds import unanswered, visible_pauses
+from sendoff_airflow.views.holds import unanswered, visible_pauses, works_in_airflow
 from sendoff_airflow.views.permissions import ViewerDep
-from sendoff_airflow.views.request_models import Name, Number, Paged
+from sendoff_airflow.views.request_models import Name, Number, Paged, query_of
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
 LAUNCHES_PER_PAGE = 25
+COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
+"""The columns of the list, by which it can be sorted."""
+_FIRST_ASCENDING = ("campaign", "state")
 
-_OPEN = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
+
+class Filter(BaseModel):
+    """What the form above the list asks for, and the order of the list. Unknown values count as left out."""
+
+    campaign: Name = ""
+    state: list[Name] = []
+    words: Name = ""
+    since: Name = ""
+    until: Name = ""
+    sort: Name = ""
+    page: Number = 1
+
+    @property
+    def choices(self) -> dict[str, str | Sequence[str]]:
+        """The parameters of an address that asks for the same."""
+        return self.model_dump(exclude={"page"})
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The states to show; all if empty."""
+        return [stage for stage in Stage if stage in self.state]
+
+    @property
+    def column(self) -> str | None:
+        """The column to sort by."""
+        name = self.sort.removeprefix("-")
+        return name if name in COLUMNS else None
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether the smallest value comes first."""
+        return not self.sort.startswith("-")
+
+    def sort_links(self) -> dict[str, str]:
+        """Return the query of the address that sorts by each column, or reverses the order if it already does."""
+        links = {}
+        for name in COLUMNS:
+            ascending = not self.is_ascending if name == self.column else name in _FIRST_ASCENDING
+            links[name] = query_of(self.choices | {"sort": name if ascending else f"-{name}"})
+        return links
+
+    def selection(self, visible: frozenset[str]) -> Selection:
+        """Return the launches to show, whatever their state is."""
+        chosen = visible & {self.campaign} if self.campaign else visible
+        since, until = _midnight(self.since), _midnight(self.until)
+        return Selection(
+            chosen, words=self.words.strip(), since=since, until=until + timedelta(days=1) if until else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One launch of a list."""
+
+    listed: ListedLaunch
+    standing: Standing
+
+    @property
+    def launch(self) -> Launch:
+        """The launch."""
+        return self.listed.launch
+
+    @property
+    def goes_out_at(self) -> datetime | None:
+        """When it went out or will go out, if that is known."""
+        return self.listed.sends_at or self.standing.until
 
 
 @router.get("/")
@@ -28,35 +100,71 @@ def list_launches(
     request: Request,
     viewer: ViewerDep,
     ledger: LedgerDep,
-    campaign: Name = "",
-    state: Name = "",
-    number: Annotated[Number, Query(alias="page")] = 1,
+    asked: Annotated[Filter, Query()],
 ) -> HTMLResponse:
     """Show the launches, newest first, below what waits for a person."""
     visible = viewer.visible(ledger.launches.campaigns())
-    chosen = visible & {campaign} if campaign else visible
-    states = [state] if state in list(LaunchState) else []
-    total = ledger.launches.count_of(chosen, states=states)
-    paged = Paged(number, LAUNCHES_PER_PAGE, total, {"campaign": campaign, "state": state})
-    page_of_launches = ledger.launches.page(chosen, states=states, offset=paged.offset, limit=paged.size)
-    rows = [(launch, ledger.dispatch_queries.states(launch.launch_key)) for launch in page_of_launches]
+    paged, rows = _page_of(ledger, asked, asked.selection(visible))
     return page(
         request,
         "launches.html",
         rows=rows,
         paged=paged,
         campaigns=sorted(visible),
-        campaign=campaign,
-        state=state,
-        states=list(LaunchState),
+        asked=asked,
+        sort_links=asked.sort_links(),
+        stages=list(Stage),
         held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
         unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),
         pauses=visible_pauses(ledger, viewer, visible),
-        refresh=REFRESH_FAST if any(is_running(*row) for row in rows) else REFRESH_SLOW,
+        refresh=refresh_of(rows),
     )
 
 
-def is_running(launch: Launch, states: Mapping[str, int]) -> bool:
-    """Check whether a launch is sending, or may start sending at any moment."""
-    return launch.state == LaunchState.RELEASED and any(states.get(state) for state in _OPEN)
+def _page_of(ledger: Ledger, asked: Filter, selection: Selection) -> tuple[Paged, list[Row]]:
+    """Return a page of the list. The states are not in the ledger, so all are derived to filter or sort by them."""
+    if asked.stages or asked.column == "state":
+        found = standings_of(ledger, selection)
+        keys = [key for key, each in found.items() if each.stage in (asked.stages or Stage)]
+        if asked.column == "state":
+            ranks = {stage: rank for rank, stage in enumerate(Stage)}
+            keys.sort(key=lambda key: ranks[found[key].stage], reverse=not asked.is_ascending)
+            paged = Paged(asked.page, LAUNCHES_PER_PAGE, len(keys), asked.choices)
+            shown = keys[paged.offset : paged.offset + paged.size]
+            rows = rows_of(ledger, ledger.overview.page(replace(selection, keys=shown)))
+            return paged, sorted(rows, key=lambda row: shown.index(row.launch.launch_key))
+        selection = replace(selection, keys=keys)
+    paged = Paged(asked.page, LAUNCHES_PER_PAGE, ledger.overview.count(selection), asked.choices)
+    listed = ledger.overview.page(
+        selection,
+        order=asked.column or "created",
+        is_ascending=bool(asked.column) and asked.is_ascending,
+        offset=paged.offset,
+        limit=paged.size,
+    )
+    return paged, rows_of(ledger, listed)
+
+
+def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[Row]:
+    """Return the rows of a list, with their states."""
+    found = standings_of(ledger, Selection.of([each.launch for each in listed]))
+    return [Row(each, found[each.launch.launch_key]) for each in listed]
+
+
+def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
+    """Return the states of launches, which depend on their runs in Airflow too."""
+    return standings(ledger, selection, works=works_in_airflow)
+
+
+def refresh_of(rows: Sequence[Row]) -> int:
+    """Return after how many seconds a page with some launches reloads."""
+    return REFRESH_FAST if any(row.standing.stage is Stage.SENDING for row in rows) else REFRESH_SLOW
+
+
+def _midnight(day: str) -> datetime | None:
+    """Return the beginning of a day in UTC, or None if the text is not a day."""
+    try:
+        return datetime.combine(date.fromisoformat(day), time(), UTC)
+    except ValueError:
+        return None

@@ -6,7 +6,7 @@ A body is read only after the user and the origin are checked.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
@@ -47,7 +47,7 @@ class Paged:
     number: int
     size: int
     total: int
-    choices: Mapping[str, str]  # of the filter
+    choices: Mapping[str, str | Sequence[str]]  # of the filter
 
     @property
     def pages(self) -> int:
@@ -80,7 +80,12 @@ class Paged:
         return self._address(self.number + 1) if self.number < self.pages else None
 
     def _address(self, number: int) -> str:
-        return f"?{urlencode({**{name: value for name, value in self.choices.items() if value}, 'page': number})}"
+        return f"?{query_of({**self.choices, 'page': str(number)})}"
+
+
+def query_of(choices: Mapping[str, str | Sequence[str]]) -> str:
+    """Return choices as the query of an address, without the empty ones."""
+    return urlencode({name: value for name, value in choices.items() if value}, doseq=True)
 
 
 class _Body(BaseModel):

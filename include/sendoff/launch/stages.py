@@ -1,0 +1,121 @@
+"""The state of launches as people see it, derived from what the ledger knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from sendoff.campaign import Campaign, Rollout
+from sendoff.launch.send_times import closed_until
+from sendoff.ledger import ALL, Launch, LaunchFacts, Ledger, Selection, scope_of
+from sendoff.states import DispatchState, LaunchState, Stage
+
+STUCK_AFTER = timedelta(minutes=15)
+"""A launch counts as stuck if nothing was done about it for this long. Airflow's pages know it at once."""
+
+Works = Callable[[Sequence[Launch]], Mapping[str, bool]]
+"""Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
+
+_BY_STATE = {
+    LaunchState.PAUSED: Stage.PAUSED,
+    LaunchState.REJECTED: Stage.REJECTED,
+    LaunchState.STOPPED: Stage.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of a launch, and its requests by state.
+
+    ``until``: when a scheduled launch continues, or when the service has sent it.
+    """
+
+    stage: Stage
+    until: datetime | None = None
+    requests: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+
+def standings(
+    ledger: Ledger, selection: Selection, *, works: Works | None = None, now: datetime | None = None
+) -> dict[str, Standing]:
+    """Return the state of each selected launch by its key, newest first.
+
+    A launch is *stuck* if it may send requests now, no worker makes one, and ``works`` says that nothing will. Without
+    an answer from ``works``, it is stuck if nothing was done about it for a quarter of an hour.
+    """
+    moment = now or datetime.now(UTC)
+    facts = ledger.overview.facts(selection)
+    scopes = {pause.scope for pause in ledger.pauses.all()}
+    paused = {key for key, each in facts.items() if scopes & {ALL, scope_of(each.connection)}}
+    found = {key: _standing(each, key in paused, moment) for key, each in facts.items()}
+    if idle := [key for key, standing in found.items() if standing is None]:
+        found |= _idle(ledger, idle, works, moment)
+    return {
+        key: replace(standing, requests=facts[key].requests)
+        for key, standing in found.items()
+        if standing is not None
+    }
+
+
+def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:
+    """Return the state of a launch, or None if it may send but no worker makes a request of it."""
+    if facts.state == LaunchState.HELD:
+        return Standing(Stage.WAITING_FOR_DECISION if facts.was_held else Stage.WAITING_FOR_APPROVAL)
+    if stage := _BY_STATE.get(facts.state):
+        return Standing(stage)
+    requests = facts.requests
+    if is_paused and requests.get(DispatchState.PLANNED):
+        return Standing(Stage.PAUSED)
+    if facts.is_leased:
+        return Standing(Stage.SENDING)
+    if requests.get(DispatchState.PLANNED) or requests.get(DispatchState.IN_FLIGHT):
+        return None
+    if requests.keys() == {DispatchState.REFUSED}:
+        return Standing(Stage.REFUSED)
+    if facts.sends_at is not None and facts.sends_at > now:
+        return Standing(Stage.SCHEDULED, facts.sends_at)
+    is_final = facts.is_reported and (facts.is_settled or facts.sends_at is None)
+    return Standing(Stage.REPORTED if is_final else Stage.WAITING_FOR_RESPONSES)
+
+
+def _idle(
+    ledger: Ledger, launch_keys: Collection[str], works: Works | None, now: datetime
+) -> dict[str, Standing]:
+    """Return the states of launches that may send while no worker makes a request of them."""
+    idle = ledger.launches.of_keys(launch_keys)
+    parts, acted_at = ledger.overview.planned_parts(launch_keys), ledger.overview.acted_at(launch_keys)
+    waiting = {}
+    for launch in idle:
+        key = launch.launch_key
+        if until := _continues_at(launch, parts.get(key, ()), acted_at.get(key), now):
+            waiting[key] = Standing(Stage.SCHEDULED, until)
+    others = [launch for launch in idle if launch.launch_key not in waiting]
+    known = works(others) if works and others else {}
+    for launch in others:
+        key = launch.launch_key
+        newest = max(launch.created_at, acted_at.get(key, launch.created_at))
+        is_going_on = known.get(key, now - newest < STUCK_AFTER)
+        waiting[key] = Standing(Stage.SENDING if is_going_on else Stage.STUCK)
+    return waiting
+
+
+def _continues_at(
+    launch: Launch, parts: Collection[tuple[int, str | None]], acted_at: datetime | None, now: datetime
+) -> datetime | None:
+    """Return when the send window or the next wave opens, or None if the launch may send now."""
+    campaign = _frozen(launch.definition)
+    if open_zones := {zone for wave, zone in parts if wave <= launch.wave}:
+        openings = closed_until(campaign, open_zones, launch.period.end, now)
+        until = [at for at in openings.values() if at is not None]
+        return min(until) if until and openings.keys() == open_zones else None
+    if not parts or acted_at is None:
+        return None
+    until_next_wave = acted_at + (campaign.gates.rollout or Rollout()).wait.timedelta()
+    return until_next_wave if until_next_wave > now else None
+
+
+@lru_cache(maxsize=256)
+def _frozen(definition: str) -> Campaign:
+    return Campaign.frozen(definition)

@@ -1,0 +1,295 @@
+"""Queries about many launches at once, for lists: their selection, their order, and the facts about each.
+
+The number of statements does not grow with the number of launches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from sendoff.ledger.database import Database, LedgerTime
+from sendoff.ledger.launches import LAUNCH, Launch, is_one_of, launch_of
+from sendoff.ledger.schema import attempts, audiences, decisions, dispatches, launches, reports
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which launches to list. An empty member selects all of them."""
+
+    campaigns: Collection[str]
+    keys: Collection[str] | None = None
+    words: str = ""  # in the title or the name of the campaign
+    since: datetime | None = None  # of the time of sending
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, chosen: Collection[Launch]) -> Selection:
+        """Return the selection of some launches."""
+        return cls({launch.campaign for launch in chosen}, [launch.launch_key for launch in chosen])
+
+    def where(self) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions on the launches."""
+        conditions: list[sa.ColumnElement[bool]] = [launches.c.campaign.in_(self.campaigns)]
+        if self.keys is not None:
+            conditions.append(is_one_of(launches.c.launch_key, self.keys))
+        if words := self.words.replace("_", " "):
+            name = sa.func.replace(launches.c.campaign, "_", " ")
+            conditions.append(
+                sa.or_(name.icontains(words, autoescape=True), _Title().icontains(words, autoescape=True))
+            )
+        if self.since is not None:
+            conditions.append(_goes_out_at >= self.since)
+        if self.until is not None:
+            conditions.append(_goes_out_at < self.until)
+        return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """What the ledger knows about the progress of a launch."""
+
+    state: LaunchState
+    connection: str
+    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
+    created_at: datetime
+    is_settled: bool
+    is_reported: bool
+    was_held: bool  # because something went wrong
+    requests: Mapping[str, int]  # by state
+    is_leased: bool  # a worker is making a request
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLaunch:
+    """A launch in a list. ``reached`` and ``opened`` come from its newest report."""
+
+    launch: Launch
+    sends_at: datetime | None  # when it went out or will go out, if that is known
+    reached: int | None  # at least
+    opened: int | None
+
+
+class PlannedPart(NamedTuple):
+    """A wave and time zone with planned requests."""
+
+    wave: int
+    time_zone: str | None
+
+
+class Overview:
+    """Queries about many launches of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def count(self, selection: Selection) -> int:
+        """Count the selected launches."""
+        with self._database.read() as db:
+            return db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+
+    def page(
+        self,
+        selection: Selection,
+        *,
+        order: str = "created",
+        is_ascending: bool = False,
+        offset: int = 0,
+        limit: int = 25,
+    ) -> list[ListedLaunch]:
+        """Return a page of the selected launches, sorted by a column of ``ORDERS``; those without a value last."""
+        column = ORDERS[order]
+        by = (
+            sa.nulls_last(column.asc() if is_ascending else column.desc()),
+            launches.c.created_at.desc(),
+            launches.c.launch_key,
+        )
+        keys = _OF_ALL.where(*selection.where()).order_by(*by).offset(offset).limit(limit)
+        with self._database.read() as db:
+            found = list(db.scalars(keys))
+            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(found)))
+            listed = {row.launch_key: _listed(row) for row in rows}
+        return [listed[key] for key in found]
+
+    def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
+        """Return the facts about each selected launch by its key, newest first."""
+        chosen = selection.where()
+        requests: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        with self._database.read() as db:
+            for key, state, count in db.execute(_REQUESTS.where(*chosen)):
+                requests[key][state] = count
+            leased = set(db.scalars(_LEASED))
+            return {
+                row.launch_key: LaunchFacts(
+                    state=row.state,
+                    connection=row.connection,
+                    sends_at=row.sends_at,
+                    created_at=row.created_at,
+                    is_settled=row.settled_at is not None,
+                    is_reported=row.as_of is not None,
+                    was_held=row.was_held,
+                    requests=requests[row.launch_key],
+                    is_leased=row.launch_key in leased,
+                )
+                for row in db.execute(_FACTS.where(*chosen))
+            }
+
+    def acted_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
+        """Return when each of some launches was last decided about, or a request of it was begun, if ever."""
+        of_dispatches = _STARTED.where(is_one_of(dispatches.c.launch_key, launch_keys))
+        of_decisions = _DECIDED.where(is_one_of(decisions.c.launch_key, launch_keys))
+        found: dict[str, datetime] = {}
+        with self._database.read() as db:
+            for query in (of_dispatches, of_decisions):
+                for key, moment in db.execute(query):
+                    found[key] = max(moment, found.get(key, moment))
+        return found
+
+    def planned_parts(self, launch_keys: Collection[str]) -> dict[str, list[PlannedPart]]:
+        """Return the waves and time zones of some launches with planned requests."""
+        parts: dict[str, list[PlannedPart]] = {}
+        query = _PLANNED.where(is_one_of(dispatches.c.launch_key, launch_keys))
+        with self._database.read() as db:
+            for key, wave, zone in db.execute(query):
+                parts.setdefault(key, []).append(PlannedPart(wave, zone or None))
+        return parts
+
+    def campaign_ids(self, launch_key: str) -> list[int]:
+        """Return the IDs of the service's campaigns that the accepted requests of a launch created, in order."""
+        query = (
+            sa.select(dispatches.c.campaign_id)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == DispatchState.ACCEPTED,
+                dispatches.c.campaign_id.is_not(None),
+            )
+            .distinct()
+            .order_by(dispatches.c.campaign_id)
+        )
+        with self._database.read() as db:
+            return list(db.scalars(query))
+
+
+class _Title(FunctionElement[str]):
+    """SQL for the title in the frozen definition of a launch."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+    def __init__(self) -> None:
+        super().__init__(launches.c.definition)
+
+
+@compiles(_Title, "postgresql")
+def _on_postgresql(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
+    return f"(({compiler.process(element.clauses, **how)})::json ->> 'title')"
+
+
+@compiles(_Title, "sqlite")
+def _on_sqlite(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **how)}, '$.title')"
+
+
+def _verdict(verdict: Verdict) -> sa.ColumnElement[int]:
+    return sa.func.coalesce(reports.c.figures["verdicts", verdict.value].as_integer(), 0)
+
+
+_OF_LAUNCH = dispatches.c.launch_key == launches.c.launch_key
+_REPORTED = sa.outerjoin(launches, reports, reports.c.launch_key == launches.c.launch_key)
+_IS_SENT = (
+    sa.exists()
+    .where(
+        _OF_LAUNCH,
+        dispatches.c.state.in_((DispatchState.ACCEPTED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)),
+    )
+    .correlate(launches)
+)
+_FIRST_ATTEMPT = (
+    sa.select(sa.func.min(attempts.c.started_at))
+    .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
+    .where(_OF_LAUNCH)
+    .correlate(launches)
+    .scalar_subquery()
+)
+_goes_out_at = sa.case(
+    (sa.and_(launches.c.state.in_((LaunchState.REJECTED, LaunchState.STOPPED)), ~_IS_SENT), None),
+    (launches.c.sends_at > launches.c.created_at, launches.c.sends_at),
+    else_=_FIRST_ATTEMPT,
+)
+"""When a launch goes out: a time in the request to the service, or else when its first request was begun."""
+_REACHED = sa.case(
+    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED) + _verdict(Verdict.DELIVERED)), else_=None
+)
+_OPENED = sa.case(
+    (sa.cast(reports.c.figures["unmeasured"], sa.Text).contains("open"), None),
+    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED)),
+    else_=None,
+)
+_OF_ALL = sa.select(launches.c.launch_key).select_from(
+    _REPORTED.join(audiences, audiences.c.launch_key == launches.c.launch_key)
+)
+_LISTED = LAUNCH.outerjoin(reports, reports.c.launch_key == launches.c.launch_key).add_columns(
+    _goes_out_at.label("goes_out_at"), _REACHED.label("reached"), _OPENED.label("opened")
+)
+_FACTS = (
+    sa.select(
+        *(
+            launches.c[name]
+            for name in ("launch_key", "state", "connection", "sends_at", "created_at", "settled_at")
+        ),
+        reports.c.as_of,
+        sa.exists()
+        .where(decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.HELD)
+        .label("was_held"),
+    )
+    .select_from(_REPORTED)
+    .order_by(launches.c.created_at.desc(), launches.c.launch_key)
+)
+_REQUESTS = (
+    sa.select(dispatches.c.launch_key, dispatches.c.state, sa.func.count())
+    .join(launches, _OF_LAUNCH)
+    .group_by(dispatches.c.launch_key, dispatches.c.state)
+)
+_LEASED = (
+    sa.select(dispatches.c.launch_key)
+    .where(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.lease_until > LedgerTime())
+    .distinct()
+)
+_STARTED = (
+    sa.select(dispatches.c.launch_key, sa.func.max(attempts.c.started_at))
+    .join(attempts, attempts.c.dispatch_key == dispatches.c.dispatch_key)
+    .group_by(dispatches.c.launch_key)
+)
+_DECIDED = sa.select(decisions.c.launch_key, sa.func.max(decisions.c.decided_at)).group_by(
+    decisions.c.launch_key
+)
+_PLANNED = (
+    sa.select(dispatches.c.launch_key, dispatches.c.wave, dispatches.c.time_zone)
+    .where(dispatches.c.state == DispatchState.PLANNED)
+    .distinct()
+)
+
+ORDERS: Mapping[str, sa.ColumnElement[Any]] = {
+    "created": launches.c.created_at,
+    "campaign": launches.c.campaign,
+    "sends": _goes_out_at,
+    "period": launches.c.period_end,
+    "recipients": sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size),
+    "reached": _REACHED,
+    "opened": _OPENED,
+    "requests": sa.select(sa.func.count()).where(_OF_LAUNCH).correlate(launches).scalar_subquery(),
+}
+"""The columns that a list can be sorted by."""
+
+
+def _listed(row: sa.Row[Any]) -> ListedLaunch:
+    return ListedLaunch(launch_of(row), row.goes_out_at, row.reached, row.opened)

@@ -1,0 +1,148 @@
+"""The state of launches as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Variation
+from sendoff.dispatch.control import pause, pause_all, reject, stop
+from sendoff.launch.stages import STUCK_AFTER, Standing, standings
+from sendoff.ledger import Decision, Ledger, Selection
+from sendoff.postbacks.reconcile import is_settled, reconcile_launch
+from sendoff.states import Accepted, InDoubt, Refused, Stage
+
+from ...factories import KEY, NOW, make_campaign, make_launch, send
+
+YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
+LATER = NOW + STUCK_AFTER
+
+
+def standing(ledger: Ledger, now: datetime = NOW, works: bool | None = None) -> Standing:
+    """Return the state of the launch. ``works``: what Airflow knows about it, if anything."""
+    known = {} if works is None else {KEY: works}
+    return standings(ledger, Selection(["spring"]), works=lambda _: known, now=now)[KEY]
+
+
+def stage(ledger: Ledger, now: datetime = NOW, works: bool | None = None) -> Stage:
+    return standing(ledger, now, works).stage
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda ledger: None, Stage.SENDING),
+        (lambda ledger: pause(ledger, KEY, "ann", "wait"), Stage.PAUSED),
+        (lambda ledger: pause_all(ledger, "ann", "wait"), Stage.PAUSED),
+        (lambda ledger: pause_all(ledger, "ann", "wait", connection="service"), Stage.PAUSED),
+        (lambda ledger: pause_all(ledger, "ann", "wait", connection="other"), Stage.SENDING),
+        (lambda ledger: stop(ledger, KEY, "ann", "no"), Stage.STOPPED),
+        (
+            lambda ledger: ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "3 refused", NOW)),
+            Stage.WAITING_FOR_DECISION,
+        ),
+        (lambda ledger: send(ledger, KEY, YES, NO), Stage.WAITING_FOR_RESPONSES),
+        (lambda ledger: send(ledger, KEY, DOUBT, DOUBT), Stage.WAITING_FOR_RESPONSES),
+        (lambda ledger: send(ledger, KEY, NO, NO), Stage.REFUSED),
+    ],
+)
+def test_each_state_of_the_ledger_has_a_state_that_people_understand(
+    ledger: Ledger, change: Callable[[Ledger], object], expected: Stage
+) -> None:
+    make_launch(ledger, [1, 2], size=1)
+    change(ledger)
+    assert stage(ledger) == expected
+
+
+def test_a_held_launch_waits_for_approval_until_it_is_rejected(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2], state="held")
+    assert stage(ledger, NOW + timedelta(days=9)) == Stage.WAITING_FOR_APPROVAL
+    reject(ledger, KEY, "ann", "no")
+    assert stage(ledger) == Stage.REJECTED
+
+
+def test_a_launch_is_stuck_if_nothing_works_on_it(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3], size=1)
+    assert stage(ledger, LATER - timedelta(seconds=1)) == Stage.SENDING
+    assert stage(ledger, LATER) == Stage.STUCK
+    assert stage(ledger, LATER, works=True) == Stage.SENDING  # Airflow knows better
+    assert stage(ledger, NOW, works=False) == Stage.STUCK
+    send(ledger, KEY, YES, at=LATER)
+    assert stage(ledger, LATER) == Stage.SENDING
+    assert stage(ledger, LATER + STUCK_AFTER) == Stage.STUCK
+    ledger.audit_log.decide(Decision(KEY, "paused", "ann", "wait", LATER))
+    ledger.audit_log.decide(Decision(KEY, "resumed", "ann", "go", LATER + STUCK_AFTER))
+    assert stage(ledger, LATER + STUCK_AFTER) == Stage.SENDING
+    send(ledger, KEY, None)  # a worker makes a request
+    assert stage(ledger, LATER + timedelta(days=1), works=False) == Stage.SENDING
+
+
+def test_a_launch_whose_worker_died_is_stuck(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(seconds=-1))
+    assert stage(ledger, LATER) == Stage.STUCK
+
+
+def test_a_launch_that_waits_for_its_window_is_scheduled(ledger: Ledger) -> None:
+    window = {"earliest": "10:00", "latest": "20:00", "time_zone": "UTC"}
+    make_launch(ledger, [1, 2], size=1, campaign=make_campaign(gates={"window": window}))
+    opens_at = NOW.replace(hour=10)
+    assert standing(ledger, NOW, works=False) == Standing(Stage.SCHEDULED, opens_at)
+    assert stage(ledger, opens_at + STUCK_AFTER) == Stage.STUCK
+
+
+def test_a_launch_is_scheduled_only_while_each_open_zone_waits(ledger: Ledger) -> None:
+    window = {"earliest": "10:00", "latest": "20:00", "time_zone": "query", "default_time_zone": "UTC"}
+    zones = ("UTC", "Europe/Helsinki")  # 09:00 and 11:00
+    parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, 1)]
+    make_launch(ledger, segments=parts, campaign=make_campaign(gates={"window": window}))
+    assert stage(ledger, NOW, works=False) == Stage.STUCK
+    claim = ledger.dispatches.claim(
+        KEY, worker="w", now=NOW, lease=timedelta(minutes=1), closed_zones=["UTC"]
+    )
+    assert claim is not None
+    ledger.dispatches.record(claim, YES, NOW)
+    assert standing(ledger, NOW, works=False) == Standing(Stage.SCHEDULED, NOW.replace(hour=10))
+
+
+def test_a_launch_that_waits_for_its_next_wave_is_scheduled(ledger: Ledger) -> None:
+    parts = [Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)]
+    make_launch(ledger, segments=parts)
+    send(ledger, KEY, YES)
+    opens_at = NOW + timedelta(minutes=30)
+    assert standing(ledger, LATER) == Standing(Stage.SCHEDULED, opens_at)
+    assert stage(ledger, opens_at) == Stage.STUCK
+
+
+def test_a_launch_that_the_service_holds_is_scheduled_until_the_service_sends_it(ledger: Ledger) -> None:
+    tomorrow = NOW + timedelta(days=1)
+    make_launch(ledger, [1], sends_at=tomorrow)
+    send(ledger, KEY, YES)
+    assert standing(ledger) == Standing(Stage.SCHEDULED, tomorrow)
+    assert stage(ledger, tomorrow) == Stage.WAITING_FOR_RESPONSES
+
+
+def test_a_launch_is_reported_when_its_responses_stopped_coming(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    send(ledger, KEY, YES)
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    assert is_settled(ledger, KEY, quiet_for=timedelta(minutes=15), now=LATER)
+    assert stage(ledger) == Stage.REPORTED
+
+
+def test_a_recurring_launch_is_reported_with_its_first_report(ledger: Ledger) -> None:
+    make_launch(ledger, [1], sends_at=None)
+    send(ledger, KEY, YES)
+    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert stage(ledger) == Stage.REPORTED
+
+
+def test_each_state_has_a_label_in_words() -> None:
+    assert [each.label for each in Stage if "_" in each.label] == []
+    assert Stage.WAITING_FOR_DECISION.label == "waiting for a decision"

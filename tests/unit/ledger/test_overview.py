@@ -1,0 +1,137 @@
+"""Lists of launches: their filters, their order, and what they show."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sendoff.dispatch.control import stop
+from sendoff.ledger import Ledger, Selection
+from sendoff.period import Period, launch_key
+from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.states import Accepted, InDoubt, Refused
+
+from ...factories import NOW, PERIOD, make_campaign, make_launch, post_back, send, store
+
+CAMPAIGNS = ("spring_sale", "welcome", "news")
+YES = Accepted(200, 17)
+
+
+def make(ledger: Ledger, name: str, day: int, people: int, **fields: Any) -> str:
+    """Freeze a launch with a request for each recipient, created ``day`` days after the first."""
+    period = Period(PERIOD.start + timedelta(days=day), PERIOD.end + timedelta(days=day))
+    fields.setdefault("sends_at", NOW + timedelta(days=day))
+    made = NOW + timedelta(days=day)
+    who = list(range(1, people + 1))
+    return make_launch(ledger, who, size=1, name=name, period=period, created_at=made, **fields).launch_key
+
+
+@pytest.fixture
+def keys(ledger: Ledger) -> dict[str, str]:
+    """Three launches: one with a report, one that the service holds until later, and one that sent nothing."""
+    keys = {
+        "spring_sale": make(ledger, "spring_sale", 0, 3, campaign=make_campaign(title="Garden 100% off")),
+        "welcome": make(ledger, "welcome", 1, 1, sends_at=NOW + timedelta(days=9)),
+        "news": make(ledger, "news", 2, 2),
+    }
+    dispatches = send(ledger, keys["spring_sale"], YES, YES, YES, at=NOW + timedelta(hours=1))
+    events = [
+        post_back(dispatches[0], "delivery", 1),
+        post_back(dispatches[1], "delivery", 2),
+        post_back(dispatches[1], "open", 2),
+    ]
+    store(ledger, *events)
+    reconcile_launch(ledger, keys["spring_sale"], now=NOW)
+    return keys
+
+
+def listed(ledger: Ledger, **how: Any) -> list[str]:
+    return [each.launch.campaign for each in ledger.overview.page(Selection(CAMPAIGNS), **how)]
+
+
+def found(ledger: Ledger, **which: Any) -> list[str]:
+    selection = Selection(**{"campaigns": CAMPAIGNS, **which})
+    names = [each.launch.campaign for each in ledger.overview.page(selection)]
+    assert ledger.overview.count(selection) == len(names) == len(ledger.overview.facts(selection))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("created", ["spring_sale", "welcome", "news"]),
+        ("campaign", ["news", "spring_sale", "welcome"]),
+        ("sends", ["spring_sale", "welcome", "news"]),
+        ("period", ["spring_sale", "welcome", "news"]),
+        ("recipients", ["welcome", "news", "spring_sale"]),
+        ("requests", ["welcome", "news", "spring_sale"]),
+        ("reached", ["spring_sale", "news", "welcome"]),
+        ("opened", ["spring_sale", "news", "welcome"]),
+    ],
+)
+def test_a_list_is_sorted_by_any_column(
+    ledger: Ledger, keys: dict[str, str], order: str, expected: list[str]
+) -> None:
+    assert listed(ledger, order=order, is_ascending=True) == expected
+    unknown = {"sends": ["news"], "reached": ["news", "welcome"], "opened": ["news", "welcome"]}.get(
+        order, []
+    )
+    known = [name for name in expected if name not in unknown]
+    assert listed(ledger, order=order) == [*reversed(known), *unknown]  # those without a value stay last
+    assert listed(ledger, order=order, is_ascending=True, offset=1, limit=1) == expected[1:2]
+
+
+def test_a_list_is_searched_by_title_and_name(ledger: Ledger, keys: dict[str, str]) -> None:
+    assert found(ledger, words="spring sale") == found(ledger, words="SPRING_s") == ["spring_sale"]
+    assert found(ledger, words="garden") == found(ledger, words="100%") == ["spring_sale"]
+    assert found(ledger, words="1000") == found(ledger, words="'") == []
+    assert found(ledger) == ["news", "welcome", "spring_sale"]
+    assert found(ledger, campaigns=["news"]) == ["news"]
+    assert found(ledger, keys=[keys["news"], keys["welcome"]]) == ["news", "welcome"]
+    assert found(ledger, keys=[]) == []
+
+
+def test_a_list_is_filtered_by_the_time_of_sending(ledger: Ledger, keys: dict[str, str]) -> None:
+    first, held = NOW + timedelta(hours=1), NOW + timedelta(days=9)
+    assert found(ledger, since=first) == ["welcome", "spring_sale"]
+    assert found(ledger, since=first, until=held) == ["spring_sale"]
+    assert found(ledger, until=first) == []
+
+
+def test_a_list_shows_when_each_launch_goes_out_and_its_results(ledger: Ledger, keys: dict[str, str]) -> None:
+    rows = {each.launch.campaign: each for each in ledger.overview.page(Selection(CAMPAIGNS))}
+    shown = {name: (row.sends_at, row.reached, row.opened) for name, row in rows.items()}
+    assert shown == {
+        "spring_sale": (NOW + timedelta(hours=1), 2, 1),
+        "welcome": (NOW + timedelta(days=9), None, None),
+        "news": (None, None, None),
+    }
+
+
+def test_a_launch_that_ended_before_it_was_sent_has_no_time_of_sending(
+    ledger: Ledger, keys: dict[str, str]
+) -> None:
+    for name in ("welcome", "spring_sale"):
+        stop(ledger, keys[name], "ann", "no")
+    rows = {each.launch.campaign: each.sends_at for each in ledger.overview.page(Selection(CAMPAIGNS))}
+    assert rows["welcome"] is None
+    assert rows["spring_sale"] is not None
+
+
+def test_opens_that_cannot_be_measured_are_not_shown_as_none(ledger: Ledger) -> None:
+    key = make(ledger, "news", 0, 1, campaign=make_campaign(post_backs={"kinds": ["delivery"]}))
+    send(ledger, key, YES)
+    reconcile_launch(ledger, key, now=NOW)
+    [row] = ledger.overview.page(Selection(CAMPAIGNS))
+    assert (row.reached, row.opened) == (0, None)
+
+
+def test_the_campaigns_of_the_service_are_those_of_accepted_requests(ledger: Ledger) -> None:
+    key = make(ledger, "news", 0, 5)
+    send(
+        ledger, key, Accepted(200, 9), InDoubt("?"), Refused(400, "no"), Accepted(200, 8), Accepted(200, None)
+    )
+    assert ledger.overview.campaign_ids(key) == [8, 9]
+    assert ledger.overview.campaign_ids(launch_key("service", "other", PERIOD)) == []
