@@ -356,6 +356,7 @@ def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow:
         window.goto(f"{airflow.url}/sendoff/launches/{key}")
         window.get_by_text("0 of 8 requests made").wait_for()
         window.evaluate("window.untouched = true")
+        window.locator("#each-request > summary").click()
         window.locator("#state").focus()
         window.evaluate("document.activeElement.blur()")
         window.get_by_role("link", name="What it sends").focus()

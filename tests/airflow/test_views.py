@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -39,10 +40,12 @@ from fastapi.testclient import TestClient
 from starlette.routing import Mount, Route
 
 import sendoff.launch.build_preview
+from sendoff.campaign import Variation
 from sendoff.dispatch.control import pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum
 from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted
@@ -55,7 +58,7 @@ from sendoff_airflow.views.next_launch import next_launch_of
 from sendoff_airflow.views.templates import FILTERS
 from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 
-from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, fill, freeze, send
+from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
 from ..waiting import PATIENCE
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
@@ -186,7 +189,7 @@ def routes(method: str) -> list[str]:
 
 
 def filled(path: str, key: str = NOBODY) -> str:
-    values = {"launch_key": key, "act": "pause", "how": "resend", "name": "spring_sale"}
+    values = {"launch_key": key, "act": "pause", "how": "resend", "name": "spring_sale", "form": "csv"}
     if path.startswith("/launches/{launch_key}/{act}"):
         values["act"] = "stop"
     return path.format(**values).removeprefix("/")
@@ -229,8 +232,8 @@ def test_nobody_sees_anything_without_a_login_but_the_static_files(
 def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledger) -> None:
     keys = fill(ledger)
     for path in routes("GET"):
-        if path != "/dag":
-            answer = vera.get(filled(path, keys["approval"]))
+        if path != "/dag" and not path.endswith("/email"):
+            answer = vera.get(filled(path, keys["reported"]))
             assert answer.status_code == 200, path
             assert forms(answer.text) == [], path
     bodies = {"/launches/{launch_key}/doubts/{how}": {**WHY, "requests": [f"{NOBODY}:1"]}}
@@ -666,6 +669,118 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
     assert "There is no report yet" in vera.get(f"launches/{keys['running']}").text
 
 
+def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    text = vera.get(f"launches/{keys['reported']}").text
+    headings = [unescape(each).strip() for each in re.findall(r"<h2[^>]*>(.*?)</h2>", text)]
+    assert headings == [
+        "Result",
+        "Which variant is ahead?",
+        "What people see",
+        "Decisions",
+        "By platform",
+        "By variant",
+        "Deliveries and opens over time",
+        "What cannot be known, and why",
+        "From the query to the people",
+        "More",
+    ]
+    assert text.index("no side is clearly ahead") < text.index("25.26 %")
+    assert "So far, no side" in text
+    folded = re.findall(r'<details class="fold" id="([\w-]+)"( open)?><summary>(.*?)</summary>', text)
+    assert folded == [
+        ("each-request", "", "Requests: 12, 2 not accepted"),
+        ("words", "", "What the words mean"),
+        ("technical", "", "Technical details"),
+    ]
+    assert text.count('data-name="segment"') == 2
+    filtered = vera.get(f"launches/{keys['reported']}?state=accepted").text
+    assert '<details class="fold" id="each-request" open>' in filtered
+    assert filtered.count('data-name="segment"') == 10
+
+
+def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=40, size=20)
+    send(ledger, key, Accepted(200, 1))
+    assert "So far" not in vera.get(f"launches/{key}").text
+    answer(ledger, key, since=NOW - timedelta(hours=2, minutes=5))
+    aggregate(ledger)
+    text = vera.get(f"launches/{key}").text
+    assert "<b>So far 15 deliveries and 5 opens</b>; the newest came " in text
+    assert " ago. <span" in text
+    assert "There is no report yet" in text
+    reconcile_launch(ledger, key)
+    assert "So far 15" not in vera.get(f"launches/{key}").text
+
+
+def test_messages_are_shown_as_phones_and_mailboxes_do(vera: Person, ledger: Ledger) -> None:
+    html = "<style>h1 { color: red }</style><h1>Spring</h1><script>alert(1)</script>"
+    emails = {
+        name: {"from_address": 1, "subject": name, "html": f"{html}{name}"} for name in ("short", "long")
+    }
+    definition = {
+        **PUSH,
+        "channels": {**PUSH["channels"], "sms": {"sender": "Garden", "text": "It is spring"}},
+        "variants": {name: {"percent": 50, "channels": {"email": each}} for name, each in emails.items()},
+    }
+    variations = [Variation(variant=name) for name in emails]
+    key = freeze(ledger, "spring_sale", definition=definition, variations=variations)
+    for path in (f"launches/{key}", f"launches/{key}/preview", "campaigns/spring_sale"):
+        text = vera.get(path).text
+        shown = re.findall(r'<figure class="screen ([\w-]+)">', text)
+        assert Counter(shown) == dict.fromkeys(("android-push", "ios-push", "web-push", "email", "sms"), 2), (
+            path
+        )
+        addresses = [unescape(each) for each in re.findall(r'<iframe sandbox src="\W*([^"]+)"', text)]
+        place = path.removesuffix("/preview")
+        assert addresses == [f"{place}/email?variant={name}" for name in emails]
+        for address, name in zip(addresses, emails, strict=True):
+            page = vera.get(address)
+            assert page.text == html + name
+            policy = page.headers["Content-Security-Policy"]
+            assert policy.startswith("sandbox; default-src 'none';")
+            assert "allow-" not in policy
+    assert "Variant short <span" in vera.get(f"launches/{key}").text
+    push = freeze(ledger, "big_news")
+    for path in (f"launches/{push}/email", "campaigns/big_news/email", f"launches/{key}/email?variant=none"):
+        assert vera.get(path).status_code == 404, path
+
+
+@pytest.mark.parametrize(("form", "kind"), [("html", "text/html"), ("png", "image/png"), ("csv", "text/csv")])
+def test_a_report_is_downloaded_and_identifies_no_one(
+    vera: Person, ledger: Ledger, form: str, kind: str
+) -> None:
+    keys = fill(ledger)
+    got = vera.get(f"launches/{keys['reported']}/report.{form}")
+    assert got.headers["Content-Type"].startswith(kind)
+    assert got.headers["Content-Disposition"] == (
+        f'attachment; filename="spring_sale-{keys["reported"][:12]}.{form}"'
+    )
+    assert str(FIRST_DEVICE)[:8] not in got.text
+    if form == "png":
+        assert got.content.startswith(b"\x89PNG")
+    else:
+        assert "audience" in got.text
+    assert f'launches/{keys["reported"]}/report.{form}"' in vera.get(f"launches/{keys['reported']}").text
+    for path in (
+        f"{keys['running']}/report.{form}",
+        f"{keys['reported']}/report.exe",
+        f"{NOBODY}/report.{form}",
+    ):
+        assert vera.get(f"launches/{path}").status_code == 404, path
+
+
+def test_without_matplotlib_no_picture_is_offered(
+    vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = fill(ledger)["reported"]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    text = vera.get(f"launches/{key}").text
+    assert "report.csv" in text
+    assert "report.png" not in text
+    assert vera.get(f"launches/{key}/report.png").status_code == 404
+
+
 def test_a_sum_says_by_how_much_it_is_wrong() -> None:
     right = Sum(
         (Line("", 10, "rows"), Line("-", 3, "null"), Line("=", 7, "audience"), Line("=", 7, "people"))
@@ -693,6 +808,8 @@ def test_lists_are_cut_into_pages(vera: Person, ledger: Ledger) -> None:
     assert "51 to 100 of 300" in text
     send(ledger, key, Accepted(200, 7))
     assert "1 to 1 of 1" in vera.get(f"launches/{key}?state=accepted").text
+    assert "1 to 50 of 299" in vera.get(f"launches/{key}").text
+    assert "1 to 50 of 300" in vera.get(f"launches/{key}?state=all").text
 
 
 def titles(text: str) -> list[str]:

@@ -91,9 +91,10 @@ class DispatchTotals:
 
 
 class Newest(NamedTuple):
-    """When the newest post-back of a launch was received, and how many of its post-backs are opens."""
+    """When the newest post-back of a launch was received, and how many of its post-backs are of each kind."""
 
     received_at: datetime | None
+    deliveries: int
     opens: int
 
 
@@ -275,18 +276,22 @@ class Aggregates:
                 yield row.dispatch_key, _totals_of(row)
 
     def newest(self, launch_key: str) -> Newest:
-        """Return when the newest post-back of a launch was received, and the number of opens."""
+        """Return when the newest post-back of a launch was received, and the numbers of deliveries and opens.
+
+        This reads one row per request, and no identifiers.
+        """
         query = (
             sa.select(
                 sa.func.max(dispatch_totals.c.newest_at),
+                sa.func.coalesce(sa.func.sum(dispatch_totals.c.deliveries), 0),
                 sa.func.coalesce(sa.func.sum(dispatch_totals.c.opens), 0),
             )
             .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key)
         )
         with self._database.read() as db:
-            newest_at, opens = db.execute(query).one()
-        return Newest(newest_at, int(opens))
+            newest_at, deliveries, opens = db.execute(query).one()
+        return Newest(newest_at, int(deliveries), int(opens))
 
     def timeline(self, launch_key: str) -> list[MinuteTotals]:
         """Return the post-backs of a launch by minute of reception, in order of time."""

@@ -147,7 +147,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     if ledger.dispatch_queries.states(launch_key).keys() & ahead:
         return False
     sends_at = launch.sends_at
-    post_back_at, opens = ledger.aggregates.newest(launch_key)
+    post_back_at, _, opens = ledger.aggregates.newest(launch_key)
     known = [at for at in (post_back_at, ledger.dispatch_queries.newest_outcome(launch_key), sends_at) if at]
     quiet = not known or moment - max(known) >= quiet_for
     if not quiet and not _is_complete(ledger, launch, opens):

@@ -1,5 +1,6 @@
 from .campaign_difference import describe_difference, difference_as_json
 from .comparison import of_engagement
+from .counts import as_csv
 from .export import VerdictRows, write_file
 from .export_table import write_table
 from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
@@ -43,6 +44,7 @@ __all__ = [
     "VerdictRows",
     "VerdictsOf",
     "Words",
+    "as_csv",
     "as_fragment",
     "as_html",
     "as_json",

@@ -58,9 +58,9 @@ def sections_as_html(sections: Sequence[Section]) -> Markup:
     return _rendered("sections", sections)
 
 
-def blocks_as_html(blocks: Sequence[Block]) -> Markup:
-    """Return blocks as HTML for a page that includes :func:`css`."""
-    return _rendered("blocks", blocks)
+def blocks_as_html(blocks: Sequence[Block], name: str = "lead") -> Markup:
+    """Return blocks as HTML for a page that includes :func:`css`. ``name``: begins the IDs of their elements."""
+    return _rendered("blocks", blocks, name)
 
 
 @cache
@@ -92,9 +92,9 @@ def _inline(part: str | Code | Link) -> Markup:
             return escape(part)
 
 
-def _rendered(macro: str, parts: Sequence[Section] | Sequence[Block]) -> Markup:
+def _rendered(macro: str, parts: Sequence[Section] | Sequence[Block], *more: str) -> Markup:
     template = _environment().get_template("blocks.html")
-    return Markup(getattr(template.module, macro)(parts))  # noqa: S704 - the template escapes what it is given
+    return Markup(getattr(template.module, macro)(parts, *more))  # noqa: S704 - the template escapes what it is given
 
 
 @cache

@@ -313,14 +313,14 @@ def conclusion(compared: Comparison) -> str:
     """
     if not compared.differences:
         return ""
-    begin = "" if compared.is_final else "So far: "
     known = [(each, each.interval) for each in compared.differences if each.interval]
     clear = [each for each, interval in known if interval.low > 0 or interval.high < 0]
     if not known:
-        return f"{begin}too few people to tell which side is ahead."
+        return f"{'There' if compared.is_final else 'So far, there'} are too few people to tell which side is ahead."
     if not clear:
         what = "the difference" if len(known) == 1 else "each difference"
-        return f"{begin}no side is clearly ahead, because chance can explain {what}."
+        begin = "No" if compared.is_final else "So far, no"
+        return f"{begin} side is clearly ahead, because chance can explain {what}."
     results = {side.name: amount(side.estimate or 0, compared.measure) for side in compared.sides}
     ahead = [
         f"{one} is ahead of {other} ({results[one]} against {results[other]} {compared.what})"
@@ -330,6 +330,7 @@ def conclusion(compared: Comparison) -> str:
         ]
     ]
     rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
+    begin = "" if compared.is_final else "So far, "
     return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference.{rest}"
 
 

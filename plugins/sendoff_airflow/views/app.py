@@ -16,7 +16,7 @@ _HERE = Path(__file__).parent
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
+    "img-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -67,14 +67,14 @@ def create_app() -> Any:
     from fastapi import FastAPI
     from starlette.staticfiles import StaticFiles
 
-    from sendoff_airflow.views import actions, campaigns, launch, launches, people, waiting
+    from sendoff_airflow.views import actions, campaigns, launch, launches, people, results, waiting
     from sendoff_airflow.views.errors import add_error_pages
 
     # No redirects for an extra slash: they would send a client with a forged Host header to that host.
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     add_error_pages(app)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
-    for subject in (launches, launch, waiting, campaigns, people, actions):
+    for subject in (launches, launch, results, waiting, campaigns, people, actions):
         app.include_router(subject.router)
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response, status
@@ -12,6 +13,7 @@ from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.dependencies import REFRESH_FAST, LedgerDep
 from sendoff_airflow.views.launches import refresh_of, rows_of
+from sendoff_airflow.views.messages import email_page
 from sendoff_airflow.views.permissions import ViewerDep, not_there
 from sendoff_airflow.views.request_models import Name
 from sendoff_airflow.views.templates import page
@@ -51,6 +53,21 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows),
     )
+
+
+@router.get("/campaigns/{name}/email")
+def show_email(
+    viewer: ViewerDep, ledger: LedgerDep, name: str, variant: Name = "", language: Name = ""
+) -> HTMLResponse:
+    """Show the HTML of the email that a campaign's next launch would send."""
+    from sendoff_airflow.views.next_launch import written_campaign
+
+    viewer.check_sees(name)
+    newest = ledger.overview.page(Selection([name]), limit=1)
+    found = written_campaign(airflow_db.schedule_of(name), newest[0].launch if newest else None)
+    if found is None:
+        raise not_there()
+    return email_page(found[0], variant, language, datetime.now(UTC))
 
 
 @router.get("/dag")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
+from sendoff.campaign import Campaign, Variation
 from sendoff.dispatch import awaited_role
-from sendoff.errors import NotFoundError
-from sendoff.figures import LaunchStats
-from sendoff.ledger import Launch, Ledger, Selection
+from sendoff.ledger import Launch, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views.dependencies import (
@@ -24,8 +24,10 @@ from sendoff_airflow.views.dependencies import (
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
 from sendoff_airflow.views.holds import acts_on, unanswered, visible_run, why_held
 from sendoff_airflow.views.launches import standings_of
+from sendoff_airflow.views.messages import Message, email_page, messages_of
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
+from sendoff_airflow.views.results import downloads, results_of
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -33,6 +35,10 @@ router = APIRouter(default_response_class=HTMLResponse)
 REQUESTS_PER_PAGE = 50
 MAX_PEOPLE_PREVIEWED = 20_000_000
 """The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
+
+_NOT_ACCEPTED = [state for state in DispatchState if state != DispatchState.ACCEPTED]
+_FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in DispatchState}}
+"""The states of requests that each filter shows. Without a filter, the page shows those that were not accepted."""
 
 
 @router.get("/launches/{launch_key}")
@@ -47,11 +53,11 @@ def show_launch(
     """Show one launch from its query to its report."""
     launch = visible_launch(ledger, viewer, launch_key)
     standing = standings_of(ledger, Selection.of([launch]))[launch.launch_key]
-    figures, states = _figures_of(ledger, launch), standing.requests
+    states = standing.requests
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
-    chosen = [state] if state in list(DispatchState) else []
-    total = sum(states.get(name, 0) for name in chosen) if chosen else sum(states.values())
+    chosen = _FILTERS.get(state, _NOT_ACCEPTED)
+    total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     return page(
@@ -72,14 +78,18 @@ def show_launch(
         requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
         doubts=states.get(DispatchState.IN_DOUBT, 0),
-        reported_at=figures.as_of if figures else None,
-        report=_report(figures) if figures else "",
+        so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
+        results=results_of(ledger, launch),
+        downloads=downloads(),
+        messages=_messages(launch, parts),
         run=visible_run(viewer, launch),
         rows=ledger.dispatch_queries.requests(
             launch.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_PER_PAGE
         ),
         paged=paged,
         state=state,
+        is_filtered=bool(state) or number > 1,
+        not_accepted=sum(states.get(name, 0) for name in _NOT_ACCEPTED),
         dispatch_states=list(DispatchState),
         decisions=decisions,
         refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
@@ -100,7 +110,19 @@ def show_preview(
     if launch.audience <= MAX_PEOPLE_PREVIEWED:
         preview = describe_preview(preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection)))
         text = blocks_as_html(preview.lead) + sections_as_html(preview.sections)
-    return page(request, "preview.html", launch=launch, text=text, most=MAX_PEOPLE_PREVIEWED)
+    messages = _messages(launch, ledger.dispatch_queries.segment_sizes(launch_key))
+    return page(
+        request, "preview.html", launch=launch, messages=messages, text=text, most=MAX_PEOPLE_PREVIEWED
+    )
+
+
+@router.get("/launches/{launch_key}/email")
+def show_email(
+    viewer: ViewerDep, ledger: LedgerDep, launch_key: str, variant: Name = "", language: Name = ""
+) -> HTMLResponse:
+    """Show the HTML of the email that a launch sends."""
+    launch = visible_launch(ledger, viewer, launch_key)
+    return email_page(Campaign.frozen(launch.definition), variant, language, launch.period.end)
 
 
 @router.get("/report.css")
@@ -109,18 +131,9 @@ def report_style(_: ViewerDep) -> Response:
     return Response(css(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
 
 
-def _figures_of(ledger: Ledger, launch: Launch) -> LaunchStats | None:
-    """Return the figures of the newest report, or None."""
-    try:
-        return ledger.verdicts.figures(launch.launch_key)
-    except NotFoundError:
-        return None
-
-
-def _report(figures: LaunchStats) -> Markup:
-    """Return a report as HTML, without the sections that the page already shows."""
-    from sendoff.report import describe_launch
-
-    document = describe_launch(figures)
-    sections = [section for section in document.sections if section.name not in ("rows", "words")]
-    return blocks_as_html(document.lead) + sections_as_html(sections)
+def _messages(launch: Launch, parts: Iterable[tuple[Variation, int, int]]) -> Sequence[Message]:
+    """Return the messages of a launch, with the number of recipients of each. ``parts``: the sizes of its segments."""
+    sizes: Counter[Variation] = Counter()
+    for variation, _, people in parts:
+        sizes[variation] += people
+    return messages_of(Campaign.frozen(launch.definition), sizes, launch.period.end)

@@ -9,20 +9,10 @@ from typing import Any
 
 from sendoff.campaign import Campaign, Once, OwnRequest, Variation, advice
 from sendoff.errors import CampaignError
-from sendoff.launch import Rendering, describe_schedule, renderings, send_times_of
+from sendoff.launch import describe_schedule, send_times_of
 from sendoff.ledger import Launch
 from sendoff_airflow.views.airflow_db import Schedule, folder_of
-
-_MAX_RENDERINGS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message, for all channels with the same text. ``template``: the service's campaign, if it holds the text."""
-
-    name: str
-    words: Mapping[str, str]
-    template: int | None = None
+from sendoff_airflow.views.messages import Message, messages_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +36,10 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
 
     Also return None for requests that someone wrote: the next one may have nothing in common with the newest.
     """
-    folder = folder_of(schedule) if schedule else None
-    if folder is not None:
-        written = folder.campaign
-    elif newest is not None:
-        written = Campaign.frozen(newest.definition)
-    else:
+    found = written_campaign(schedule, newest)
+    if found is None:
         return None
-    if isinstance(written, OwnRequest):
-        return None
+    written, is_of_launch = found
     end = schedule.next_end if schedule and schedule.next_end else datetime.now(UTC)
     campaign, problem = written, None
     try:
@@ -62,19 +47,27 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
     except CampaignError as error:
         problem = str(error)
     variations = _variations(campaign)
-    rendered = renderings(campaign, dict.fromkeys(variations, 0), period_end=end, most=_MAX_RENDERINGS)
     return NextLaunch(
         title=campaign.title,
-        is_of_launch=folder is None,
+        is_of_launch=is_of_launch,
         sends=None if problem else _sends(written, campaign, end),
         gates=list(_gate_lines(campaign.gates.model_dump(mode="json", exclude_unset=True))),
         approval=_approval(campaign),
         segment_size=campaign.segment_size,
         send_mode=campaign.send_mode,
-        messages=[message for rendering in rendered for message in _messages(rendering)],
+        messages=messages_of(campaign, dict.fromkeys(variations, 0), end),
         advice=advice(campaign),
         problem=problem,
     )
+
+
+def written_campaign(schedule: Schedule | None, newest: Launch | None) -> tuple[Campaign, bool] | None:
+    """Return the campaign that :func:`next_launch_of` describes, and whether it comes from the newest launch."""
+    folder = folder_of(schedule) if schedule else None
+    if folder is not None:
+        return folder.campaign, False
+    campaign = Campaign.frozen(newest.definition) if newest else None
+    return None if campaign is None or isinstance(campaign, OwnRequest) else (campaign, True)
 
 
 def _sends(written: Campaign, resolved: Campaign, end: datetime) -> str:
@@ -84,17 +77,6 @@ def _sends(written: Campaign, resolved: Campaign, end: datetime) -> str:
         return times.words
     has_date = isinstance(written.send, Once) and written.send.date is not None
     return describe_schedule(written.send) + (". That moment has passed" if has_date else "")
-
-
-def _messages(rendering: Rendering) -> Iterator[Message]:
-    whose = [f"variant {rendering.variant}" if rendering.variant else "", rendering.language or ""]
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for channel, words in rendering.channels.items():
-        alike.setdefault(tuple(words.items()), []).append(channel)
-    for said, channels in alike.items():
-        yield Message(", ".join(filter(None, [*channels, *whose])), dict(said))
-    if rendering.template is not None:
-        yield Message(", ".join(filter(None, whose)) or "everyone", {}, rendering.template)
 
 
 def _variations(campaign: Campaign) -> list[Variation]:

@@ -55,6 +55,17 @@ def _span(period: Period) -> str:
     return f"{_moment(first)} to {_moment(end)}"
 
 
+def _relative(moment: datetime) -> str:
+    """Return how far a moment is from now: ``4 s ago``, ``in 3 h 20 min``."""
+    seconds = round((moment - datetime.now(UTC)).total_seconds())
+    minutes, second = divmod(abs(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [(counted(days, "day"), days), (f"{hour} h", hour), (f"{minute} min", minute)]
+    length = " ".join([words for words, count in parts if count][:2]) or f"{second} s"
+    return f"in {length}" if seconds > 0 else f"{length} ago"
+
+
 def _period(key: str) -> str:
     """Return a period as text, such as for the title of a page."""
     period = Period.of(key)
@@ -112,6 +123,7 @@ FILTERS = {
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
+    "relative": _relative,
     "slug": _slug,
     "span": _span,
     "spoken": _spoken,

@@ -231,9 +231,9 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
         ),
         (
             [("a", 180, 2_000), ("b", 181, 2_000)],
-            "no side is clearly ahead, because chance can explain the difference.",
+            "No side is clearly ahead, because chance can explain the difference.",
         ),
-        ([("a", 9, 10), ("b", 1, 10)], "too few people to tell which side is ahead."),
+        ([("a", 9, 10), ("b", 1, 10)], "There are too few people to tell which side is ahead."),
         ([("a", 9, 10)], ""),
         (
             [("a", 240, 2_000), ("b", 180, 2_000), ("c", 239, 2_000)],
@@ -249,7 +249,7 @@ def test_a_conclusion_names_the_side_ahead_only_if_chance_seldom_explains_it(
     assert found.startswith(said)
     assert bool(found) is bool(said)
     if said:
-        assert conclusion(replace(compared, is_final=False)) == f"So far: {found}"
+        assert conclusion(replace(compared, is_final=False)) == f"So far, {found[0].lower()}{found[1:]}"
         assert found in as_text(describe_comparison(compared), 400)
 
 

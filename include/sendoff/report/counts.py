@@ -1,0 +1,46 @@
+"""The counts of a report as CSV, for spreadsheets. It holds no identifiers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+
+from sendoff.figures import LaunchStats
+from sendoff.report.wording import spoken_reason
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would calculate a cell that begins so
+
+
+def as_csv(figures: LaunchStats) -> str:
+    """Return the counts as CSV, one in each row, with the columns ``of``, ``group``, ``what`` and ``count``."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(("of", "group", "what", "count"))
+    writer.writerows((*map(_plain, row[:3]), row[3]) for row in _rows(figures))
+    return file.getvalue()
+
+
+def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
+    if not figures.is_chosen_by_service:
+        yield "rows", "", "rows of the query", figures.rows
+        yield from _counts("rows", "dropped", figures.dropped)
+    yield "people", "", "audience", figures.audience
+    verdicts = {verdict.label: figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
+    yield from _counts("people", "by verdict", verdicts)
+    yield from _counts("people", "not sent because", figures.not_sent_because)
+    yield from _counts("people", "unknowable because", figures.unknowable_because)
+    for what, groups in (("platform", figures.by_platform), ("variant", figures.by_variant)):
+        for group, counts in groups.items():
+            yield from _counts(what, group, counts)
+    yield from _counts("requests", "by state", figures.dispatches)
+    yield from _counts("post-backs", "by kind", figures.post_backs)
+
+
+def _counts(of: str, group: str, counts: Mapping[str, int]) -> Iterator[tuple[str, str, str, int]]:
+    for name, count in counts.items():
+        yield of, group, spoken_reason(name).replace("_", " "), count
+
+
+def _plain(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text

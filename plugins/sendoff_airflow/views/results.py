@@ -1,0 +1,124 @@
+"""The results of a launch for its page, and its downloads: what is known so far, and the newest report in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fastapi import APIRouter, HTTPException, Response, status
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from sendoff.errors import NotFoundError
+from sendoff.figures import LaunchStats
+from sendoff.ledger import Launch, Ledger
+from sendoff.report import (
+    Document,
+    Section,
+    Sentence,
+    as_csv,
+    as_html,
+    as_picture,
+    blocks_as_html,
+    describe_launch,
+    of_engagement,
+    sections_as_html,
+)
+from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep, visible_launch
+from sendoff_airflow.views.permissions import ViewerDep
+
+router = APIRouter(default_response_class=HTMLResponse)
+
+DOWNLOADS = ("html", "png", "csv")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The newest report of a launch in parts, each as HTML. A part that the report does not have is empty."""
+
+    figures: LaunchStats
+    document: Document
+
+    @property
+    def as_of(self) -> datetime:
+        """When the report was made."""
+        return self.figures.as_of
+
+    @property
+    def lead(self) -> Markup:
+        """Remarks on the whole report, and alarms."""
+        return blocks_as_html(self.document.lead)
+
+    def part(self, name: str) -> Markup:
+        """Return the blocks of a section, without its heading."""
+        section = self._sections.get(name)
+        return blocks_as_html(section.blocks, name) if section else Markup()
+
+    @property
+    def comparison(self) -> tuple[Markup, Markup] | None:
+        """The comparison of the variants, and the remarks on how to read it. None without variants."""
+        section = self._sections.get("compared-1")
+        if section is None:
+            return None
+        first = 1 + max(
+            place for place, block in enumerate(section.blocks) if not isinstance(block, Sentence)
+        )
+        shown, remarks = section.blocks[:first], section.blocks[first:]
+        return blocks_as_html(shown, section.name), blocks_as_html(remarks, section.name)
+
+    @property
+    def breakdowns(self) -> Markup:
+        """The sections that divide the result by platform, by variant and over time, with their headings."""
+        names = ("platform", "variant", "timeline")
+        return sections_as_html([self._sections[name] for name in names if name in self._sections])
+
+    @cached_property
+    def _sections(self) -> Mapping[str, Section]:
+        return {section.name: section for section in self.document.sections}
+
+
+def results_of(ledger: Ledger, launch: Launch) -> Results | None:
+    """Return the newest report of a launch, or None if there is none yet."""
+    try:
+        figures = ledger.verdicts.figures(launch.launch_key)
+    except NotFoundError:
+        return None
+    compared = of_engagement(ledger, figures)
+    return Results(figures, describe_launch(figures, [compared] if compared else []))
+
+
+def downloads() -> Sequence[str]:
+    """Return the kinds of files that this server can make of a report."""
+    return [form for form in DOWNLOADS if form != "png" or find_spec("matplotlib")]
+
+
+@router.get("/launches/{launch_key}/report.{form}")
+def download_report(
+    viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str, form: str
+) -> Response:
+    """Return the newest report of a launch as a file. It holds only counts."""
+    launch = visible_launch(ledger, viewer, launch_key)
+    results = results_of(ledger, launch)
+    if results is None or form not in downloads():
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, "There is no such report. It is made when no more answers come."
+        )
+    name = f"{launch.campaign}-{launch.launch_key[:12]}.{form}"
+    content, kind = _file(results, form)
+    return Response(
+        content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+def _file(results: Results, form: str) -> tuple[str | bytes, str]:
+    if form == "html":
+        return as_html(results.document), "text/html"
+    if form == "csv":
+        return as_csv(results.figures), "text/csv"
+    with TemporaryDirectory() as folder:
+        return as_picture(results.figures, Path(folder) / "report.png").read_bytes(), "image/png"

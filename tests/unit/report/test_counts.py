@@ -1,0 +1,45 @@
+"""The counts of a report as CSV: the same numbers, no identifiers, and no formulas."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+
+from sendoff.figures import LaunchStats
+from sendoff.report import as_csv
+
+from ...sample_report import WHOLE
+
+
+def rows(figures: LaunchStats) -> list[list[str]]:
+    header, *found = csv.reader(io.StringIO(as_csv(figures)))
+    assert header == ["of", "group", "what", "count"]
+    return found
+
+
+def test_the_counts_are_those_of_the_report() -> None:
+    found = rows(replace(WHOLE, not_sent_because={"held out": 3}, by_variant={"red": {"in_doubt": 7}}))
+    for row in (
+        ["rows", "", "rows of the query", "1030"],
+        ["rows", "dropped", "duplicate", "20"],
+        ["people", "", "audience", "1000"],
+        ["people", "by verdict", "in doubt", "250"],
+        ["people", "not sent because", "control group", "3"],
+        ["people", "unknowable because", "unreliable platform", "200"],
+        ["platform", "chrome", "engaged", "100"],
+        ["variant", "red", "in doubt", "7"],
+        ["requests", "by state", "accepted", "3"],
+        ["post-backs", "by kind", "delivery", "400"],
+    ):
+        assert row in found
+
+
+def test_people_whom_the_service_chose_have_no_rows_of_a_query() -> None:
+    chosen = replace(WHOLE, is_chosen_by_service=True)
+    assert {row[0] for row in rows(chosen)} == {"people", "platform", "requests", "post-backs"}
+
+
+def test_no_cell_is_a_formula() -> None:
+    found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "@x": {"engaged": 2}}))
+    assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "'@x"]
