@@ -55,7 +55,12 @@ class SendoffError(Exception):
 
 
 class PermanentError(SendoffError):
-    """The call cannot succeed until a person changes something."""
+    """The call cannot succeed until a person changes something.
+
+    ``not_launched``: why there is no launch, in words for everybody, if its audience or its gates stopped it.
+    """
+
+    not_launched: str | None = None
 
 
 class SettingsError(PermanentError):

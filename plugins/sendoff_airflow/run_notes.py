@@ -1,7 +1,8 @@
 """Notes on DAG runs: the result of a launch on the page of its run.
 
-A task cannot write a note, because Airflow's Task SDK and Execution API have no call for it. The task that reports
-stores the text as an XCom. When the run ends, a listener in Airflow's scheduler turns it into the note.
+A task cannot write a note, because Airflow's Task SDK and Execution API have no call for it. The task that reports, or
+the one that finds that a launch cannot be made, stores the text as an XCom. When the run ends, a listener in Airflow's
+scheduler turns it into the note.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KEY = "note"
 """The XCom that holds the text."""
 
+_WRITERS = ("ReconcileOperator", "BuildAudienceOperator", "CreateCampaignOperator", "ExecuteCampaignOperator")
 _MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def note_of(figures: LaunchStats) -> str:
 
 
 class RunNotes:
-    """Writes the note of a run that reported on a launch, unless the run already has a note."""
+    """Writes the note of a run with a text about its launch, unless the run already has a note."""
 
     @hookimpl
     def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:  # noqa: ARG002
@@ -57,7 +59,7 @@ class RunNotes:
 
 
 def _write(dag_run: DagRun) -> None:
-    tasks = _reporting(dag_run)
+    tasks = _writing(dag_run)
     if not tasks:  # runs of other DAGs cost no query
         return
     from airflow.models.dagrun import DagRunNote
@@ -80,11 +82,11 @@ def _write(dag_run: DagRun) -> None:
         _log.info("run %s of %s: someone wrote a note meanwhile", dag_run.run_id, dag_run.dag_id)
 
 
-def _reporting(dag_run: DagRun) -> list[str]:
-    """Return the tasks of a run that report on a launch."""
+def _writing(dag_run: DagRun) -> list[str]:
+    """Return the tasks of a run that may have stored a text for its note."""
     dag: Any = getattr(dag_run, "dag", None)
     return [
         task.task_id
         for task in (dag.tasks if dag else ())
-        if (task.task_type, task._task_module) == ("ReconcileOperator", "sendoff_airflow.operators")
+        if task.task_type in _WRITERS and task._task_module == "sendoff_airflow.operators"
     ]

@@ -72,6 +72,27 @@ def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
     assert _note(run) is None
 
 
+def test_a_run_whose_launch_a_gate_stopped_says_why_in_its_note_and_its_tab(
+    house: Any, run_dag: Callable[..., DagRun], rest_api: TestClient
+) -> None:
+    dag = house.campaign("too_few", house.few, more="gates: {least: 1000}\n")
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "failed"
+    _end_again(run)
+    why = "Not launched: 60 devices, at least 1,000 wanted."
+    assert _note(run) == why
+    token = rest_api.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
+    tab = rest_api.get(
+        "/sendoff/dag",
+        params={"dag_id": "too_few", "run_id": run.run_id},
+        headers={"Cookie": f"_token={token}"},
+    )
+    assert why in tab.text
+    with house.ledger() as ledger:
+        [entry] = ledger.not_launched.page(["too_few"])
+    assert f"Not launched: {entry.why}." == why
+
+
 @pytest.mark.parametrize(("act", "option"), [("release", "Approve"), ("reject", "Reject")])
 def test_whoever_decides_on_our_page_also_answers_in_airflow_and_the_run_goes_on(
     house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: TestClient, act: str, option: str

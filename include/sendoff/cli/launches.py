@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -27,7 +27,7 @@ from sendoff.states import Verdict
 
 if TYPE_CHECKING:
     from sendoff.figures import LaunchStats
-    from sendoff.ledger import Ledger
+    from sendoff.ledger import Ledger, NotLaunched
     from sendoff.report import Comparison
 
 _NEWEST = 20  # launches
@@ -59,7 +59,8 @@ def report(
 ) -> None:
     """Reconcile a launch with the post-backs so far and show its report. Compare its variants, if it has any.
 
-    Without a launch, list the newest twenty: when each was created, its audience with the holdout, its requests.
+    Without a launch, list the newest twenty: when each was created, its audience with the holdout, its requests. Below
+    them are those that were not launched, and why.
     """
     if launch is None:
         for option, given in (("--picture", picture), ("--html", html), ("--outcome", outcome)):
@@ -154,6 +155,7 @@ def verdicts(
 def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
     with opened(ledger_url) as ledger:
         found = ledger.launches.search(limit=_NEWEST)
+        missed = ledger.not_launched.page(limit=_NEWEST)
     if as_json:
         told = [
             {
@@ -167,6 +169,7 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
             }
             for each in found
         ]
+        told += [_not_launched(each) for each in missed]
         typer.echo(json.dumps(told, indent=2))
         return
     for each in found:
@@ -177,6 +180,25 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
         )
     if not found:
         typer.echo("the ledger has no launches")
+    for entry in missed:
+        typer.echo(
+            f"Not launched: {entry.campaign}, period {entry.period.key}, checked "
+            f"{entry.checked_at:%Y-%m-%d %H:%M} UTC: {entry.why}"
+        )
+
+
+def _not_launched(entry: NotLaunched) -> dict[str, Any]:
+    """Return a launch that was not made, with the members of the others."""
+    return {
+        "launch": None,
+        "campaign": entry.campaign,
+        "period": entry.period.key,
+        "state": "not_launched",
+        "made_at": entry.checked_at.isoformat(),
+        "audience": None,
+        "requests": 0,
+        "why": entry.why,
+    }
 
 
 def _people(count: int) -> str:

@@ -37,6 +37,7 @@ from sendoff.campaign import (
     moment,
 )
 from sendoff.errors import GateError, LateError
+from sendoff.figures import counted, noun_of
 from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
@@ -44,6 +45,7 @@ from sendoff.states import DecisionKind
 
 _A_YEAR = 366  # days; enough to include every clock change
 _OUTSIDE = frozenset({"channels", "send"})  # gates that are fields outside of ``gates`` in the file
+_WANTED = frozenset({"least", "channels", "send"})  # gates with a minimum; the others have a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,11 @@ class GateResult:
     is_open: bool
     actual: str
     allowed: str
+
+    @property
+    def words(self) -> str:
+        """Both values in words for everybody."""
+        return f"{self.actual}, {self.allowed} {'wanted' if self.name in _WANTED else 'allowed'}"
 
     def __str__(self) -> str:
         path = self.name if self.name in _OUTSIDE else f"gates.{self.name}"
@@ -106,10 +113,10 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     names = {result.name for result in closed}
     text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
     if "lateness" in names:
-        raise LateError(
-            f"{text}; to send it anyway, set send_late: Send late in the form of a run, --send-late in a shell"
-        )
-    raise LateError(text) if "send" in names else GateError(text)
+        text += "; to send it anyway, set send_late: Send late in the form of a run, --send-late in a shell"
+    error = LateError(text) if names & {"lateness", "send"} else GateError(text)
+    error.not_launched = "; ".join(result.words for result in closed)
+    raise error
 
 
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
@@ -133,11 +140,16 @@ def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResu
 def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
     gates, audience, segments = inputs.campaign.gates, inputs.audience, inputs.segments
     people = sum(map(len, segments))
-    yield _least(gates.least, people if audience else None)
+    found = counted(people, *noun_of(audience.identified_by if audience else None))
+    allowed = f"at least {gates.least:,}"
+    if audience:
+        yield GateResult("least", people >= gates.least, found, allowed)
+    else:
+        yield GateResult("least", True, "people chosen by the service", allowed)
     if audience and (channels := _channels(inputs.campaign, audience, segments)):
         yield channels
     if gates.most is not None:
-        yield GateResult("most", people <= gates.most, f"{people:,} people", f"at most {gates.most:,}")
+        yield GateResult("most", people <= gates.most, found, f"at most {gates.most:,}")
     if gates.change is not None and audience:
         yield _change(gates.change, audience, inputs.previous)
     if gates.unusable is not None and audience:
@@ -165,13 +177,6 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield _rollout(gates.rollout, inputs.segments)
     if isinstance(campaign.send, Once) and sends:
         yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
-
-
-def _least(least: int, people: int | None) -> GateResult:
-    allowed = f"at least {least:,}"
-    if people is None:
-        return GateResult("least", True, "people chosen by the service", allowed)
-    return GateResult("least", people >= least, f"{people:,} people", allowed)
 
 
 def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment]) -> GateResult | None:

@@ -26,6 +26,7 @@ from sendoff.audience import (
 from sendoff.audience.identifiers import Identifiers
 from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Variation, check_campaign
 from sendoff.errors import AudienceError, ConflictError, PermanentError, QueryError
+from sendoff.figures import counted
 from sendoff.launch.gates import (
     GateInputs,
     GateResult,
@@ -36,7 +37,7 @@ from sendoff.launch.gates import (
 )
 from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
-from sendoff.ledger import Decision, Launch, Ledger, NewLaunch
+from sendoff.ledger import Decision, Launch, Ledger, NewLaunch, NotLaunched
 from sendoff.period import Period, launch_key
 from sendoff.states import DecisionKind, LaunchState
 
@@ -104,7 +105,8 @@ def prepare_launch(
     on other launches and one is made meanwhile, the launch is planned again.
 
     Raise LateError, before any query, if it is too late. Raise GateError if another gate is closed, ConflictError if
-    other launches keep being made, and the errors of :func:`plan_launch`. After an error, nothing is frozen.
+    other launches keep being made, and the errors of :func:`plan_launch`. After an error, nothing is frozen. If
+    a gate or an empty audience stopped the launch, the ledger keeps the reason.
     """
     moment = now or datetime.now(UTC)
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
@@ -112,18 +114,30 @@ def prepare_launch(
         return launch
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
-    if gates.lateness and not options.send_late:
-        raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
-    inputs = _read(folder, period, warehouses, options, moment)
+    try:
+        if gates.lateness and not options.send_late:
+            raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
+        return _planned(ledger, key, _read(folder, period, warehouses, options, moment), decisions)
+    except PermanentError as error:
+        if why := error.not_launched:
+            title = folder.campaign.title
+            entry = NotLaunched(key, folder.name, title, period, options.resend, moment, why)
+            ledger.not_launched.store(entry)
+        raise
+
+
+def _planned(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
+    """Plan and freeze a launch, again if another launch is made meanwhile."""
+    name = inputs.folder.name
     for _ in range(_MAX_PLANS):
         try:
             return _freeze(ledger, key, inputs, decisions)
         except ConflictError:
             if launch := ledger.launches.find(key):
                 return launch
-            _log.info("Campaign %s: planning again, because another launch was made meanwhile", folder.name)
+            _log.info("Campaign %s: planning again, because another launch was made meanwhile", name)
     raise ConflictError(
-        f"campaign {folder.name}: planned {_MAX_PLANS} times, but another launch was made each time; retry later"
+        f"campaign {name}: planned {_MAX_PLANS} times, but another launch was made each time; retry later"
     )
 
 
@@ -194,7 +208,7 @@ def _read(
         origin = rows.origin if rows else "audience.sql"
         raise type(error)(f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
-        raise AudienceError(_nobody(folder, audience))
+        raise _nobody(folder, audience)
     excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
     return _Inputs(folder, period, options, now, campaign, audience, excluded)
 
@@ -296,7 +310,7 @@ def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None
         size_limit=size_limit,
     )
     if not len(eligible.sent_to.identifiers):
-        raise AudienceError(_nobody(folder, eligible.sent_to))
+        raise _nobody(folder, eligible.sent_to)
     return eligible
 
 
@@ -317,10 +331,16 @@ def _sends_at(
     return max([now, *known]) if known else None
 
 
-def _nobody(folder: CampaignFolder, audience: Audience) -> str:
-    if not audience.rows:
+def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:
+    if audience.rows:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in audience.dropped.items() if count)
+        text = f"none of the {audience.rows} rows is left ({reasons})"
+        why = f"none of {counted(audience.rows, 'row')} of the query is left: {reasons}"
+    else:
+        text = "the audience query returned no rows"
         if folder.audience_rows:
-            return f"campaign {folder.name}: {folder.audience_rows.origin} has no rows; nothing was sent"
-        return f"campaign {folder.name}: the audience query returned no rows; nothing was sent"
-    reasons = ", ".join(f"{count} {reason}" for reason, count in audience.dropped.items() if count)
-    return f"campaign {folder.name}: none of the {audience.rows} rows is left ({reasons}); nothing was sent"
+            text = f"{folder.audience_rows.origin} has no rows"
+        why = "the audience is empty"
+    error = AudienceError(f"campaign {folder.name}: {text}; nothing was sent")
+    error.not_launched = why
+    return error

@@ -9,6 +9,7 @@ from .freeze import NewLaunch
 from .grants import ROLES, grant_statements
 from .launches import Launch
 from .ledger import Ledger
+from .not_launched import NotLaunched
 from .overview import LaunchFacts, ListedLaunch, Selection
 from .post_backs import OPEN, READABLE, Parked
 from .private_files import make_private
@@ -41,6 +42,7 @@ __all__ = [
     "LedgerStats",
     "ListedLaunch",
     "NewLaunch",
+    "NotLaunched",
     "Parked",
     "PendingResend",
     "RecipientStatus",

@@ -2,12 +2,12 @@
 
 The database is SQLite in WAL mode by default and PostgreSQL in production, with the same tables. Each public method is
 one transaction. Read the modules in the order of a launch's life: :mod:`~sendoff.ledger.schema`,
-:mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`, :mod:`~sendoff.ledger.dispatches`,
-:mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`, :mod:`~sendoff.ledger.audit_log`,
-:mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`,
-:mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`,
-:mod:`~sendoff.ledger.overview`, :mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and
-:mod:`~sendoff.ledger.stored_sets`.
+:mod:`~sendoff.ledger.not_launched`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
+:mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
+:mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`,
+:mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`,
+:mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`, :mod:`~sendoff.ledger.stats`. All of them use
+:mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.feed_states import FeedStates
 from sendoff.ledger.launches import Launches
+from sendoff.ledger.not_launched import NotLaunchedLog
 from sendoff.ledger.overview import Overview
 from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.retention import Retention
@@ -39,6 +40,7 @@ class Ledger:
     def __init__(self, url: str) -> None:
         self._database = Database(url)
         self.launches = Launches(self._database)
+        self.not_launched = NotLaunchedLog(self._database)
         self.dispatches = Dispatches(self._database)
         self.dispatch_queries = DispatchQueries(self._database)
         self.doubts = Doubts(self._database)

@@ -211,6 +211,22 @@ decisions = Table(
     comment="appended, never changed",
 )
 
+not_launched = Table(
+    "not_launched",
+    metadata,
+    _key("launch_key", primary_key=True, comment="the key that the launch would have"),
+    Column("campaign", Text, nullable=False),
+    Column("title", Text, nullable=False, comment="of the campaign"),
+    Column("period_start", Moment, nullable=False),
+    Column("period_end", Moment, nullable=False),
+    Column("partition", Text),
+    Column("resend", Integer, nullable=False),
+    Column("checked_at", Moment, nullable=False),
+    Column("why", Text, nullable=False, comment="counts and times, without identifiers"),
+    Index(None, "checked_at"),
+    comment="launches that were not made, such as because a gate was closed",
+)
+
 pauses = Table(
     "pauses",
     metadata,

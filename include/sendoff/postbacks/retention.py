@@ -19,8 +19,8 @@ _log = logging.getLogger(__name__)
 def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) -> Forgotten:
     """Aggregate post-backs, create the partitions of the next days, and delete post-backs older than ``keep``.
 
-    Reports do not change. This needs the rights of the tables' owner. It may be stopped at any moment and run again.
-    Raise ValueError if ``keep`` is less than a day.
+    Entries about launches that were not made go after the same time. Reports do not change. This needs the rights of
+    the tables' owner. It may be stopped at any moment and run again. Raise ValueError if ``keep`` is less than a day.
     """
     if keep < SHORTEST:
         raise ValueError(f"post-backs must be kept for a day or longer, not {keep}")
@@ -33,6 +33,7 @@ def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) ->
             "%d days ahead have partitions: the table was always in use, or post-backs of later days already arrived",
             ahead,
         )
+    ledger.not_launched.forget(moment - keep)
     forgotten = ledger.retention.forget(moment - keep)
     _log.info(
         "%d partitions created, %d dropped, and %d single post-backs deleted; %d days are still needed, %d were in use",

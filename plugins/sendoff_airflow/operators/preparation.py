@@ -13,10 +13,12 @@ from airflow.sdk import Context, ObjectStoragePath, XComArg
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 from airflow.sdk.exceptions import AirflowFailException
 
+from sendoff.errors import PermanentError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator
 from sendoff_airflow.period import period_of
+from sendoff_airflow.run_notes import KEY as NOTE
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign, CampaignFolder
@@ -168,13 +170,18 @@ class PreparingOperator(LaunchEventOperator):
         if launch := ledger.launches.find(key):
             return launch
         self._source = self._with_audience(folder, ledger)
-        return prepare_launch(
-            ledger,
-            self._source,
-            period=period,
-            warehouses=warehouse_source,
-            options=of_run(context, folder.campaign, options),
-        )
+        try:
+            return prepare_launch(
+                ledger,
+                self._source,
+                period=period,
+                warehouses=warehouse_source,
+                options=of_run(context, folder.campaign, options),
+            )
+        except PermanentError as error:
+            if error.not_launched:
+                context["ti"].xcom_push(NOTE, f"Not launched: {error.not_launched}.")
+            raise
 
     def _options(self) -> LaunchOptions:
         """Return the options of this task. They do not depend on the campaign."""

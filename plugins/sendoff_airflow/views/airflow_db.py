@@ -27,6 +27,8 @@ from sqlalchemy.orm import Session
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
+from sendoff_airflow.run_notes import KEY as NOTE
+from sendoff_airflow.xcoms import xcoms_of
 
 AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispatch"
 """Tasks of a campaign's DAG, as :mod:`sendoff_airflow.dags` names them."""
@@ -242,6 +244,13 @@ def launch_of(dag_id: str, run_id: str) -> str | None:
         value = session.scalar(query.limit(1))
     plain = _parsed(value)
     return plain if isinstance(plain, str) else None
+
+
+def note_of(dag_id: str, run_id: str) -> str | None:
+    """Return what a task of a run wrote for the run's note, or None."""
+    with create_session() as session:
+        notes = xcoms_of(session, NOTE, dag_id=dag_id, run_id=run_id)
+    return notes[0].text if notes else None
 
 
 def schedule_of(dag_id: str) -> Schedule | None:

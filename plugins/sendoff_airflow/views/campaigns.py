@@ -80,5 +80,6 @@ def redirect_from_dag(
     if key is not None and (launch := ledger.launches.find(key)) is not None and launch.campaign == dag_id:
         return RedirectResponse(f"launches/{quote(key, safe='')}", status.HTTP_303_SEE_OTHER)
     if run_id:
-        return page(request, "no_launch.html", dag_id=dag_id, run_id=run_id, refresh=REFRESH_FAST)
+        why = airflow_db.note_of(dag_id, run_id)
+        return page(request, "no_launch.html", dag_id=dag_id, why=why, refresh=REFRESH_FAST)
     return RedirectResponse(f"campaigns/{quote(dag_id, safe='')}", status.HTTP_303_SEE_OTHER)

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, campaign_schema, defaults_schema
-from sendoff.ledger import Ledger
-from sendoff.period import launch_key
+from sendoff.ledger import Ledger, NotLaunched
+from sendoff.period import Period, launch_key
 from sendoff.states import Accepted
 
 from ...factories import KEY, PERIOD, make_launch
@@ -108,6 +108,20 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
         "audience": 3,
         "requests": 1,
     }
+
+
+def test_what_was_not_launched_is_listed_below_with_its_reason(ledger_url: str, sendoff: Command) -> None:
+    later = Period(PERIOD.end, PERIOD.end + timedelta(days=1))
+    entry = NotLaunched("f" * 32, "spring", "Spring", later, 0, later.end, "8 people, at least 1,000 wanted")
+    with closing(Ledger(ledger_url)) as ledger:
+        ledger.not_launched.store(entry)
+    lines = sendoff("report", "--ledger", ledger_url).stdout.splitlines()
+    assert lines[1:] == [
+        f"Not launched: spring, period {later.key}, checked 2026-03-03 00:00 UTC: 8 people, at least 1,000 wanted"
+    ]
+    listed = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
+    assert [(each["launch"], each["state"]) for each in listed] == [(KEY, "released"), (None, "not_launched")]
+    assert listed[1]["why"] == "8 people, at least 1,000 wanted"
 
 
 def test_no_more_than_twenty_launches_are_listed_the_newest_first(ledger_url: str, sendoff: Command) -> None:

@@ -98,11 +98,11 @@ def gate(
 @pytest.mark.parametrize(
     ("name", "gates", "size", "is_open", "actual", "allowed"),
     [
-        ("least", {}, 1, True, "1 people", "at least 1"),
-        ("least", {"least": 1200}, 1199, False, "1,199 people", "at least 1,200"),
-        ("least", {"least": 1200}, 1200, True, "1,200 people", "at least 1,200"),
-        ("most", {"most": 1200}, 1201, False, "1,201 people", "at most 1,200"),
-        ("most", {"most": 1200}, 1200, True, "1,200 people", "at most 1,200"),
+        ("least", {}, 1, True, "1 device", "at least 1"),
+        ("least", {"least": 1200}, 1199, False, "1,199 devices", "at least 1,200"),
+        ("least", {"least": 1200}, 1200, True, "1,200 devices", "at least 1,200"),
+        ("most", {"most": 1200}, 1201, False, "1,201 devices", "at most 1,200"),
+        ("most", {"most": 1200}, 1200, True, "1,200 devices", "at most 1,200"),
         ("least", {}, None, True, "people chosen by the service", "at least 1"),  # their number is unknown
     ],
 )  # fmt: skip
@@ -415,7 +415,7 @@ def test_a_launch_of_nobody_is_stopped_by_the_least_alone() -> None:
             now=NOW,
         )
     )
-    assert results == (GateResult("least", False, "0 people", "at least 1"),)
+    assert results == (GateResult("least", False, "0 devices", "at least 1"),)
 
 
 OPEN = GateResult("least", True, "5 people", "at least 1")
@@ -526,8 +526,8 @@ def test_what_the_gates_said_is_in_the_ledger_and_names_nobody(ledger: Ledger, w
     assert (decision.kind, decision.who, decision.decided_at) == ("gates", "sendoff", NOW)
     assert decision.detail == {
         "gates": [
-            {"name": "least", "is_open": True, "actual": "5 people", "allowed": "at least 1"},
-            {"name": "most", "is_open": True, "actual": "5 people", "allowed": "at most 5"},
+            {"name": "least", "is_open": True, "actual": "5 devices", "allowed": "at least 1"},
+            {"name": "most", "is_open": True, "actual": "5 devices", "allowed": "at most 5"},
         ]
     }
     prepared(ledger, warehouse, {"most": 5})  # like a retried task

@@ -15,11 +15,12 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import DEFAULT_VARIATION, segments_of
 from sendoff.campaign import Campaign, CampaignFolder, campaign_from
-from sendoff.errors import AudienceError, CampaignError, QueryError
+from sendoff.errors import AudienceError, CampaignError, GateError, LateError, QueryError
 from sendoff.launch import preview_campaign
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.period import Period
+from sendoff.postbacks import maintain
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
@@ -50,6 +51,10 @@ EMAIL = Campaign.model_validate(
 
 def folder(campaign: Campaign = PUSH, sql: str | None = SQL) -> CampaignFolder:
     return CampaignFolder("spring", campaign, sql, Path("spring"))
+
+
+def changed(**fields: Any) -> Campaign:
+    return Campaign.model_validate(PUSH.model_dump(exclude_unset=True) | fields)
 
 
 @pytest.fixture
@@ -119,6 +124,66 @@ def test_an_audience_of_nobody_is_an_error_that_says_why(ledger: Ledger, warehou
     with pytest.raises(AudienceError, match=r"none of the 1 rows is left .*1 null"):
         prepare_launch(ledger, nulls, period=PERIOD, warehouses=lambda _: warehouse)
     assert ledger.launches.search() == []
+
+
+def test_the_ledger_keeps_why_a_launch_was_not_made_until_it_is_made(ledger: Ledger, warehouse: str) -> None:
+    picky = folder(changed(gates={"least": 1_000}))
+
+    def attempt(given: CampaignFolder, **options: Any) -> None:
+        with pytest.raises((GateError, LateError)):
+            prepare_launch(
+                ledger, given, period=PERIOD, warehouses=lambda _: warehouse, options=LaunchOptions(**options)
+            )
+
+    attempt(picky)
+    [entry] = ledger.not_launched.page()
+    assert (entry.campaign, entry.title, entry.period, entry.resend) == ("spring", "Spring", PERIOD, 0)
+    assert entry.why == "5 devices, at least 1,000 wanted"
+    attempt(folder(changed(gates={"most": 2, "change": 10})))  # a retry, after a change
+    [entry] = ledger.not_launched.page(["spring"])
+    assert entry.why == "5 devices, at most 2 allowed"
+    assert ledger.not_launched.count(["spring"]) == 1
+    assert ledger.not_launched.page(["another"]) == []
+    late = {"schedule": "@daily", "gates": {"lateness": {"length": 1, "unit": "days"}}}
+    attempt(folder(changed(**late)), due_at=PERIOD.end)
+    assert re.fullmatch(
+        r"\d+ days and .* after it was due, at most 1 day allowed", ledger.not_launched.page()[0].why
+    )
+    prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    assert ledger.not_launched.page() == []
+    assert ledger.not_launched.count(["spring"]) == 0
+
+
+def test_an_empty_audience_is_kept_as_the_reason_too(ledger: Ledger, warehouse: str) -> None:
+    for sql, why in (
+        (SQL + " AND device_id < 0", "the audience is empty"),
+        (f"{SQL} AND device_id IS NULL", "none of 1 row of the query is left: 1 null"),
+    ):
+        with pytest.raises(AudienceError):
+            prepare_launch(ledger, folder(sql=sql), period=PERIOD, warehouses=lambda _: warehouse)
+        assert [entry.why for entry in ledger.not_launched.page()] == [why]
+
+
+def test_other_errors_are_no_launches_that_were_not_made(ledger: Ledger, warehouse: str) -> None:
+    for sql in ("SELECT nothing FROM nowhere", "SELECT 'x' AS device_id"):
+        with pytest.raises((QueryError, AudienceError)):
+            prepare_launch(ledger, folder(sql=sql), period=PERIOD, warehouses=lambda _: warehouse)
+    assert ledger.not_launched.page() == []
+
+
+def test_old_reasons_are_deleted(ledger: Ledger, warehouse: str) -> None:
+    with pytest.raises(GateError):
+        prepare_launch(
+            ledger,
+            folder(changed(gates={"least": 9})),
+            period=PERIOD,
+            warehouses=lambda _: warehouse,
+            now=PERIOD.end,
+        )
+    maintain(ledger, timedelta(days=90), now=PERIOD.end + timedelta(days=89))
+    assert len(ledger.not_launched.page()) == 1
+    maintain(ledger, timedelta(days=90), now=PERIOD.end + timedelta(days=91))
+    assert ledger.not_launched.page() == []
 
 
 def test_a_broken_query_leaves_nothing_behind(ledger: Ledger, warehouse: str) -> None:

@@ -1,0 +1,76 @@
+"""Launches that were not made, such as because a gate was closed: which one, when, and why.
+
+There is at most one entry for each launch key. It does not count once the ledger has the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.ledger.database import Database
+from sendoff.ledger.schema import launches, not_launched
+from sendoff.period import Period
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """A launch that was not made. ``why``: in words for everybody, with counts and times only."""
+
+    launch_key: str  # the key that the launch would have
+    campaign: str
+    title: str
+    period: Period
+    resend: int
+    checked_at: datetime
+    why: str
+
+
+class NotLaunchedLog:
+    """The launches of a ledger that were not made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def store(self, entry: NotLaunched) -> None:
+        """Store an entry in place of an earlier one for the same launch."""
+        period = entry.period
+        bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
+        values = {name: value for name, value in asdict(entry).items() if name != "period"}
+        with self._database.write() as db:
+            db.execute(self._database.insert_or_replace(not_launched), values | bounds)
+
+    def count(self, campaigns: Collection[str]) -> int:
+        """Count the launches of some campaigns that were not made."""
+        query = sa.select(sa.func.count()).where(not_launched.c.campaign.in_(campaigns), _IS_CURRENT)
+        with self._database.read() as db:
+            return db.scalar(query) or 0
+
+    def page(
+        self, campaigns: Collection[str] | None = None, *, offset: int = 0, limit: int = 25
+    ) -> list[NotLaunched]:
+        """Return a page of the launches that were not made, newest first. ``campaigns``: only of these."""
+        query = sa.select(not_launched).where(_IS_CURRENT)
+        if campaigns is not None:
+            query = query.where(not_launched.c.campaign.in_(campaigns))
+        ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
+        with self._database.read() as db:
+            return [_entry(row) for row in db.execute(ordered.offset(offset).limit(limit))]
+
+    def forget(self, before: datetime) -> int:
+        """Delete the entries from before a moment, and return their number."""
+        with self._database.write() as db:
+            return db.execute(sa.delete(not_launched).where(not_launched.c.checked_at < before)).rowcount
+
+
+_IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
+
+
+def _entry(row: sa.Row[Any]) -> NotLaunched:
+    values = dict(row._mapping)
+    period = Period(*(values.pop(name) for name in ("period_start", "period_end", "partition")))
+    return NotLaunched(period=period, **values)
