@@ -402,7 +402,7 @@ def test_a_person_is_looked_up_without_standing_in_an_address(visit: Any, airflo
     window = visit("sendoff/person")
     window.get_by_label("Identifier").fill(device)
     window.keyboard.press("Enter")
-    window.get_by_text("verdict").first.wait_for()
+    window.get_by_text("Got it: delivered").first.wait_for()
     assert window.get_by_text("the launch was stopped").count() == 1
     assert device not in window.url
     assert [url for url in window.asked_for if device in url] == []

@@ -322,7 +322,7 @@ def test_what_others_wrote_is_never_markup(olga: Person, ledger: Ledger) -> None
     key = freeze(ledger, HOSTILE, state="held", connection=HOSTILE)
     send_to = freeze(ledger, "spring_sale", people=2)
     send(ledger, send_to, replace(TIMED_OUT, reason=HOSTILE))
-    ledger.audit_log.record(Decision(key, "noted", HOSTILE, HOSTILE, NOW, {HOSTILE: HOSTILE}))
+    ledger.audit_log.record(Decision(key, "resend", HOSTILE, HOSTILE, NOW, {HOSTILE: HOSTILE}))
     pause_all(ledger, HOSTILE, HOSTILE, connection=HOSTILE)
     part = "%3Cimg%20src=x%20onerror=alert(1)%3E&%22'"
     paths = ["", "waiting", "campaigns", f"campaigns/{part}", f"launches/{key}", f"launches/{key}/preview"]
@@ -598,11 +598,17 @@ def test_a_persons_history_names_them_nowhere(
     capfd.readouterr()
     answer = vera.post("person", {"identifier": device})
     assert answer.status_code == 200
-    assert "Sent (segment 1, variant short, wave 1, request accepted, verdict delivered)" in answer.text
+    assert "Got it: delivered." in answer.text
+    assert "Variant short." in answer.text
+    assert not re.search(r"segment|wave|verdict|_", re.sub(r"<[^>]*>", "", answer.text))
     assert "the launch was stopped" in answer.text
-    assert answer.text.index("daily_digest") < answer.text.index("spring_sale")
     held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
-    assert "Not sent: held-out group" in held_out.text
+    assert "Left out: control group." in held_out.text
+    assert answer.text.count("of-interest") == answer.text.count("<p>Got it") + answer.text.count("<p>Sent, ")
+    assert "of-interest" not in held_out.text
+    unknown = vera.post("person", {"identifier": "4", "campaign": "spring_sale"}).text
+    assert "No launch had this identifier." in unknown
+    assert "<li" not in unknown
     for identifier in ("nobody", "9" * 400, "-1", "0"):
         assert vera.post("person", {"identifier": identifier}).status_code == 200
     assert vera.post("person", {"identifier": ""}).status_code == 422

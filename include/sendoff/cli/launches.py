@@ -217,7 +217,10 @@ def why(
     """Explain one person's part in a launch: why they were left out, or their segment and verdict."""
     with opened(ledger_url) as ledger:
         found = ledger.launches.recipient(only_launch(ledger, launch), identifier)
-    typer.echo(json.dumps(found.to_json(), indent=2) if as_json else found.sentence)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        typer.echo(f"{found.sentence} ({found.details})" if found.details else found.sentence)
 
 
 @app.command()

@@ -13,16 +13,28 @@ from sendoff.ledger.schema import audience_groups, dispatches, reports, segments
 from sendoff.ledger.stored_sets import GROUPS, SUPPRESSED, VERDICTS
 from sendoff.states import DispatchState, LaunchState, Verdict
 
+_LEFT_OUT = {
+    "holdout": "control group",
+    "priority": "a campaign with higher priority reaches them on the same day",
+    "cap": "they already get as many messages as the cap allows",
+    "size_limit": "this run was limited to fewer people",
+}
+_SENT = {
+    Verdict.ENGAGED: "got it: opened or clicked",
+    Verdict.DELIVERED: "got it: delivered",
+    Verdict.MISSING: "sent, but no delivery was reported",
+    Verdict.UNKNOWABLE: "sent, and it cannot be known whether it arrived",
+}
 _SENTENCES = {
-    DispatchState.ACCEPTED: "sent",
+    DispatchState.ACCEPTED: "sent, and not reported on yet",
     DispatchState.IN_FLIGHT: "may have been sent: the request is in progress",
-    DispatchState.IN_DOUBT: "may have been sent: it is unknown whether the service processed the request",
-    DispatchState.WRITTEN_OFF: "may have been sent: the request's outcome is unknown, and it was written off",
+    DispatchState.IN_DOUBT: "may have been sent: the service gave no clear answer",
+    DispatchState.WRITTEN_OFF: "may have been sent: the service gave no clear answer, and it was not sent again",
     DispatchState.REFUSED: "not sent: the service refused the request",
 }
 _WAITING = {
-    LaunchState.HELD: "not sent yet: the launch is held",
-    LaunchState.RELEASED: "not sent yet: the request is planned",
+    LaunchState.HELD: "not sent yet: the launch waits for a decision",
+    LaunchState.RELEASED: "not sent yet: its turn comes later",
     LaunchState.PAUSED: "not sent yet: the launch is paused",
     LaunchState.REJECTED: "not sent: the launch was rejected",
     LaunchState.STOPPED: "not sent: the launch was stopped",
@@ -57,37 +69,46 @@ class RecipientStatus:
         return self.reason is not None or self.segment is not None
 
     @property
+    def is_sent(self) -> bool:
+        """Whether the service accepted the request, or a report proves that it was sent."""
+        return self.dispatch == DispatchState.ACCEPTED or (
+            self.verdict is not None and self.verdict.is_observed
+        )
+
+    @property
     def sentence(self) -> str:
-        """The status as one sentence."""
+        """The status as one sentence, for people who do not know Sendoff."""
         if not self.is_known:
-            return "unknown: the service chooses the people of this launch"
-        if self.reason == "holdout":
-            return "not sent: held-out group"
+            return "not known: the service chooses the people of this launch"
         if self.reason is not None:
-            return f"not sent: suppressed by {self.reason!r}"
+            known = _LEFT_OUT.get(self.reason)
+            return f"left out: {known}" if known else f"left out by rule: {self.reason}"
         if self.segment is None:
-            return "not in the launch: the query did not return it in a usable row"
+            return "not selected: the campaign's query did not return it in a usable row"
+        if self.verdict in _SENT:
+            why = WHY_UNKNOWABLE.get(self.verdict_because or "")
+            return _SENT[self.verdict] + (f": {why}" if why else "")
+        if self.dispatch in (None, DispatchState.PLANNED):
+            return _WAITING[self.launch_state]
+        return _SENTENCES[self.dispatch]
+
+    @property
+    def details(self) -> str:
+        """The segment and the state of its request. Empty for an identifier without a segment."""
+        if self.segment is None:
+            return ""
+        variation = [("variant", self.variant), ("language", self.language), ("zone", self.time_zone)]
         where = [
             f"segment {self.segment}",
-            *(f"{name} {value}" for name, value in self._variation() if value is not None),
+            *(f"{name} {value}" for name, value in variation if value is not None),
             f"wave {self.wave}",
             f"request {_words(self.dispatch)}",
-            f"verdict {_words(self.verdict)}" if self.verdict else "not reconciled yet",
         ]
-        sentence = (
-            _WAITING[self.launch_state]
-            if self.dispatch in (None, DispatchState.PLANNED)
-            else _SENTENCES[self.dispatch]
-        )
-        why = WHY_UNKNOWABLE.get(self.verdict_because or "")
-        return f"{sentence} ({', '.join(where)})" + (f"; silence proves nothing: {why}" if why else "")
+        return ", ".join(where)
 
     def to_json(self) -> dict[str, Any]:
         """Return the status as JSON values."""
         return {**asdict(self), "is_named": self.is_named, "sentence": self.sentence}
-
-    def _variation(self) -> list[tuple[str, str | None]]:
-        return [("variant", self.variant), ("language", self.language), ("zone", self.time_zone)]
 
 
 def _words(state: str | None) -> str:

@@ -31,7 +31,23 @@ MAX_SECONDS = 8.0
 class _Found:
     launch: Launch
     status: RecipientStatus | None  # None: the launch uses another kind of identifier
-    sentence: str
+
+    @property
+    def sentence(self) -> str:
+        if self.status is None:
+            return (
+                f"not checked: this launch identifies people by {self.launch.identified_by.replace('_', ' ')}"
+            )
+        return self.status.sentence
+
+    @property
+    def is_named(self) -> bool:
+        return self.status is not None and self.status.is_named
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known whether the identifier was in the launch."""
+        return self.status is None or not self.status.is_known
 
 
 @router.get("/person")
@@ -60,10 +76,12 @@ def show_history(
             break
         rows.append(_of_launch(ledger, launch, query.identifier))
     looked_at = query.offset + len(rows)
+    is_named = any(row.is_named for row in rows)
     return page(
         request,
         "history.html",
-        rows=rows,
+        rows=rows if is_named else [row for row in rows if row.is_open],
+        is_named=is_named,
         first=query.offset + 1,
         last=looked_at,
         total=total,
@@ -73,7 +91,6 @@ def show_history(
 
 def _of_launch(ledger: Ledger, launch: Launch, identifier: str) -> _Found:
     try:
-        status = ledger.launches.recipient(launch.launch_key, identifier)
+        return _Found(launch, ledger.launches.recipient(launch.launch_key, identifier))
     except (AudienceError, OverflowError):
-        return _Found(launch, None, f"not checked: this launch identifies people by {launch.identified_by}")
-    return _Found(launch, status, status.sentence)
+        return _Found(launch, None)

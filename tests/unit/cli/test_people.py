@@ -98,9 +98,11 @@ def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(
 
 def test_why_says_in_one_sentence_what_became_of_somebody(url: str, sendoff: Command) -> None:
     done = sendoff("why", KEY[:8], "4711", "--ledger", url)
-    said = "not sent yet: the request is planned (segment 1, wave 1, request planned, not reconciled yet)\n"
+    said = "not sent yet: its turn comes later (segment 1, wave 1, request planned)\n"
     assert (done.stdout, done.stderr) == (said, "")
-    assert sendoff("why", KEY, "4712", "--ledger", url).stdout == ("not sent: suppressed by 'cap'\n")
+    assert sendoff("why", KEY, "4712", "--ledger", url).stdout == (
+        "left out: they already get as many messages as the cap allows\n"
+    )
     found = json.loads(sendoff("why", KEY, "4712", "--json", "--ledger", url).stdout)
     assert (found["reason"], found["segment"], found["is_named"]) == ("cap", None, True)
     wrong = sendoff("why", KEY, "ann4711", "--ledger", url)

@@ -241,14 +241,17 @@ def test_a_launch_and_the_decision_that_made_it_are_stored_together(ledger: Ledg
 def test_why_says_by_which_reason_somebody_was_left_out(ledger: Ledger) -> None:
     left_out = {"cap": integers([7]), "holdout": integers([8])}
     key = freeze(ledger, left_out=left_out).launch_key
-    assert ledger.launches.recipient(key, 7).sentence == "not sent: suppressed by 'cap'"
-    assert ledger.launches.recipient(key, 8).sentence == "not sent: held-out group"
+    assert (
+        ledger.launches.recipient(key, 7).sentence
+        == "left out: they already get as many messages as the cap allows"
+    )
+    assert ledger.launches.recipient(key, 8).sentence == "left out: control group"
     assert ledger.launches.recipient(key, "7").reason == "cap"
     assert (ledger.launches.recipient(key, 9).is_named, ledger.launches.recipient(key, 8).is_named) == (
         False,
         True,
     )
-    assert "the query did not return it" in ledger.launches.recipient(key, 9).sentence
+    assert "query did not return it" in ledger.launches.recipient(key, 9).sentence
 
 
 def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> None:
@@ -257,20 +260,25 @@ def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> 
     launch = freeze(ledger, segments=parts)
     send(ledger, launch.launch_key, accepted(), refused(), InDoubt("reset"))
     assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-    said = [ledger.launches.recipient(launch.launch_key, n).sentence for n in (1, 2, 3, 4, 5)]
-    unknown = "it is unknown whether the service processed the request"
+    found = [ledger.launches.recipient(launch.launch_key, n) for n in (1, 2, 3, 4, 5)]
     variation = "variant red, language fr, zone Europe/Paris"
-    assert said == [
-        "sent (segment 1, wave 1, request accepted, not reconciled yet)",
-        "not sent: the service refused the request (segment 2, wave 1, request refused, not reconciled yet)",
-        f"may have been sent: {unknown} (segment 3, wave 1, request in doubt, not reconciled yet)",
-        "may have been sent: the request is in progress (segment 4, wave 1, request in flight, not reconciled yet)",
-        f"not sent yet: the request is planned (segment 5, {variation}, wave 2, request planned, not reconciled yet)",
+    assert [(each.sentence, each.details, each.is_sent) for each in found] == [
+        ("sent, and not reported on yet", "segment 1, wave 1, request accepted", True),
+        ("not sent: the service refused the request", "segment 2, wave 1, request refused", False),
+        (
+            "may have been sent: the service gave no clear answer",
+            "segment 3, wave 1, request in doubt",
+            False,
+        ),
+        (
+            "may have been sent: the request is in progress",
+            "segment 4, wave 1, request in flight",
+            False,
+        ),
+        ("not sent yet: its turn comes later", f"segment 5, {variation}, wave 2, request planned", False),
     ]
     ledger.audit_log.decide(Decision(launch.launch_key, "stopped", "ann", None, NOW))
-    assert ledger.launches.recipient(launch.launch_key, 5).sentence.startswith(
-        "not sent: the launch was stopped (segment 5,"
-    )
+    assert ledger.launches.recipient(launch.launch_key, 5).sentence == "not sent: the launch was stopped"
 
 
 def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:
@@ -280,7 +288,7 @@ def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:
     with ledger._database.write() as db:
         db.execute(sa.insert(verdicts), {**row, "verdict": "delivered"})
     assert ledger.launches.recipient(launch.launch_key, 2).verdict == "delivered"
-    assert "verdict delivered" in ledger.launches.recipient(launch.launch_key, 2).sentence
+    assert ledger.launches.recipient(launch.launch_key, 2).sentence == "got it: delivered"
 
 
 def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
@@ -297,5 +305,5 @@ def test_why_knows_texts_and_refuses_what_can_be_nobody(ledger: Ledger) -> None:
 
 def test_why_says_that_nobody_knows_whom_the_service_chooses(ledger: Ledger) -> None:
     launch = freeze(ledger, segments=[Segment(None)])
-    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("unknown: ")
+    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("not known: ")
     assert ledger.launches.recipient(launch.launch_key, 1).to_json()["is_known"] is False
