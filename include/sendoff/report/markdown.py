@@ -71,6 +71,7 @@ def _table(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+@lru_cache(maxsize=1024)  # the documentation of each campaign repeats most words
 def _words(words: Words) -> str:
     return "".join(_inline(each) for each in inlines(words))
 
@@ -98,7 +99,6 @@ def _ticks(text: str, fewest: int) -> str:
     return "`" * max([fewest, *(len(run) + 1 for run in re.findall("`+", text))])
 
 
-@lru_cache(maxsize=1024)  # the documentation of each campaign repeats most words
 def _escaped(words: str) -> str:
     text = clean(words).replace("\n", " ").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(r"\\\1", text)

@@ -7,6 +7,7 @@ ledger itself, because Airflow may combine several events in one run or deliver 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator, Context
@@ -35,6 +36,7 @@ def report_asset(campaign: str) -> Asset:
     return _asset(campaign, "report")
 
 
+@lru_cache(maxsize=64)  # several tasks of a campaign have the same asset
 def _asset(campaign: str, what: str) -> Asset:
     return Asset(name=f"{campaign}.{what}", uri=f"sendoff://{campaign}/{what}", group="sendoff")
 
