@@ -245,7 +245,7 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
         body = f"getComputedStyle({root}.ownerDocument.body).backgroundColor"
         assert window.evaluate(body) == ground
     frame.locator(f"table a[href*='{key}']").first.click()
-    link = frame.get_by_role("link", name=f"Run {run}")
+    link = frame.get_by_role("link", name="Its run in Airflow")
     link.click()
     window.wait_for_url(f"**{PATH}/dags/spring_sale/runs/{run}**")
     # ... and the page of the run has a tab with the launch, beside the link to all pages.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 from threading import Event
@@ -719,6 +719,39 @@ def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -
     assert "So far 15" not in vera.get(f"launches/{key}").text
 
 
+@pytest.mark.parametrize(
+    ("state", "send", "said"),
+    [
+        ("released", {"date": 1}, r"Goes out <time [^>]+>[^<]+</time>, in \d.* in Europe/Dublin\)"),
+        ("held", {"date": 1}, r"When released, it goes out <time"),
+        ("stopped", {"date": 1}, None),
+        ("released", {"date": -2}, None),
+        ("released", {"time_zone": "user", "date": 2}, r"in \d[^<]*, to <time .* own time zone"),
+        (
+            "released",
+            {"kind": "recurring", "start": -9, "end": "never"},
+            r"Goes out repeatedly: every day at 18:30",
+        ),
+        ("released", {"kind": "recurring", "start": -9, "end": -3}, None),
+        ("released", None, None),
+    ],
+)
+def test_a_launch_says_when_it_goes_out(
+    vera: Person, ledger: Ledger, state: str, send: dict[str, Any] | None, said: str | None
+) -> None:
+    days = {
+        name: str((NOW + timedelta(days=value)).date())
+        for name, value in (send or {}).items()
+        if type(value) is int
+    }
+    defaults = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
+    definition = {**PUSH, "send": defaults | send | days} if send else PUSH
+    key = freeze(ledger, "evening", definition=definition, state=state)
+    text = re.sub(r"\s+", " ", vera.get(f"launches/{key}").text)
+    assert ("oes out" in text) is bool(said)
+    assert said is None or re.search(said, text)
+
+
 def test_messages_are_shown_as_phones_and_mailboxes_do(vera: Person, ledger: Ledger) -> None:
     html = "<style>h1 { color: red }</style><h1>Spring</h1><script>alert(1)</script>"
     emails = {
@@ -1147,6 +1180,7 @@ class Run:
         assert name in bag.dags, bag.import_errors
         sync_bag_to_db(bag, bundle, None)
         self.person = Person(server, "ada", "ADMIN")
+        self.asks_until = datetime.now(UTC) + timedelta(hours=3, minutes=20, seconds=30)
         self.name, self.key = name, key
         self.id = f"of+{key[:6]}~1"
         body = {"dag_run_id": self.id, "logical_date": (NOW - timedelta(days=int(key[:2], 16))).isoformat()}
@@ -1165,6 +1199,7 @@ class Run:
         with create_session() as session:
             task = session.query(TaskInstance).filter_by(dag_id=self.name, task_id="approve").one()
             task.state, task.next_method = "awaiting_input", "execute_complete"
+            task.trigger_timeout = self.asks_until
             session.query(DagRun).filter_by(dag_id=self.name).update({"state": "running"})
             users = [{"id": each, "name": each} for each in assigned]
             asked = {"options": ["Approve", "Reject"], "subject": "Send?", "assignees": users}
@@ -1251,11 +1286,17 @@ def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
     olga, rolf, vera = as_("olga", "OP"), as_("rolf", "OP"), as_("vera", "VIEWER")
     key = freeze(ledger, "assigned", state="held")
     run = Run(server, tmp_path, "assigned", key)
+    assert "Rejects itself" not in olga.get(f"launches/{key}").text
     run.ask("rolf")
+    text = re.sub(r"\s+", " ", olga.get(f"launches/{key}").text)
+    at = re.search(r'Rejects itself at <time datetime="([^"]+)">[^<]+</time>, in 3 h 20 min, if no one', text)
+    assert at
+    assert datetime.fromisoformat(at[1]) == run.asks_until
     assert olga.post(f"launches/{key}/continue").status_code == 409
     answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
     assert "you may not answer there" in answer.text
     assert ledger.launches.get(key).state == "released"
+    assert "Rejects itself" not in olga.get(f"launches/{key}").text
     for person, may in ((olga, False), (vera, False), (rolf, True)):
         assert "1 launch not yet answered in Airflow" in person.get("").text
         for page in ("waiting", f"launches/{key}"):

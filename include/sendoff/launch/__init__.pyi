@@ -4,7 +4,7 @@ from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
-from .send_times import closed_until, describe_schedule, send_times_of
+from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
 from .stages import Standing, standings
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Plan",
     "Preview",
     "Rendering",
+    "SendTimes",
     "Standing",
     "Zone",
     "closed_until",

@@ -81,13 +81,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question of a task ``approve`` that no one has answered. ``assigned``: who may answer; empty: anyone."""
+    """A question of a task ``approve`` that no one has answered.
+
+    ``assigned``: who may answer; empty: anyone. ``expires_at``: when Airflow rejects the launch, once the task waits.
+    """
 
     dag_id: str
     run_id: str
     map_index: int
     launch_key: str
     assigned: frozenset[str]
+    expires_at: datetime | None
 
     @property
     def path(self) -> str:
@@ -187,6 +191,7 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
             TaskInstance.dag_id,
             TaskInstance.run_id,
             TaskInstance.map_index,
+            TaskInstance.trigger_timeout,
             HITLDetail.assignees,
             XComModel.value,
         )
@@ -202,7 +207,12 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
         rows = session.execute(query).all()
     return [
         Question(
-            row.dag_id, row.run_id, row.map_index, key, frozenset(each["id"] for each in row.assignees or ())
+            row.dag_id,
+            row.run_id,
+            row.map_index,
+            key,
+            frozenset(each["id"] for each in row.assignees or ()),
+            row.trigger_timeout,
         )
         for row in rows
         if isinstance(key := _parsed(row.value), str)

@@ -14,6 +14,7 @@ from sendoff.dispatch import awaited_role
 from sendoff.ledger import Launch, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
 from sendoff_airflow.views.dependencies import (
     REFRESH_FAST,
     REFRESH_SLOW,
@@ -68,6 +69,8 @@ def show_launch(
         may_steer=viewer.may_steer(launch.campaign),
         acts=acts_on(launch, role := awaited_role(launch, decisions)),
         role=role,
+        rejects_itself_at=rejects_itself_at(launch),
+        goes_out=goes_out(launch, [part.variation for part in parts]),
         since=ledger.audit_log.newest(launch.launch_key),
         why_held=why_held(decisions) if launch.state == LaunchState.HELD else None,
         unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),

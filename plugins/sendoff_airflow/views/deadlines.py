@@ -1,0 +1,30 @@
+"""When a launch rejects itself, and when the service sends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from sendoff.campaign import Campaign, Now, Once, OwnRequest, Variation
+from sendoff.launch import SendTimes, send_times_of
+from sendoff.ledger import Launch
+from sendoff.states import LaunchState
+from sendoff_airflow.views import airflow_db
+
+
+def rejects_itself_at(launch: Launch) -> datetime | None:
+    """Return when a launch is rejected if no one answers, or None if Airflow does not ask about it."""
+    if launch.state != LaunchState.HELD:
+        return None
+    questions = airflow_db.open_questions([launch.campaign], launch.launch_key)
+    return min((each.expires_at for each in questions if each.expires_at), default=None)
+
+
+def goes_out(launch: Launch, variations: Iterable[Variation]) -> SendTimes | None:
+    """Return when the service sends a launch. None if it sends at once, has sent it, or the launch has ended."""
+    campaign = Campaign.frozen(launch.definition)
+    if launch.state.is_final or isinstance(campaign, OwnRequest) or isinstance(campaign.send, Now):
+        return None
+    times = send_times_of(campaign, variations, launch.period.end)
+    end = times.last_at if isinstance(campaign.send, Once) else campaign.send.ends_at()
+    return times if end is None or end > datetime.now(UTC) else None
