@@ -1,4 +1,4 @@
-"""The messages that the page on troubleshooting quotes are messages of the code."""
+"""The messages that the pages on troubleshooting quote are messages of the code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs/how-to/troubleshoot.md").read_text(encoding="utf-8")
-CELLS = [cell for row in re.findall(r"^\|(.*)\|$", PAGE, re.MULTILINE) for cell in row.split(" | ")[:-1]]
+PAGES = "\n".join(
+    page.read_text(encoding="utf-8") for page in sorted(ROOT.glob("docs/how-to/troubleshoot*.md"))
+)
+CELLS = [cell for row in re.findall(r"^\|(.*)\|$", PAGES, re.MULTILINE) for cell in row.split(" | ")[:-1]]
 QUOTED = sorted({quote for cell in CELLS for quote in re.findall(r"`([^`]+)`", cell) if quote.count(" ") > 1})
 
 
