@@ -397,6 +397,45 @@ def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow:
         window.get_by_text("No connection").wait_for(state="hidden")
 
 
+def test_an_email_is_shown_in_a_frame_that_does_nothing(visit: Any, airflow: Airflow) -> None:
+    html = "<h1 style='color: #ff0000'>Spring</h1><script>top.document.title = 'run'</script>"
+    html += "<img src='https://elsewhere.example/pixel.png' alt='tulips'><a href='https://elsewhere.example/'>Shop</a>"
+    email = {"from_address": 1, "subject": "Spring is here", "html": html}
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(
+            ledger, "letter", people=8, size=1, definition={"title": "A", "channels": {"email": email}}
+        )
+        window = visit("about:blank")
+        window.clock.install()
+        window.goto(f"{airflow.url}/sendoff/launches/{key}")
+        frame = window.frame_locator("iframe[title='Email: Spring is here']")
+        heading = frame.get_by_role("heading", name="Spring")
+        heading.wait_for()
+        assert heading.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(255, 0, 0)"
+        frame.get_by_role("link", name="Shop").click()
+        window.evaluate("window.first = document.querySelector('iframe')")
+        send(ledger, key, Accepted(200, 1))
+        window.clock.run_for(5_000)
+        window.get_by_text("1 of 8 requests made").wait_for()
+        assert window.evaluate("window.first.isConnected"), "a part that did not change was replaced"
+    assert "run" not in window.title()
+    assert [url for url in airflow.outside(window) if not url.startswith("https://elsewhere.example/")] == []
+    assert any("violates" in each and "img-src" in each for each in window.complaints)
+    assert any("Blocked script" in each for each in window.complaints)
+
+
+def test_a_report_is_downloaded_from_the_page_in_airflow(visit: Any, airflow: Airflow) -> None:
+    window = visit("plugin/sendoff")
+    frame = window.frame_locator("iframe")
+    frame.locator(f"table a[href*='{airflow.keys['reported']}']").first.click()
+    for name, end in (("a page", ".html"), ("a picture", ".png"), ("a table", ".csv")):
+        with window.expect_download() as started:
+            frame.get_by_role("link", name=name).click()
+        assert started.value.suggested_filename.startswith("spring_sale-")
+        assert started.value.suggested_filename.endswith(end)
+        assert started.value.path().stat().st_size > 500
+
+
 def test_a_person_is_looked_up_without_standing_in_an_address(visit: Any, airflow: Airflow) -> None:
     device = str(FIRST_DEVICE + 77)
     window = visit("sendoff/person")

@@ -20,7 +20,7 @@ def checked(lines: Sum) -> list[Block]:
 
 def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> Sum:
     """Return the sum from the rows of the query to the recipients. The holdout is part of the audience."""
-    by_rule = left_out.keys() - {"holdout"}
+    by_rule, held_out = left_out.keys() - {"holdout"}, left_out.get("holdout", 0)
     is_own = isinstance(Campaign.frozen(launch.definition), OwnRequest)
     return Sum(
         [
@@ -30,7 +30,7 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
                 for reason, count in launch.dropped.items()
             ),
             Line("=", launch.audience, "audience"),
-            Line("-", left_out.get("holdout", 0), "control group, which gets no message"),
+            *([Line("-", held_out, "control group, which gets no message")] if held_out else []),
             Line("=", people, "people"),
         ]
     )

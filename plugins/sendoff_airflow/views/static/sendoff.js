@@ -118,19 +118,27 @@ async function refresh({ force = false } = {}) {
 
 function swap(found) {
   const next = found.getElementById('main');
-  if (!next || next.innerHTML === main().innerHTML) return;
-  const open = [...main().querySelectorAll('details[id][open]')].map((each) => each.id);
+  if (!next) return;
+  showTimes(next);
+  for (const { id } of main().querySelectorAll('details[id][open]')) {
+    next.querySelector(`#${CSS.escape(id)}`)?.setAttribute('open', '');
+  }
   const written = [...main().querySelectorAll('textarea[id]')].filter((field) => field.value);
   const focus = main().contains(document.activeElement) ? path(document.activeElement) : null;
   main().dataset.refresh = next.dataset.refresh;
   document.title = found.title;
-  put(main(), next.childNodes);
-  for (const id of open) document.getElementById(id)?.setAttribute('open', '');
+  const [before, after] = [[...main().children], [...next.children]];
+  if (before.length === after.length) {
+    // What did not change stays, so that emails in frames do not load again.
+    before.forEach((part, place) => {
+      if (!part.isEqualNode(after[place])) part.replaceWith(document.adoptNode(after[place]));
+    });
+  } else put(main(), next.childNodes);
   for (const { id, value } of written) {
     const field = document.getElementById(id);
     if (field) field.value = value;
   }
-  if (focus) main().querySelector(focus)?.focus({ preventScroll: true });
+  if (focus && !main().contains(document.activeElement)) main().querySelector(focus)?.focus({ preventScroll: true });
 }
 
 // Return a selector for an element, so that its replacement gets the focus back.
