@@ -60,6 +60,7 @@ def freeze(
     connection: str = "service",
     decisions: bool = True,
     made: datetime | None = None,
+    sends: datetime | None = None,
 ) -> str:
     """Freeze a launch with ``people`` recipients in segments of ``size``; ``day`` sets its period. Return its key."""
     end = (NOW - timedelta(days=day - 1)).replace(hour=0, minute=0, second=0)
@@ -89,7 +90,7 @@ def freeze(
         connection=connection,
         period=period,
         created_at=moment,
-        sends_at=moment,
+        sends_at=sends or moment,
         state=state,
         suppressed=suppressed,
         decisions=[gates_decision(key, gates, moment)] if decisions else [],

@@ -305,7 +305,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         window.keyboard.press("Enter")
         window.get_by_text("Released: the launch may now be sent.").wait_for()
         window.wait_for_function("document.activeElement.id === 'said'")
-        window.locator("h1 .badge", has_text="released").wait_for()
+        window.locator("h1 .badge", has_text="sending").wait_for()
         decision = ledger.audit_log.of_launch(key)[-1]
         assert (decision.kind, decision.who, decision.why) == ("released", "olga", "the numbers are right")
         window.locator("summary", has_text="Stop for good").click()
@@ -350,7 +350,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
 
 def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow: Airflow) -> None:
     with closing(Ledger(airflow.ledger_url)) as ledger:
-        key = freeze(ledger, "welcome_back", people=8, size=1, day=12)
+        key = freeze(ledger, "welcome_back", people=8, size=1, day=12, made=datetime.now(UTC))
         window = visit("about:blank")
         window.clock.install()
         window.goto(f"{airflow.url}/sendoff/launches/{key}")

@@ -1,5 +1,6 @@
 from .build_preview import preview_campaign, preview_launch
 from .gates import due_time, lateness
+from .later import HeldByService, held_by_service
 from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
@@ -9,6 +10,7 @@ from .stages import Standing, standings
 
 __all__ = [
     "ExistingLaunch",
+    "HeldByService",
     "LaunchOptions",
     "NewRequest",
     "Plan",
@@ -20,6 +22,7 @@ __all__ = [
     "closed_until",
     "describe_schedule",
     "due_time",
+    "held_by_service",
     "lateness",
     "plan_launch",
     "prepare_launch",

@@ -6,7 +6,7 @@ The number of statements does not grow with the number of launches.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -17,8 +17,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from sendoff.ledger.database import Database, LedgerTime
+from sendoff.ledger.doubts import OF_SEGMENT
 from sendoff.ledger.launches import LAUNCH, Launch, is_one_of, launch_of
-from sendoff.ledger.schema import attempts, audiences, decisions, dispatches, launches, reports
+from sendoff.ledger.schema import attempts, audiences, decisions, dispatches, launches, reports, segments
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
 
 
@@ -84,6 +85,14 @@ class PlannedPart(NamedTuple):
 
     wave: int
     time_zone: str | None
+
+
+class AcceptedPart(NamedTuple):
+    """The accepted requests of a launch for one time zone."""
+
+    time_zone: str | None
+    recipients: int  # 0 if the service chooses them
+    campaign_ids: Sequence[int]  # in the service, as far as they are known
 
 
 class Overview:
@@ -163,20 +172,17 @@ class Overview:
                 parts.setdefault(key, []).append(PlannedPart(wave, zone or None))
         return parts
 
-    def campaign_ids(self, launch_key: str) -> list[int]:
-        """Return the IDs of the service's campaigns that the accepted requests of a launch created, in order."""
-        query = (
-            sa.select(dispatches.c.campaign_id)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state == DispatchState.ACCEPTED,
-                dispatches.c.campaign_id.is_not(None),
-            )
-            .distinct()
-            .order_by(dispatches.c.campaign_id)
-        )
+    def accepted_parts(self, launch_key: str) -> list[AcceptedPart]:
+        """Return the accepted requests of a launch by time zone."""
+        recipients: Counter[str] = Counter()
+        ids: defaultdict[str, set[int]] = defaultdict(set)
         with self._database.read() as db:
-            return list(db.scalars(query))
+            for zone, campaign_id, size in db.execute(_ACCEPTED.where(dispatches.c.launch_key == launch_key)):
+                recipients[zone] += int(size)
+                ids[zone] |= set() if campaign_id is None else {campaign_id}
+        return [
+            AcceptedPart(zone or None, recipients[zone], sorted(ids[zone])) for zone in sorted(recipients)
+        ]
 
 
 class _Title(FunctionElement[str]):
@@ -276,6 +282,12 @@ _PLANNED = (
     sa.select(dispatches.c.launch_key, dispatches.c.wave, dispatches.c.time_zone)
     .where(dispatches.c.state == DispatchState.PLANNED)
     .distinct()
+)
+_ACCEPTED = (
+    sa.select(dispatches.c.time_zone, dispatches.c.campaign_id, sa.func.sum(segments.c.size))
+    .join(segments, OF_SEGMENT)
+    .where(dispatches.c.state == DispatchState.ACCEPTED)
+    .group_by(dispatches.c.time_zone, dispatches.c.campaign_id)
 )
 
 ORDERS: Mapping[str, sa.ColumnElement[Any]] = {

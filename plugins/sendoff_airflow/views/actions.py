@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role, pause, pause_all, resolve_seen, resume, resume_all, stop
 from sendoff.figures import counted
+from sendoff.launch import held_by_service
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.continuing import NextStep, continue_run
@@ -34,6 +35,12 @@ _DONE = {
     "resume": "Resumed: the launch continues by itself within half a minute.",
     "stop": "Stopped: nothing more of this launch is sent. Messages the service already accepted cannot be taken back.",
 }
+
+_DONE_BUT = {
+    "reject": "Rejected: this launch makes no more requests.",
+    "stop": "Stopped: this launch makes no more requests.",
+}
+"""What is said if the service has messages of the launch that it sends later."""
 
 _DECIDED = {"release": LaunchState.RELEASED, "reject": LaunchState.REJECTED, "stop": LaunchState.STOPPED}
 
@@ -72,10 +79,19 @@ def decide_launch(
         if act == "release":
             _check_answered(ledger, launch)
         _decide_held(ledger, launch, act, viewer.name, body)
-    following = None
+    following, later = None, []
     if state := _DECIDED.get(act):
         following = continue_run(viewer, replace(launch, state=state))
-    return page(request, "done.html", sentences=[_DONE[act]], following=following, campaign=launch.campaign)
+        later = held_by_service(ledger, launch) if act != "release" else []
+    return page(
+        request,
+        "done.html",
+        sentences=[_DONE_BUT[act] if later else _DONE[act]],
+        following=following,
+        campaign=launch.campaign,
+        later=later,
+        launch=launch,
+    )
 
 
 def _check_answered(ledger: Ledger, launch: Launch) -> None:

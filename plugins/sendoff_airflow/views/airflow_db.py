@@ -61,9 +61,14 @@ class Run:
     @property
     def goes_on(self) -> bool:
         """Whether a sending task runs, or will run by itself."""
-        sending = self.tasks.get(DISPATCH, Counter())
         if self.is_paused:
-            return any(state in _BEGUN for state in sending)
+            return any(state in _BEGUN for state in self.tasks.get(DISPATCH, ()))
+        return self.is_intact
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether a sending task runs, or will run by itself unless the DAG is paused."""
+        sending = self.tasks.get(DISPATCH, Counter())
         is_next = self.state in _UNDER_WAY and sending.keys() == {"none"} and not self._failed
         return is_next or any(state in _ACTIVE for state in sending)
 

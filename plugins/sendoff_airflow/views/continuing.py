@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow.api_fastapi.common.dagbag import create_dag_bag
@@ -43,13 +43,16 @@ def continue_run(viewer: Viewer, launch: Launch) -> NextStep:
     This runs after the decision was committed, so an error in Airflow must not replace the answer.
     """
     try:
-        return _continue_run(viewer, launch)
+        step = _continue_run(viewer, launch)
     except Exception:
         _log.exception("The run of launch %s could not be continued in Airflow", launch.launch_key)
         return NextStep(
             "Airflow did not tell which run sends this launch, or did not continue it. Look at the launch again. The "
             "log of Airflow's API server has the reason."
         )
+    if step.run is not None and step.run.is_paused and launch.state not in ENDED:
+        return replace(step, words=f"{step.words} But its DAG is paused in Airflow: unpause it there first.")
+    return step
 
 
 def _continue_run(viewer: Viewer, launch: Launch) -> NextStep:
@@ -67,7 +70,7 @@ def _continue_run(viewer: Viewer, launch: Launch) -> NextStep:
         return NextStep("", run)
     if run is None:
         return NextStep("Airflow has no run for this launch. Start it again where it was created.")
-    if run.goes_on:
+    if run.is_intact:
         return NextStep("Its run in Airflow continues by itself.", run)
     task = run.to_clear
     if task is None or not viewer.may_clear(run.dag_id):

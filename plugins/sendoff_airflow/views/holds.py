@@ -6,21 +6,76 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, scope_of
-from sendoff.states import DecisionKind, LaunchState
+from sendoff.launch import Standing, standings
+from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, Selection, scope_of
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
 
 ENDED = (LaunchState.REJECTED, LaunchState.STOPPED)
 
 
-def acts_on(launch: Launch, role: str | None) -> Sequence[str]:
-    """Return the possible actions for a launch in its state. ``role``: the role that must approve it, if any."""
-    return {
-        LaunchState.HELD: ("reject",) if role else ("release", "reject"),
-        LaunchState.RELEASED: ("pause", "stop"),
-        LaunchState.PAUSED: ("resume", "stop"),
-    }.get(launch.state, ())
+_UNSENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
+
+
+def acts_on(launch: Launch, role: str | None, requests: Mapping[str, int]) -> Sequence[str]:
+    """Return the possible actions for a launch.
+
+    ``role``: the role that must approve it, if any. ``requests``: its requests by state. If all are made, there is
+    nothing left to pause or stop.
+    """
+    if launch.state == LaunchState.HELD:
+        return ("reject",) if role else ("release", "reject")
+    if not any(requests.get(state) for state in _UNSENT):
+        return ()
+    return {LaunchState.RELEASED: ("pause", "stop"), LaunchState.PAUSED: ("resume", "stop")}.get(
+        launch.state, ()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A launch that may send while nothing works on it, and its next step.
+
+    ``step``: *unpause* its DAG, *continue* its run, *ask* someone who may, or run a *command*.
+    """
+
+    launch: Launch
+    unsent: int  # requests
+    run: airflow_db.Run | None
+    step: Literal["unpause", "continue", "ask", "command"]
+
+
+def stuck_at(viewer: Viewer, launch: Launch, standing: Standing) -> Stuck | None:
+    """Return why a launch is stuck and what to do, or None if it is not stuck."""
+    if standing.stage is not Stage.STUCK:
+        return None
+    run = visible_run(viewer, launch)
+    unsent = sum(standing.requests.get(state, 0) for state in _UNSENT)
+    return Stuck(launch, unsent, run, _next_step(viewer, launch, run))
+
+
+def _next_step(
+    viewer: Viewer, launch: Launch, run: airflow_db.Run | None
+) -> Literal["unpause", "continue", "ask", "command"]:
+    if run is None:
+        return "command"
+    if run.is_paused:
+        return "unpause"
+    is_allowed = viewer.may_steer(launch.campaign) and viewer.may_clear(run.dag_id)
+    return "continue" if run.to_clear and is_allowed else "ask"
+
+
+def stuck_launches(ledger: Ledger, campaigns: Collection[str]) -> dict[str, Standing]:
+    """Return the launches of some campaigns that are stuck, by key, newest first."""
+    unsent = ledger.launches.unsent(LaunchState.RELEASED, of=_UNSENT)
+    found = standings_of(ledger, Selection(campaigns, unsent)) if unsent else {}
+    return {key: standing for key, standing in found.items() if standing.stage is Stage.STUCK}
+
+
+def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
+    """Return the states of launches, which depend on their runs in Airflow too."""
+    return standings(ledger, selection, works=_works_in_airflow)
 
 
 def why_held(decisions: Sequence[Any]) -> Any:
@@ -41,19 +96,31 @@ class Unanswered:
     launch: Launch
     question: airflow_db.Question
     may_answer: bool  # with a button on our pages
+    stage: Stage
 
 
 def unanswered(
     ledger: Ledger, viewer: Viewer, campaigns: Collection[str], launch_key: str | None = None
 ) -> Sequence[Unanswered]:
     """Return the launches of some campaigns that are decided, but not yet in Airflow. ``launch_key``: only this one."""
-    found = []
-    for question in airflow_db.open_questions(campaigns, launch_key):
-        launch = ledger.launches.find(question.launch_key)
-        if launch is not None and launch.campaign in campaigns and launch.state != LaunchState.HELD:
-            may_answer = viewer.may_steer(launch.campaign) and bool(way_to_settle(viewer, launch, question))
-            found.append(Unanswered(launch, question, may_answer))
-    return found
+    questions = airflow_db.open_questions(campaigns, launch_key)
+    launches = ledger.launches.of_keys([question.launch_key for question in questions]) if questions else []
+    decided = {
+        launch.launch_key: launch
+        for launch in launches
+        if launch.campaign in campaigns and launch.state != LaunchState.HELD
+    }
+    found = standings_of(ledger, Selection.of(decided.values())) if decided else {}
+    return [
+        Unanswered(
+            launch,
+            question,
+            viewer.may_steer(launch.campaign) and bool(way_to_settle(viewer, launch, question)),
+            found[launch.launch_key].stage,
+        )
+        for question in questions
+        if (launch := decided.get(question.launch_key)) is not None
+    ]
 
 
 def way_to_settle(
@@ -68,7 +135,7 @@ def way_to_settle(
     return "clear" if launch.state in ENDED and viewer.may_clear(question.dag_id) else None
 
 
-def works_in_airflow(launches: Sequence[Launch]) -> Mapping[str, bool]:
+def _works_in_airflow(launches: Sequence[Launch]) -> Mapping[str, bool]:
     """Return for launches with a run in Airflow whether the run will send them, by key."""
     runs = airflow_db.runs_of({launch.launch_key: launch.campaign for launch in launches})
     return {key: run.goes_on for key, run in runs.items()}

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign, Variation
 from sendoff.dispatch import awaited_role
+from sendoff.launch import held_by_service
 from sendoff.ledger import Launch, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DispatchState, LaunchState, Stage
@@ -23,8 +24,7 @@ from sendoff_airflow.views.dependencies import (
     visible_launch,
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.holds import acts_on, unanswered, visible_run, why_held
-from sendoff_airflow.views.launches import standings_of
+from sendoff_airflow.views.holds import acts_on, standings_of, stuck_at, unanswered, visible_run, why_held
 from sendoff_airflow.views.messages import Message, email_page, messages_of
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
@@ -67,7 +67,9 @@ def show_launch(
         launch=launch,
         standing=standing,
         may_steer=viewer.may_steer(launch.campaign),
-        acts=acts_on(launch, role := awaited_role(launch, decisions)),
+        acts=acts_on(launch, role := awaited_role(launch, decisions), states),
+        later=held_by_service(ledger, launch),
+        stuck=stuck_at(viewer, launch, standing),
         role=role,
         rejects_itself_at=rejects_itself_at(launch),
         goes_out=goes_out(launch, [part.variation for part in parts]),

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
-from sendoff.launch import Standing, standings
+from sendoff.launch import Standing
 from sendoff.ledger import Launch, Ledger, ListedLaunch, Selection
 from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.holds import unanswered, visible_pauses, works_in_airflow
+from sendoff_airflow.views.holds import standings_of, stuck_launches, unanswered, visible_pauses
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged, query_of
 from sendoff_airflow.views.templates import page
@@ -115,6 +115,7 @@ def list_launches(
         sort_links=asked.sort_links(),
         stages=list(Stage),
         held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
+        stuck=len(stuck_launches(ledger, visible)),
         unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),
         pauses=visible_pauses(ledger, viewer, visible),
@@ -150,11 +151,6 @@ def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[Row]:
     """Return the rows of a list, with their states."""
     found = standings_of(ledger, Selection.of([each.launch for each in listed]))
     return [Row(each, found[each.launch.launch_key]) for each in listed]
-
-
-def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
-    """Return the states of launches, which depend on their runs in Airflow too."""
-    return standings(ledger, selection, works=works_in_airflow)
 
 
 def refresh_of(rows: Sequence[Row]) -> int:

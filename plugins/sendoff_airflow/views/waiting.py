@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,15 +10,20 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role
-from sendoff.ledger import AttemptRecord, Launch, LaunchDoubts, Ledger
+from sendoff.launch import HeldByService, held_by_service
+from sendoff.ledger import AttemptRecord, Launch, LaunchDoubts, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
 from sendoff_airflow.views.holds import (
+    Stuck,
     acts_on,
     connection_of,
     pausable,
+    standings_of,
+    stuck_at,
+    stuck_launches,
     unanswered,
     visible_pauses,
     visible_run,
@@ -30,7 +35,7 @@ from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
 
-HELD_PER_PAGE, LAUNCHES_IN_DOUBT_PER_PAGE = 10, 10
+HELD_PER_PAGE, STUCK_PER_PAGE, LAUNCHES_IN_DOUBT_PER_PAGE = 10, 10, 10
 DOUBTS_PER_PAGE, DOUBTS_PER_LAUNCH = 50, 10
 """Requests in doubt per page: on the page of one launch, and per launch on the page of all."""
 
@@ -53,15 +58,25 @@ def show_waiting(
         _held(ledger, viewer, row)
         for row in ledger.launches.page(visible, states=[LaunchState.HELD], limit=HELD_PER_PAGE)
     ]
+    in_doubt = ledger.stats.launch_doubts(visible, offset=paged.offset, limit=paged.size)
+    stages = standings_of(ledger, Selection(visible, [row.launch_key for row in in_doubt]))
     doubted = [
-        _doubted(ledger, ledger.launches.get(row.launch_key), row)
-        for row in ledger.stats.launch_doubts(visible, offset=paged.offset, limit=paged.size)
+        _doubted(ledger, ledger.launches.get(row.launch_key), row, stages[row.launch_key].stage)
+        for row in in_doubt
+    ]
+    stuck, all_stuck = _stuck(ledger, viewer, visible)
+    shown = [
+        *(each.launch for each in held),
+        *(each.launch for each in stuck),
+        *(each.launch for each in doubted),
     ]
     pauses, may_pause = visible_pauses(ledger, viewer, visible), pausable(ledger, viewer)
     return page(
         request,
         "waiting.html",
         held=held,
+        stuck=stuck,
+        all_stuck=all_stuck,
         unanswered=unanswered(ledger, viewer, visible),
         all_held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
         doubted=doubted,
@@ -70,16 +85,15 @@ def show_waiting(
         pauses=pauses,
         pausable=may_pause,
         resumable=[pause for pause in pauses.known if (connection_of(pause) or "") in may_pause],
-        may_steer=viewer.steerable(
-            [row.launch.campaign for row in held] + [row.launch.campaign for row in doubted]
-        ),
+        may_steer=viewer.steerable(launch.campaign for launch in shown),
         refresh=REFRESH_SLOW,
     )
 
 
 def _doubts_of(request: Request, viewer: Viewer, ledger: Ledger, launch: Launch, number: int) -> HTMLResponse:
     counted = ledger.stats.launch_doubts([launch.campaign], launch_key=launch.launch_key)
-    doubted = [_doubted(ledger, launch, row, number, DOUBTS_PER_PAGE) for row in counted]
+    stage = standings_of(ledger, Selection.of([launch]))[launch.launch_key].stage
+    doubted = [_doubted(ledger, launch, row, stage, number, DOUBTS_PER_PAGE) for row in counted]
     return page(
         request,
         "doubts.html",
@@ -99,34 +113,59 @@ class _Held:
     role: str | None
     acts: Sequence[str]
     run: airflow_db.Run | None  # only if a role must answer there
+    later: Sequence[HeldByService]
 
 
 def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
     key = launch.launch_key
     decisions = ledger.audit_log.of_launch(key)
-    planned = ledger.dispatch_queries.states(key).get(DispatchState.PLANNED, 0)
+    requests = ledger.dispatch_queries.states(key)
     role = awaited_role(launch, decisions)
     run = visible_run(viewer, launch) if role else None
     newest = ledger.audit_log.newest(key)
-    return _Held(launch, newest, why_held(decisions), planned, role, acts_on(launch, role), run)
+    return _Held(
+        launch,
+        newest,
+        why_held(decisions),
+        requests.get(DispatchState.PLANNED, 0),
+        role,
+        acts_on(launch, role, requests),
+        run,
+        held_by_service(ledger, launch),
+    )
+
+
+def _stuck(ledger: Ledger, viewer: Viewer, visible: Collection[str]) -> tuple[list[Stuck], int]:
+    """Return the newest stuck launches, and the number of all of them."""
+    found = stuck_launches(ledger, visible)
+    newest = list(found)[:STUCK_PER_PAGE]
+    launches = {launch.launch_key: launch for launch in ledger.launches.of_keys(newest)}
+    shown = [stuck_at(viewer, launches[key], found[key]) for key in newest]
+    return [each for each in shown if each], len(found)
 
 
 @dataclass(frozen=True, slots=True)
 class _Doubted:
     launch: Launch
+    stage: Stage
     requests: Sequence[tuple[Dispatched, AttemptRecord | None]]  # each with the attempt that put it in doubt
     counted: LaunchDoubts
     paged: Paged
 
 
 def _doubted(
-    ledger: Ledger, launch: Launch, counted: LaunchDoubts, number: int = 1, size: int = DOUBTS_PER_LAUNCH
+    ledger: Ledger,
+    launch: Launch,
+    counted: LaunchDoubts,
+    stage: Stage,
+    number: int = 1,
+    size: int = DOUBTS_PER_LAUNCH,
 ) -> _Doubted:
     paged = Paged(number, size, counted.requests, {"launch": launch.launch_key})
     requests = ledger.dispatch_queries.requests(
         launch.launch_key, states=[DispatchState.IN_DOUBT], offset=paged.offset, limit=paged.size
     )
-    return _Doubted(launch, [(request, _doubt(request)) for request in requests], counted, paged)
+    return _Doubted(launch, stage, [(request, _doubt(request)) for request in requests], counted, paged)
 
 
 def _doubt(request: Dispatched) -> AttemptRecord | None:

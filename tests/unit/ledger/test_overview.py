@@ -128,10 +128,10 @@ def test_opens_that_cannot_be_measured_are_not_shown_as_none(ledger: Ledger) -> 
     assert (row.reached, row.opened) == (0, None)
 
 
-def test_the_campaigns_of_the_service_are_those_of_accepted_requests(ledger: Ledger) -> None:
+def test_accepted_requests_are_counted_with_their_campaigns_in_the_service(ledger: Ledger) -> None:
     key = make(ledger, "news", 0, 5)
     send(
         ledger, key, Accepted(200, 9), InDoubt("?"), Refused(400, "no"), Accepted(200, 8), Accepted(200, None)
     )
-    assert ledger.overview.campaign_ids(key) == [8, 9]
-    assert ledger.overview.campaign_ids(launch_key("service", "other", PERIOD)) == []
+    assert ledger.overview.accepted_parts(key) == [(None, 3, [8, 9])]
+    assert ledger.overview.accepted_parts(launch_key("service", "other", PERIOD)) == []
