@@ -7,8 +7,8 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from sendoff_airflow.run_notes import RunNotes
-from sendoff_airflow.views.app import PREFIX, app
-from sendoff_airflow.views.links import CampaignLink, LaunchLink
+from sendoff_airflow.views.app import app
+from sendoff_airflow.views.links import PREFIX, CampaignLink, LaunchLink
 from sendoff_airflow.views.macros import MACROS
 
 # Relative, so that they also work if Airflow is served under a path.

@@ -297,7 +297,14 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         window.locator("summary", has_text="Release").focus()
         window.keyboard.press("Enter")
         window.get_by_text("may be sent").wait_for()
-        window.keyboard.press("Tab")
+        window.wait_for_function("document.activeElement.name === 'reason'")
+        window.keyboard.type("not yet")
+        window.keyboard.press("Escape")
+        assert window.evaluate("document.activeElement.textContent").startswith("Release")
+        assert window.locator("details.act[open]").count() == 0
+        window.keyboard.press("Enter")
+        window.wait_for_function("document.activeElement.name === 'reason'")
+        assert window.evaluate("document.activeElement.value") == ""
         window.keyboard.type("the numbers are right")
         window.keyboard.press("Tab")
         assert window.evaluate("document.activeElement.textContent") == "Release"
@@ -328,6 +335,66 @@ def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow
         window.locator("h1 .badge", has_text="rejected").wait_for()
 
 
+def test_a_form_is_cancelled_and_the_focus_goes_back(visit: Any, pages: dict[str, str]) -> None:
+    window = visit(pages["waiting"])
+    for form in window.locator("details.act").all():
+        form.locator("summary").click()
+        form.locator("select, textarea").first.wait_for()
+        window.wait_for_function("document.activeElement.matches('select, textarea')")
+        form.get_by_role("button", name="Cancel").click()
+        assert form.get_attribute("open") is None
+        assert form.locator("summary").evaluate("each => each === document.activeElement")
+    assert window.complaints == []
+
+
+def test_requests_in_doubt_are_selected_together_and_the_buttons_count_them(
+    visit: Any, airflow: Airflow
+) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "spring_sale", people=7, day=12)
+        send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)
+        sizes = [size for _, _, size in ledger.dispatch_queries.segment_sizes(key)][:3]
+        window = visit(f"sendoff/waiting#doubt-{key}")
+        card = window.locator(f"#doubt-{key}")
+        card.locator("summary").click()
+        resend, write_off = card.locator("button[data-verb]").all()
+        assert resend.text_content() == f"Resend 3 requests to {sum(sizes)} devices"
+        whole = card.get_by_role("checkbox", name="All requests")
+        card.get_by_role("checkbox", name="segment 1").uncheck()
+        assert resend.text_content() == f"Resend 2 requests to {sum(sizes[1:])} devices"
+        assert write_off.text_content() == f"Write off 2 requests to {sum(sizes[1:])} devices"
+        assert whole.evaluate("each => each.indeterminate")
+        whole.check()
+        assert resend.text_content() == f"Resend 3 requests to {sum(sizes)} devices"
+        whole.uncheck()
+        assert (resend.text_content(), resend.is_disabled()) == ("Resend", True)
+        assert not card.get_by_role("checkbox", name="segment 2").is_checked()
+        card.get_by_role("checkbox", name="segment 2").check()
+        one = "device" if sizes[1] == 1 else "devices"
+        assert resend.text_content() == f"Resend 1 request to {sizes[1]} {one}"
+        card.get_by_label("Why?").fill("nobody got it")
+        resend.click()
+        window.get_by_text("1 request planned again.").wait_for()
+        assert ledger.dispatch_queries.states(key)["in_doubt"] == 2
+        card.locator("summary").click()
+        card.get_by_role("button", name="Write off 2 requests").wait_for()
+        assert window.complaints == []
+
+
+def test_who_is_logged_out_logs_in_and_comes_back(
+    visit: Any, airflow: Airflow, pages: dict[str, str]
+) -> None:
+    window = visit("sendoff/waiting")
+    window.context.clear_cookies()
+    window.goto(f"{airflow.url}/{pages['campaign']}?page=1")
+    window.get_by_role("heading", name="Log in to see this").wait_for()
+    window.get_by_role("link", name="Log in").click()
+    window.get_by_label("Username").fill("olga")
+    window.get_by_label("Password").fill("olga")
+    window.get_by_role("button", name="Sign in").click()
+    window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
+
+
 def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflow: Airflow) -> None:
     with closing(Ledger(airflow.ledger_url)) as ledger:
         key = freeze(ledger, "spring_sale", people=6, day=11)
@@ -336,7 +403,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
         airflow.fail(run)
         window = visit(f"sendoff/waiting#doubt-{key}")
         card = window.locator(f"#doubt-{key}")
-        card.get_by_role("checkbox").first.uncheck()
+        card.get_by_role("checkbox", name="segment 1").uncheck()
         card.locator("summary").click()
         card.get_by_text("twice").wait_for()
         card.get_by_label("Why?").fill("nobody got it")

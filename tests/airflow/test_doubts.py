@@ -32,7 +32,7 @@ from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
 
 from ..waiting import PATIENCE
 
-SEND_AGAIN, WRITE_OFF, LEAVE = "Send again", "Write off", "Leave in doubt"
+RESEND, WRITE_OFF, LEAVE = "Resend", "Write off", "Leave in doubt"
 NOBODYS = "no answer"
 
 
@@ -97,7 +97,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     key = house.launch_key(first)
     assert house.states(key) == {"in_doubt": 1}
 
-    people.will("doubts_lost", ("eve", SEND_AGAIN), ("ann", SEND_AGAIN))
+    people.will("doubts_lost", ("eve", RESEND), ("ann", RESEND))
     run = run_dag(doubts_dag(dag_id="doubts_lost", people=["ann"]), logical_date=house.day)
     people.close()
     assert people.statuses == [403, 200]
@@ -109,11 +109,11 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     assert house.states(key) == {"planned": 1}
 
     asked = question("doubts_lost")
-    assert asked.subject == "lost: what should happen with 1 request in doubt?"
-    for part in (key, "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z", "60 people", "| HTTP 500 | 1 |", "since"):
+    assert asked.subject == "The campaign lost: what should happen with 1 request in doubt?"
+    for part in (key, "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z", "60 devices", "| HTTP 500 | 1 |", "since"):
         assert part in asked.body
     assert all(f"**{option}**" in asked.body for option in asked.options)
-    assert asked.options == [SEND_AGAIN, WRITE_OFF, LEAVE]
+    assert asked.options == [RESEND, WRITE_OFF, LEAVE]
     assert "HTTP 500 | 1" not in capfd.readouterr().out  # only the approvers may read the question
 
     again = run_dag(campaign, logical_date=house.day + timedelta(hours=1))
@@ -161,7 +161,7 @@ def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
             claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
             ledger.dispatches.record(claim, InDoubt(NOBODYS), now)
 
-    people.will("doubts_twice", ("ann", SEND_AGAIN), first=send_and_lose_again)
+    people.will("doubts_twice", ("ann", RESEND), first=send_and_lose_again)
     run = run_dag(doubts_dag(dag_id="doubts_twice"), logical_date=house.day)
     answer = {"launch_key": key, "resolved": 0, "in_doubt": 1, "who": "ann"}
     assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
@@ -180,7 +180,7 @@ def test_an_answer_is_for_no_other_request_also_where_a_workers_clock_is_behind(
         with house.ledger() as ledger:
             ledger.dispatches.record(claim, InDoubt(NOBODYS), now - timedelta(minutes=1))
 
-    people.will("doubts_behind", ("ann", SEND_AGAIN), first=lose_another)
+    people.will("doubts_behind", ("ann", RESEND), first=lose_another)
     run = run_dag(doubts_dag(dag_id="doubts_behind"), logical_date=house.day)
     answer = {"launch_key": key, "resolved": 1, "in_doubt": 1, "who": "ann"}
     assert house.xcoms(run)["resolve_doubts", "return_value", 0] == answer
@@ -193,7 +193,7 @@ def test_a_launch_that_is_over_is_not_offered_to_be_sent_again(
     key = in_doubt(house, "over")
     with house.ledger() as ledger:
         stop(ledger, key, "carol", "enough")
-    people.will("doubts_over", ("ann", SEND_AGAIN), ("ann", LEAVE))
+    people.will("doubts_over", ("ann", RESEND), ("ann", LEAVE))
     run_dag(doubts_dag(dag_id="doubts_over"), logical_date=house.day)
     people.close()
     assert people.statuses == [400, 200]

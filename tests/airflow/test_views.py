@@ -51,9 +51,9 @@ from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views import airflow_db, people
-from sendoff_airflow.views.app import PREFIX
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.launches import LAUNCHES_PER_PAGE
+from sendoff_airflow.views.links import PREFIX
 from sendoff_airflow.views.next_launch import next_launch_of
 from sendoff_airflow.views.templates import FILTERS
 from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
@@ -222,11 +222,41 @@ def test_nobody_sees_anything_without_a_login_but_the_static_files(
                 )
                 assert answer.status_code in (401, 403), path
                 assert (answer.status_code == 401) is ("Cookie" not in headers), path
-                assert "spring_sale" not in answer.text.replace("campaigns/spring_sale", "")
+                shown = answer.text.replace("campaigns/spring_sale", "").replace(
+                    "campaigns%2Fspring_sale", ""
+                )
+                assert "spring_sale" not in shown
                 assert "1,200" not in answer.text
     for name in ("sendoff.css", "sendoff.js", "theme.js", "sendoff.svg", "sendoff-dark.svg"):
         assert server.get(f"{PREFIX}/static/{name}").status_code == 200
     assert server.get(f"{PREFIX}/static/..%2faccess.py").status_code == 404
+
+
+@pytest.mark.parametrize("headers", [{}, {"Cookie": "_token=expired"}])
+def test_who_is_logged_out_gets_a_link_to_the_login_that_leads_back(
+    server: TestClient, headers: dict[str, str]
+) -> None:
+    page = server.get(f"{PREFIX}/campaigns/spring_sale?page=2", headers=headers)
+    assert "You are not logged in" in page.text
+    [address] = re.findall(r'href="([^"]*login[^"]*)"', page.text)
+    back = "/plugin/sendoff/sendoff/campaigns/spring_sale?page=2"
+    assert html.unescape(address) == f"../../api/v2/auth/login?next={quote(back, safe='')}"
+    led = server.get(f"/{html.unescape(address).removeprefix('../../')}")
+    assert led.status_code == 307
+    assert quote(back, safe="") in led.headers["Location"]
+    part = server.post(f"{PREFIX}/launches/{NOBODY}/release", headers={**HERE, **headers}, content="{}")
+    assert "Log in</a>" in part.text
+    assert "<html" not in part.text
+
+
+def test_an_address_without_a_page_says_so_in_words(vera: Person, ledger: Ledger) -> None:
+    for path in ("nothing/at/all", f"launches/{NOBODY}", "campaigns/nothing", f"launches/{NOBODY}/preview"):
+        answer = vera.get(path)
+        assert answer.status_code == 404, path
+        assert "<h1>This page does not exist</h1>" in answer.text
+        assert "There is no such page, launch or campaign, or you may not see it." in answer.text
+        assert f'href="{"../" * path.count("/") or "./"}campaigns"' in answer.text
+        assert "Not Found" not in answer.text
 
 
 def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledger) -> None:

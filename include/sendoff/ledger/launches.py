@@ -13,6 +13,7 @@ from sqlalchemy import exc
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
+from sendoff.figures import noun_of
 from sendoff.ledger import freeze
 from sendoff.ledger.database import Database
 from sendoff.ledger.freeze import NewLaunch
@@ -56,9 +57,9 @@ class Launch:
         return str(json.loads(self.definition).get("title") or self.campaign)
 
     @property
-    def unit(self) -> str:
-        """What one identifier stands for. A person may have several devices."""
-        return "device" if self.identified_by == "device_id" else "recipient"
+    def noun(self) -> tuple[str, str]:
+        """What one identifier stands for, singular and plural. A person may have several devices."""
+        return noun_of(self.identified_by)
 
 
 class Launches:

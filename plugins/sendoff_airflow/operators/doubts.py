@@ -12,6 +12,7 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, Context
 
 from sendoff.errors import GateError, RefusedError
+from sendoff.figures import counted
 from sendoff.states import LaunchState
 from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import translate_errors
@@ -67,7 +68,7 @@ class ResolveDoubtsOperator(HITLOperator):
     :param assigned_users: the users who may answer, as in HITLOperator; default: everyone with rights in Airflow
     """
 
-    SEND_AGAIN = "Send again"
+    RESEND = "Resend"
     WRITE_OFF = "Write off"
     LEAVE = "Leave in doubt"
 
@@ -82,7 +83,7 @@ class ResolveDoubtsOperator(HITLOperator):
         receiver_conn_id: str = RECEIVER,
         **kwargs: Any,
     ) -> None:
-        options = [self.SEND_AGAIN, self.WRITE_OFF, self.LEAVE]
+        options = [self.RESEND, self.WRITE_OFF, self.LEAVE]
         super().__init__(
             subject="",
             options=options,
@@ -142,7 +143,7 @@ class ResolveDoubtsOperator(HITLOperator):
         self.log.info(
             "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "default: no answer came"
         )
-        if resolved and answer == self.SEND_AGAIN:
+        if resolved and answer == self.RESEND:
             for step in steps:
                 self.log.warning("%s", step)
         return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
@@ -168,15 +169,15 @@ class ResolveDoubtsOperator(HITLOperator):
     def _write_question(self, launch: Launch, doubtful: Sequence[Doubt]) -> None:
         if is_over := LaunchState(launch.state).is_final:
             self.options = [self.WRITE_OFF, self.LEAVE]
-        requests = "1 request" if len(doubtful) == 1 else f"{len(doubtful):,} requests"
-        self.subject = f"{launch.campaign}: what should happen with {requests} in doubt?"
+        requests = counted(len(doubtful), "request")
+        self.subject = f"{launch.title}: what should happen with {requests} in doubt?"
         # Not as an XCom: only the people who are asked may read it.
         self.body = _question(launch, doubtful, requests, may_send=not is_over)
 
     def _resolve(self, ledger: Ledger, doubtful: Sequence[Doubt], answer: str, who: str, why: str) -> int:
         from sendoff.dispatch import resolve
 
-        how: Literal["resend", "write_off"] = "resend" if answer == self.SEND_AGAIN else "write_off"
+        how: Literal["resend", "write_off"] = "resend" if answer == self.RESEND else "write_off"
         resolved = 0
         for doubt in doubtful:
             try:
@@ -193,7 +194,7 @@ def _question(launch: Launch, doubtful: Sequence[Doubt], requests: str, *, may_s
     return _QUESTION.format(
         requests=requests,
         launch=launch,
-        people=f"{sum(doubt.people for doubt in doubtful):,} people"
+        people=counted(sum(doubt.people for doubt in doubtful), *launch.noun)
         if doubtful[0].people
         else "people chosen by the service",
         since=doubtful[0].since,
@@ -216,6 +217,6 @@ _QUESTION = """\
 - **Leave in doubt**: nothing changes. A post-back may still show that the service processed them.
 """
 _SEND = """\
-- **Send again**: the requests are planned again and sent when the launch is continued. The log of this task then shows
+- **Resend**: the requests are planned again and sent when the launch is continued. The log of this task then shows
   the command. People the service already sent to get the message twice.\
 """

@@ -10,8 +10,6 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PREFIX = "/sendoff"
-
 _HERE = Path(__file__).parent
 _HEADERS = {
     "Cache-Control": "no-store",

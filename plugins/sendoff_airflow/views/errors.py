@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response, status
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +17,7 @@ from sendoff.errors import (
     SettingsError,
     UnusableLedgerError,
 )
+from sendoff_airflow.views.links import page_in_airflow
 from sendoff_airflow.views.permissions import not_there
 from sendoff_airflow.views.templates import is_part, page
 
@@ -30,8 +32,13 @@ _TO_DO: dict[type[Exception], str] = {
 """What to do about each kind of error."""
 
 _PLAIN = {
-    status.HTTP_401_UNAUTHORIZED: "You are not logged in.",
+    status.HTTP_404_NOT_FOUND: "There is no such page, launch or campaign, or you may not see it.",
     status.HTTP_405_METHOD_NOT_ALLOWED: "This cannot be done here.",
+}
+_REFUSED = (status.HTTP_401_UNAUTHORIZED, status.HTTP_403_FORBIDDEN)
+_TITLES = {
+    status.HTTP_403_FORBIDDEN: "You may not do this",
+    status.HTTP_404_NOT_FOUND: "This page does not exist",
 }
 
 
@@ -45,10 +52,12 @@ def add_error_pages(app: FastAPI) -> None:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    to_do, message = None, _PLAIN.get(error.status_code, str(error.detail))
-    if error.status_code == status.HTTP_401_UNAUTHORIZED:
-        to_do = "Log in to Airflow, then reload this page."
-    response = _page(request, error.status_code, message, to_do)
+    if error.status_code in _REFUSED and not getattr(request.state, "is_logged_in", False):
+        message = "You are not logged in, or not any more."
+        response = _page(request, error.status_code, message, None, login=_login(request))
+    else:
+        message = _PLAIN.get(error.status_code, str(error.detail))
+        response = _page(request, error.status_code, message, None)
     response.headers.update(error.headers or {})
     return response
 
@@ -84,8 +93,27 @@ async def _unforeseen(request: Request, _: Exception) -> Response:
     )
 
 
-def _page(request: Request, status_code: int, message: str, to_do: str | None) -> Response:
+def _page(
+    request: Request, status_code: int, message: str, to_do: str | None, *, login: str | None = None
+) -> Response:
     is_away = status_code == status.HTTP_503_SERVICE_UNAVAILABLE
     template = "error_part.html" if is_part(request) else "error_page.html"
     refresh = 10 if is_away else 0
-    return page(request, template, status_code=status_code, message=message, to_do=to_do, refresh=refresh)
+    return page(
+        request,
+        template,
+        status_code=status_code,
+        title="Log in to see this" if login else _TITLES.get(status_code, "This cannot be shown"),
+        message=message,
+        to_do=to_do,
+        login=login,
+        refresh=refresh,
+    )
+
+
+def _login(request: Request) -> str:
+    """Return the address of Airflow's login, relative to Airflow's root. It leads back to this page."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
+    query = request.url.query if request.method == "GET" else ""
+    back = f"{page_in_airflow(path)}{'?' if query else ''}{query}"
+    return f"api/v2/auth/login?{urlencode({'next': back})}"

@@ -13,12 +13,14 @@ from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink, conf
 
-from sendoff_airflow.views.app import PREFIX
 from sendoff_airflow.xcoms import xcoms_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
+
+PREFIX = "/sendoff"
+"""The path under which Airflow's API server mounts our pages."""
 
 VIEW = "sendoff"
 """The ``url_route`` of the pages in Airflow's UI."""
@@ -29,15 +31,16 @@ _AUDIENCE_ASSET = re.compile(r"sendoff://([^/]+)/audience")
 
 def launch_page(launch_key: str) -> str:
     """Return the path of a launch's page inside Airflow's UI, from the root of its host."""
-    return _page(f"launches/{quote(launch_key, safe='')}")
+    return page_in_airflow(f"launches/{quote(launch_key, safe='')}")
 
 
 def campaign_page(campaign: str) -> str:
     """Return the path of a campaign's page inside Airflow's UI, from the root of its host."""
-    return _page(f"campaigns/{quote(campaign, safe='')}")
+    return page_in_airflow(f"campaigns/{quote(campaign, safe='')}")
 
 
-def _page(path: str) -> str:
+def page_in_airflow(path: str) -> str:
+    """Return the path of one of our pages inside Airflow's UI, from the root of its host."""
     # The full path of the framed page follows the route. If Airflow is served under a path, that path appears twice.
     root = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     return f"{root}/plugin/{VIEW}{root}{PREFIX}/{path}"

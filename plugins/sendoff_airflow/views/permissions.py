@@ -144,7 +144,7 @@ class Viewer:
 def not_there() -> HTTPException:
     """Return the 404 for what does not exist and for what the user may not see. The two look the same."""
     return HTTPException(
-        status.HTTP_404_NOT_FOUND, "There is no such launch or campaign, or you may not see it."
+        status.HTTP_404_NOT_FOUND, "There is no such page, launch or campaign, or you may not see it."
     )
 
 
@@ -157,8 +157,9 @@ def too_busy() -> HTTPException:
     )
 
 
-async def viewer(user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
-    """Return the user of a request. Raise 401 if no one is logged in."""
+async def viewer(request: Request, user: Annotated[BaseUser, Depends(get_user)]) -> Viewer:
+    """Return the user of a request. Raise 401 if no one is logged in, and 403 if the login has expired."""
+    request.state.is_logged_in = True
     return Viewer(user, get_auth_manager())
 
 

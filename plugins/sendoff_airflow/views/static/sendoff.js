@@ -82,6 +82,7 @@ function isInUse() {
   const at = document.activeElement;
   if (main().contains(at) && at.matches('input, select, textarea, button, form *')) return true;
   if (main().querySelector('details.act[open]')) return true;
+  if ([...main().querySelectorAll('input[data-list]')].some((box) => box.checked !== box.defaultChecked)) return true;
   return [...main().querySelectorAll('textarea, input[type=text]')].some((field) => field.value);
 }
 
@@ -212,6 +213,63 @@ document.addEventListener('submit', async (event) => {
   } else {
     busy.hidden = false;
   }
+});
+
+// --- Forms -------------------------------------------------------------------------------------------------------
+
+// Close the form of an action, and move the focus back to where it was opened.
+function cancel(details) {
+  for (const field of details.querySelectorAll('textarea')) field.value = '';
+  details.removeAttribute('open');
+  details.querySelector('summary').focus();
+}
+
+document.addEventListener('click', (event) => {
+  const details = event.target.closest('details.act');
+  if (!details) return;
+  if (event.target.closest('[data-cancel]')) cancel(details);
+  if (event.target.closest('summary') && !details.open) {
+    details.addEventListener('toggle', () => details.querySelector('select, textarea')?.focus(), { once: true });
+  }
+});
+
+document.addEventListener('keydown', (event) => {
+  const details = event.key === 'Escape' && event.target.closest('details.act[open]');
+  if (details) cancel(details);
+});
+
+// Name on each button how many requests are selected, and how many recipients they have.
+function counted(number, one, many) {
+  return `${number.toLocaleString('en')} ${number === 1 ? one : many}`;
+}
+
+function countSelected(form) {
+  const boxes = [...form.querySelectorAll('input[data-list]')];
+  const selected = boxes.filter((box) => box.checked);
+  const all = form.querySelector('input[data-all]');
+  all.checked = selected.length === boxes.length;
+  all.indeterminate = selected.length > 0 && !all.checked;
+  const people = selected.reduce((sum, box) => sum + Number(box.dataset.people), 0);
+  const [one, many] = form.querySelector('[data-nouns]').dataset.nouns.split('/');
+  const requests = selected.length ? ` ${counted(selected.length, 'request', 'requests')}` : '';
+  const whom = people ? ` to ${counted(people, one, many)}` : '';
+  for (const button of form.querySelectorAll('button[data-verb]')) {
+    button.textContent = `${button.dataset.verb}${requests}${whom}`;
+    button.disabled = !selected.length;
+  }
+}
+
+document.addEventListener('change', (event) => {
+  if (!event.target.matches('input[data-all], input[data-list]')) return;
+  const { form } = event.target;
+  if ('all' in event.target.dataset) {
+    for (const box of form.querySelectorAll('input[data-list]')) box.checked = event.target.checked;
+  }
+  countSelected(form);
+});
+// A browser may restore a selection from before.
+window.addEventListener('pageshow', () => {
+  for (const all of document.querySelectorAll('input[data-all]')) countSelected(all.form);
 });
 
 // --- Airflow -----------------------------------------------------------------------------------------------------
