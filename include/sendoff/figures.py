@@ -159,6 +159,17 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in words, such as ``15 h 49 min``."""
+    if seconds < 10:
+        return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, singular or plural: ``1 person``, ``2,000 people``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

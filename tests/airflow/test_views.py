@@ -28,6 +28,7 @@ from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_a
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.dag import DagModel
 from airflow.models.dagbundle import DagBundleModel
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
@@ -1275,7 +1276,7 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
     end = NOW.replace(hour=9) + timedelta(days=days)
     schedule = airflow_db.Schedule(
-        "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py")
+        "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py"), "Evening"
     )
     found = next_launch_of(schedule, None)
     assert found is not None
@@ -1494,20 +1495,72 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     assert answer.status_code == 200, answer.text
     assert answer.json()["conf"]["dry_run"] is True
     counts = {
+        "period": "2026-11-16T09:00:00Z/2026-11-17T09:00:00Z",
         "rows": 1_010,
         "dropped": {"null": 10},
         "suppressed": {"holdout": 100},
         "audience": 1_000,
         "people": 900,
         "requests": 9,
-        "gates": [{"name": "least", "is_open": False, "actual": "900 people", "allowed": HOSTILE}],
+        "gates": [
+            {"name": "least", "is_open": False, "actual": "900 people", "allowed": HOSTILE},
+            {
+                "name": "lateness",
+                "is_open": True,
+                "actual": "3 h after it was due",
+                "allowed": "at most 1 day",
+            },
+        ],
     }
     run._api("POST", f"{run._tasks}/audience/xcomEntries", {"key": "preview", "value": counts})
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
     assert "1,010 rows of the query - 10 null = 1,000 audience - 100 control group = 900 people" in flat
-    assert "closed" in flat
+    assert "failed Least: 900 people" in flat
+    assert "counted the period 16 Nov 2026 09:00 UTC to 17 Nov 2026 09:00 UTC" in flat
+    assert "after it was due" not in flat  # only a launch can be late
+
+
+@pytest.mark.airflow_database
+def test_a_paused_campaign_says_that_a_dry_run_waits(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    Run(server, tmp_path, "waits", NOBODY)
+    for is_paused in (False, True):
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="waits").update({"is_paused": is_paused})
+        text = olga.get("campaigns/waits").text
+        assert ("nothing runs until someone unpauses it" in text) is is_paused
+        assert ("a dry run that you start now waits" in text) is is_paused
+        assert ("The dry run waits until" in text) is is_paused
+
+
+@pytest.mark.airflow_database
+def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
+    server: TestClient, vera: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    keys = fill(ledger)
+    freeze(ledger, "spring_sale", people=10, day=1)  # newer, and without a report
+    Run(server, tmp_path, "comes_next", NOBODY)
+    with create_session() as session:
+        session.query(DagModel).filter_by(dag_id="comes_next").update({"is_paused": False})
+    rows = re.findall(r"<tr>\s*<th scope=\"row\">.*?</tr>", vera.get("campaigns").text, re.DOTALL)
+    flat = {re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", row)).strip(): row for row in rows}
+    [sale] = [words for words in flat if "spring_sale" in words]
+    for words in (
+        "Spring sale spring_sale Android push, iOS push, web push",
+        "reached at least 59.3 %, opened 19.8 %",
+        "no DAG",
+    ):
+        assert words in sale
+    assert f"launches/{keys['reported']}" in flat[sale]
+    assert [words for words in flat if "welcome_back" in words and "No report yet" in words]
+    [new] = [words for words in flat if "comes_next" in words]
+    assert re.search(
+        r"Android push \d+ \w+ 20\d\d \d\d:\d\d UTC No launches yet scheduled",
+        new.replace("android", "Android"),
+    ), new
 
 
 @pytest.mark.airflow_database

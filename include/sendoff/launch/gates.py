@@ -37,7 +37,7 @@ from sendoff.campaign import (
     moment,
 )
 from sendoff.errors import GateError, LateError
-from sendoff.figures import counted, noun_of
+from sendoff.figures import counted, duration, noun_of
 from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
@@ -131,9 +131,7 @@ def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResu
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
-    rest = timedelta(seconds=round(late.total_seconds()))
-    days = f"{rest.days} day{'s' if rest.days > 1 else ''} and " if rest.days else ""
-    actual = f"{days}{rest - timedelta(days=rest.days)} h after it was due"
+    actual = f"{duration(round(late.total_seconds()))} after it was due" if late else "not late"
     return GateResult("lateness", late <= most.timedelta(), actual, allowed)
 
 

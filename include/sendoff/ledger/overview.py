@@ -129,6 +129,22 @@ class Overview:
             listed = {row.launch_key: _listed(row) for row in rows}
         return [listed[key] for key in found]
 
+    def newest(self, campaigns: Collection[str], *, is_reported: bool = False) -> dict[str, ListedLaunch]:
+        """Return the newest launch of each campaign, by name. ``is_reported``: the newest one with a report."""
+        place = sa.func.row_number().over(
+            partition_by=launches.c.campaign, order_by=(launches.c.created_at.desc(), launches.c.launch_key)
+        )
+        ranked = sa.select(launches.c.launch_key, place.label("place")).where(
+            launches.c.campaign.in_(campaigns)
+        )
+        if is_reported:
+            ranked = ranked.join(reports, reports.c.launch_key == launches.c.launch_key)
+        found = ranked.subquery()
+        first = sa.select(found.c.launch_key).where(found.c.place == 1)
+        with self._database.read() as db:
+            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(first)))
+            return {row.campaign: _listed(row) for row in rows}
+
     def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
         """Return the facts about each selected launch by its key, newest first."""
         chosen = selection.where()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sendoff.campaign import Channel
-from sendoff.figures import counted, noun_of, share
+from sendoff.figures import counted, duration, noun_of, share
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
@@ -215,10 +215,10 @@ def _cost(preview: Preview) -> Iterator[Block]:
     if preview.seconds is None:
         took = "how long they take is not known, because no rate limit was given"
     else:
-        took = f"at {preview.rate:g} per second they take {_duration(preview.seconds)} or more"
+        took = f"at {preview.rate:g} per second they take {duration(preview.seconds)} or more"
     yield Sentence(f"{requests}; {took}.")
     if preview.waves and preview.wave_wait_seconds is not None:
-        yield Sentence(f"Wait between two waves: {_duration(preview.wave_wait_seconds)}.")
+        yield Sentence(f"Wait between two waves: {duration(preview.wave_wait_seconds)}.")
 
 
 def _approval(preview: Preview) -> str:
@@ -226,7 +226,7 @@ def _approval(preview: Preview) -> str:
     if not needed.is_needed:
         return "No approval is needed."
     who = f"Someone with the role {needed.role}" if needed.role else "Someone with rights in Airflow"
-    return f"{who} must approve within {_duration(needed.within_seconds)}. Otherwise the launch is rejected."
+    return f"{who} must approve within {duration(needed.within_seconds)}. Otherwise the launch is rejected."
 
 
 def _rendering(preview: Preview, rendering: Rendering) -> Iterator[Block]:
@@ -261,16 +261,6 @@ def _shown(parts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Code]]:
     for name, words in parts:
         for number, line in enumerate(words.splitlines() or [""]):
             yield ("" if number else name), Code(line)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
 def _utc(at: datetime) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import Launch, Ledger
 
 _PREVIEW_FIELDS = (
+    "period",
     "state",
     "rows",
     "dropped",

@@ -27,6 +27,7 @@ from sqlalchemy.orm import Session
 
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
+from sendoff.period import Period
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.xcoms import xcoms_of
 
@@ -115,6 +116,7 @@ class Schedule:
     next_start: datetime | None  # the period of the next run
     next_end: datetime | None
     file: str | None
+    title: str
 
     @property
     def path(self) -> str:
@@ -130,6 +132,12 @@ class DryRun:
     path: str
     counted_at: datetime
     counts: Mapping[str, Any]
+
+    @property
+    def period(self) -> Period | None:
+        """The period that it counted. Counts of an earlier version do not name it."""
+        text = self.counts.get("period")
+        return Period.of(text) if text else None
 
 
 def run_of(launch_key: str, campaign: str) -> Run | None:
@@ -270,19 +278,26 @@ def note_of(dag_id: str, run_id: str) -> str | None:
 
 def schedule_of(dag_id: str) -> Schedule | None:
     """Return the schedule of a DAG, or None if Airflow has no such DAG."""
+    return schedules_of([dag_id]).get(dag_id)
+
+
+def schedules_of(dag_ids: Collection[str]) -> dict[str, Schedule]:
+    """Return the schedules of those DAGs that Airflow has, by their IDs."""
+    query = select(DagModel).where(DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False))
     with create_session() as session:
-        dag = session.get(DagModel, dag_id)
-        if dag is None or dag.is_stale:
-            return None
-        return Schedule(
-            dag_id=dag.dag_id,
-            is_paused=bool(dag.is_paused),
-            words=dag.timetable_description,
-            next_run_at=dag.next_dagrun_create_after,
-            next_start=dag.next_dagrun_data_interval_start,
-            next_end=dag.next_dagrun_data_interval_end,
-            file=dag.fileloc,
-        )
+        return {
+            dag.dag_id: Schedule(
+                dag_id=dag.dag_id,
+                is_paused=bool(dag.is_paused),
+                words=dag.timetable_description,
+                next_run_at=dag.next_dagrun_create_after,
+                next_start=dag.next_dagrun_data_interval_start,
+                next_end=dag.next_dagrun_data_interval_end,
+                file=dag.fileloc,
+                title=dag.dag_display_name,
+            )
+            for dag in session.scalars(query)
+        }
 
 
 def campaigns_with_a_dag() -> list[str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response, status
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from sendoff.ledger import Selection
+from sendoff.ledger import ListedLaunch, Selection
 from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
-from sendoff_airflow.views.dependencies import REFRESH_FAST, LedgerDep
+from sendoff_airflow.views.airflow_db import Schedule
+from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.launches import refresh_of, rows_of
 from sendoff_airflow.views.messages import email_page
 from sendoff_airflow.views.permissions import ViewerDep, not_there
@@ -21,13 +23,50 @@ from sendoff_airflow.views.templates import page
 router = APIRouter(default_response_class=HTMLResponse)
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A campaign of the list."""
+
+    name: str
+    schedule: Schedule | None
+    newest: ListedLaunch | None
+    reported: ListedLaunch | None  # the newest launch with a report
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        if self.newest is not None:
+            return self.newest.launch.title
+        return self.schedule.title if self.schedule else self.name
+
+    @property
+    def channels(self) -> list[str]:
+        """The names of its channels. Empty if they are not known."""
+        from sendoff_airflow.views.next_launch import written_campaign
+
+        launch = self.newest.launch if self.newest else None
+        known = written_campaign(None if launch else self.schedule, launch)
+        return [channel.label for channel in known[0].channels_used()] if known else []
+
+    @property
+    def state(self) -> str:
+        """Whether it runs by itself."""
+        if self.schedule is None:
+            return "no DAG"
+        if self.schedule.is_paused:
+            return "paused"
+        return "scheduled" if self.schedule.next_run_at else "started by hand"
+
+
 @router.get("/campaigns")
 def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
-    """Show the campaigns that have launches or a DAG."""
-    counts = ledger.launches.campaigns()
-    names = viewer.visible([*counts, *airflow_db.campaigns_with_a_dag()])
-    rows = [(name, counts.get(name, 0)) for name in sorted(names)]
-    return page(request, "campaigns.html", rows=rows, refresh=0)
+    """Show the campaigns that have launches or a DAG: when each runs next, and its last result."""
+    names = viewer.visible([*ledger.launches.campaigns(), *airflow_db.campaigns_with_a_dag()])
+    schedules = airflow_db.schedules_of(names)
+    newest, reported = ledger.overview.newest(names), ledger.overview.newest(names, is_reported=True)
+    rows = [_Row(name, schedules.get(name), newest.get(name), reported.get(name)) for name in names]
+    rows.sort(key=lambda row: (row.title.casefold(), row.name))
+    return page(request, "campaigns.html", rows=rows, refresh=REFRESH_SLOW)
 
 
 @router.get("/campaigns/{name}")
@@ -44,6 +83,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         request,
         "campaign.html",
         name=name,
+        title=newest[0].launch.title if newest else schedule.title if schedule else name,
         schedule=schedule,
         next_launch=next_launch_of(schedule, newest[0].launch if newest else None),
         dry_run=airflow_db.newest_dry_run(name),

@@ -20,6 +20,7 @@ class NextLaunch:
     """A campaign's next launch, without its people. ``is_of_launch``: based on the newest launch, not on the folder."""
 
     title: str
+    channels: Sequence[str]
     is_of_launch: bool
     sends: str | None
     gates: Sequence[str]
@@ -49,6 +50,7 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
     variations = _variations(campaign)
     return NextLaunch(
         title=campaign.title,
+        channels=[channel.label for channel in campaign.channels_used()],
         is_of_launch=is_of_launch,
         sends=None if problem else _sends(written, campaign, end),
         gates=list(_gate_lines(campaign.gates.model_dump(mode="json", exclude_unset=True))),

@@ -13,7 +13,7 @@ from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from sendoff.figures import counted
+from sendoff.figures import counted, share
 from sendoff.period import Period
 from sendoff.states import DispatchState
 from sendoff_airflow.views.permissions import MARK
@@ -46,9 +46,9 @@ def _moment(moment: datetime) -> str:
     return f"{_date(at)} {at:%H:%M} UTC"
 
 
-def _span(period: Period) -> str:
-    """Return a period in the shortest form: whole days as their dates."""
-    first, end = period.start.astimezone(UTC), period.end.astimezone(UTC)
+def _span(ends: tuple[datetime, datetime]) -> str:
+    """Return a span of time in the shortest form: whole days as their dates."""
+    first, end = (moment.astimezone(UTC) for moment in ends)
     if first.time() == end.time() == time():
         last = max(first, end - timedelta(days=1))
         return _date(first) if first == last else f"{_date(first)} to {_date(last)}"
@@ -69,7 +69,7 @@ def _relative(moment: datetime) -> str:
 def _period(key: str) -> str:
     """Return a period as text, such as for the title of a page."""
     period = Period.of(key)
-    return " ".join(filter(None, [_span(period), period.partition]))
+    return " ".join(filter(None, [_span((period.start, period.end)), period.partition]))
 
 
 def _capitalized(text: str) -> str:
@@ -124,6 +124,7 @@ FILTERS = {
     "parts": _parts,
     "period": _period,
     "relative": _relative,
+    "share": share,
     "slug": _slug,
     "span": _span,
     "spoken": _spoken,

@@ -183,12 +183,18 @@ def test_lateness_counts_from_the_end_of_a_schedules_period(
 
 
 @pytest.mark.parametrize(
-    ("late", "is_open"), [(timedelta(days=1), True), (timedelta(days=1, seconds=1), False)]
+    ("late", "is_open", "words"),
+    [
+        (timedelta(days=1), True, "1 day"),
+        (timedelta(days=1, hours=15, seconds=61), False, "1 day 15 h 1 min 1 s"),
+    ],
 )
-def test_what_a_schedule_sends_at_once_may_be_one_day_late(late: timedelta, is_open: bool) -> None:
+def test_what_a_schedule_sends_at_once_may_be_one_day_late(
+    late: timedelta, is_open: bool, words: str
+) -> None:
     found = gate("lateness", {}, due_at=PERIOD.end, now=PERIOD.end + late, **SCHEDULED)
     assert (found.is_open, found.allowed) == (is_open, "at most 1 day")
-    assert found.actual == f"1 day and {late - timedelta(days=1)} h after it was due"
+    assert found.actual == f"{words} after it was due"
 
 
 def test_what_is_sent_late_on_purpose_says_so_and_is_not_stopped_later(
@@ -197,7 +203,7 @@ def test_what_is_sent_late_on_purpose_says_so_and_is_not_stopped_later(
     launch = prepared(ledger, warehouse, HOURS, due_at=NOW - timedelta(hours=3), send_late=True)
     (decision,) = ledger.audit_log.of_launch(launch.launch_key)
     actual = {each["name"]: each["actual"] for each in (decision.detail or {})["gates"]}
-    assert actual["lateness"] == "3:00:00 h after it was due, sent late on purpose"
+    assert actual["lateness"] == "3 h after it was due, sent late on purpose"
     assert not SendPolicy(ledger, launch.launch_key).is_too_late(ONE_DAY_LATER)
 
 
@@ -217,9 +223,9 @@ def test_a_launch_that_is_too_late_asks_no_warehouse(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("due_at", "is_open", "actual"),
     [
-        (NOW - timedelta(hours=2), True, "2:00:00 h after it was due"),
-        (NOW - timedelta(hours=2, seconds=1), False, "2:00:01 h after it was due"),
-        (NOW + timedelta(hours=9), True, "0:00:00 h after it was due"),
+        (NOW - timedelta(hours=2), True, "2 h after it was due"),
+        (NOW - timedelta(hours=2, seconds=1), False, "2 h 1 s after it was due"),
+        (NOW + timedelta(hours=9), True, "not late"),
         (None, True, "no due time"),  # by hand
     ],
 )
@@ -420,7 +426,7 @@ def test_a_launch_of_nobody_is_stopped_by_the_least_alone() -> None:
 
 OPEN = GateResult("least", True, "5 people", "at least 1")
 MOST = GateResult("most", False, "61,234 people", "at most 50,000")
-LATE = GateResult("lateness", False, "3:00:00 h after it was due", "at most 2 hours")
+LATE = GateResult("lateness", False, "3 h after it was due", "at most 2 hours")
 OVER = GateResult("send", False, "a moment", "a later one")
 
 
@@ -436,7 +442,7 @@ def test_open_gates_raise_nothing() -> None:
         (
             [MOST, LATE],
             LateError,
-            "50,000); gates.lateness: 3:00:00 h after it was due (allowed: at most",
+            "50,000); gates.lateness: 3 h after it was due (allowed: at most",
         ),
     ],
 )

@@ -47,6 +47,21 @@ def keys(ledger: Ledger) -> dict[str, str]:
     return keys
 
 
+def test_the_newest_launch_of_each_campaign_is_found_and_the_newest_with_a_report(
+    ledger: Ledger, keys: dict[str, str]
+) -> None:
+    newer = make(ledger, "spring_sale", 3, 2)
+    make(ledger, "other", 3, 2)
+    newest = ledger.overview.newest(CAMPAIGNS)
+    assert {name: each.launch.launch_key for name, each in newest.items()} == {**keys, "spring_sale": newer}
+    assert newest["spring_sale"].reached is None
+    reported = ledger.overview.newest(CAMPAIGNS, is_reported=True)
+    assert {name: (each.launch.launch_key, each.reached) for name, each in reported.items()} == {
+        "spring_sale": (keys["spring_sale"], 2)
+    }
+    assert ledger.overview.newest([]) == {}
+
+
 def listed(ledger: Ledger, **how: Any) -> list[str]:
     return [each.launch.campaign for each in ledger.overview.page(Selection(CAMPAIGNS), **how)]
 
