@@ -116,6 +116,10 @@ class Service:
             (send,) = connection.execute(query, (answer.json()["model"]["id"],)).fetchone()
         return f"/messages/{send}"
 
+    def newest(self) -> int:
+        """Return the id of the newest campaign."""
+        return requests.get(f"{self.url}/admin/campaigns?count=1", timeout=120).json()["campaigns"][0]["id"]
+
     def hostile_email(self) -> str:
         """Return HTML that tries in every way to reach the endpoint, and forget earlier requests."""
         self.endpoint.asked_for.clear()
@@ -167,8 +171,12 @@ def pages(service):
     sms = {"9": {"sms": {"from": "Fernhill", "text": "Hi {{first_name}}"}}}
     email = {"7": {"email_subject": "Bulbs", "email_html": "<h1>Bulbs</h1>", "email_text": "Bulbs"}}
     number = int(push.removeprefix("/messages/"))
+    for key in range(2):
+        service.send(**text, title=f"Welcome back [{key:032x}]", android_push=1, device_ids=[2])
+    launch = service.newest() - 1
     return [
         "/campaigns",
+        f"/launches/{launch}",
         "/campaigns/1",
         "/campaigns/1/runs",
         "/campaigns/1/post-backs",
@@ -207,6 +215,40 @@ def test_every_page_fits_its_window_and_is_readable_there(visit, pages, width, s
 
 def visit_address(window, path):
     return window.evaluate("location.origin") + path
+
+
+def test_a_list_refreshes_itself_and_keeps_focus_scroll_and_selection(visit, service):
+    title = "Live [{:032x}]"
+    for number in range(3):
+        service.send(title=title.format(number), push_text="x", android_push=1, device_ids=[2])
+    first = f"/launches/{service.newest() - 2}"
+    window = visit("/campaigns", height=240)
+    link = window.locator(f'a[href="{first}"]')
+    link.focus()
+    window.evaluate("getSelection().selectAllChildren(document.querySelector('h1')); scrollTo(0, 40)")
+    service.send(title=title.format(9), push_text="x", android_push=1, device_ids=[1, 2])
+    service.send(title="Another", push_text="x", android_push=1, device_ids=[2])
+    window.get_by_role("link", name="Another", exact=True).wait_for()
+    row = window.locator(f'tr[data-key="{first.rpartition("/")[2]}"]')
+    row.get_by_text("4 requests").wait_for()
+    assert window.evaluate("document.activeElement.getAttribute('href')") == first
+    assert window.evaluate("[getSelection().toString(), scrollY]") == ["Campaigns", 40]
+    assert window.locator("tr[data-key]").first.text_content().strip().startswith("Another")
+    assert window.complaints == []
+
+
+def test_a_page_that_cannot_refresh_says_so_until_it_can(visit, service):
+    window = visit("/faults")
+    window.fill("#by", "3h")
+    window.context.set_offline(True)
+    window.get_by_text("No connection.").wait_for()
+    window.context.set_offline(False)
+    window.locator("#stale").wait_for(state="hidden")
+    service.command("faults", "add", "500", "--count", "3", "--at", "token")
+    window.get_by_text("3 more times").last.wait_for(state="attached")
+    assert window.input_value("#by") == "3h"
+    window.get_by_role("button", name="Remove all").click()
+    window.get_by_text("No fault is switched on.").wait_for()
 
 
 def test_a_client_id_is_added_by_keyboard_and_its_secret_seen_once(visit):

@@ -324,16 +324,16 @@ def test_hostile_content_is_shown_as_text(service_process):
         "/search?q=%3Cscript%3E%22%3E",
         "/search?q=7",
     ):
-        shown = page(service_process, path)
+        shown = re.sub(
+            r'<script src="/static/live.js\?v=\w{12}" defer></script>', "", page(service_process, path)
+        )
         assert "<script" not in shown
         assert "<img" not in shown
     assert html.escape("<script>alert(") in page(service_process, message)
 
 
+LIVE = ["/campaigns", "/requests", "/faults"]
 PAGES = [
-    "/campaigns",
-    "/requests",
-    "/faults",
     "/search?q=1",
     "/devices/1",
     API,
@@ -343,16 +343,24 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_every_page_forbids_scripts_and_frames_around_it(service_process, path):
+@pytest.mark.parametrize("path", [*PAGES, *LIVE])
+def test_no_page_runs_scripts_of_others_or_lies_in_a_frame(service_process, path):
     headers = get(service_process, path).headers
-    policy = headers["Content-Security-Policy"]
+    policy = headers["Content-Security-Policy"].split("; ")
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
-    assert "script-src" not in policy
+    refreshes = ["script-src 'self'", "connect-src 'self'"] if path in LIVE else []
+    assert [rule for rule in policy if rule.startswith(("script-src", "connect-src"))] == refreshes
+    assert "unsafe" not in headers["Content-Security-Policy"]
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Cache-Control"] == "no-store"
+
+
+def test_only_the_services_own_files_are_static(service_process):
+    script = get(service_process, "/static/live.js")
+    assert script.headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert script.headers["X-Content-Type-Options"] == "nosniff"
+    assert get(service_process, "/static/layout.py").status_code == 404
 
 
 def test_an_email_lies_in_a_sandbox_that_allows_nothing(service_process):
@@ -491,6 +499,68 @@ def test_an_empty_service_says_what_to_do_next(service_start):
     assert "No messages yet" in page(service, "/devices/1")
 
 
+def keyed(title, number):
+    """Return a title as Sendoff writes it, with the key of a request."""
+    return f"{title} [{number:032x}]"
+
+
+def launches_of(service, path="/campaigns"):
+    """Return the address and title of each launch in a list."""
+    found = re.findall(r'href="(/(?:campaigns|launches)/\d+)">([^<]+)</a>', page(service, path))
+    return [(address, html.unescape(title)) for address, title in found]
+
+
+def check_launches(service):
+    """Check that the requests of a launch are one row of the list, with a page of their own."""
+    push = {"push_text": "x", "android_push": 1}
+    first = create(service, title=keyed("Spring <sale>", 1), device_ids=[7], **push)
+    create(service, title=keyed("Spring <sale>", 2), device_ids=[14, 21], **push)
+    other = create(service, title=keyed("Autumn sale", 3), device_ids=[7], **push)
+    last = create(service, title=keyed("Spring <sale>", 4), device_ids=[28], colour="green", **push)
+    own = [create(service, title="Spring <sale>", device_ids=[7], **push) for _ in range(2)]
+    service.post("/admin/clock/advance", json={"by": "31m"})
+    later = create(service, title=keyed("Spring <sale>", 5), device_ids=[7], **push)
+    spring = "Spring <sale>"
+    assert launches_of(service)[:5] == [
+        (f"/campaigns/{later}", spring),
+        *((f"/campaigns/{one}", spring) for one in reversed(own)),
+        (f"/campaigns/{other}", "Autumn sale"),
+        (f"/launches/{first}", spring),
+    ]
+    overview = page(service, "/campaigns")
+    row = overview[overview.index(f'<tr data-key="{first}">') :].partition("</tr>")[0]
+    assert "3 requests" in row
+    assert "1 warning<" in row
+    assert 'class="number">4<' in row
+    launch = page(service, f"/launches/{first}")
+    assert re.findall(r'href="/campaigns/(\d+)">#\1<', launch) == [str(last), str(first + 1), str(first)]
+    assert "<dt>Messages</dt><dd>4</dd>" in launch
+    assert keyed("Spring", 1)[-34:] not in overview + launch + page(service, f"/campaigns/{first}")
+    for nothing in (last, other + 10_000, 10**30):
+        assert get(service, f"/launches/{nothing}").status_code == 404
+    assert (f"/launches/{first}", spring) in launches_of(service, "/search?q=Spring")
+    assert (f"/campaigns/{last}", f"#{last} {spring}") in launches_of(service, f"/search?q=%23{last}")
+
+
+def test_the_requests_of_a_launch_are_one_row(service_start):
+    service = service_start(name="launches")
+    check_launches(service)
+    assert "5 launches, newest first" in page(service, "/campaigns")
+
+
+def test_a_launch_is_in_the_state_of_the_request_that_is_furthest_behind(service_start):
+    service = service_start(name="states")
+    day = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"
+    when = {"send_type": 1, "send_date": day, "send_time": "09:00"}
+    push = {"push_text": "x", "android_push": 1, "device_ids": [7]}
+    first = create(service, title=keyed("Soon", 1), **push)
+    second = create(service, title=keyed("Soon", 2), **push, **when)
+    assert "state-scheduled" in page(service, "/campaigns")
+    submit(service, f"/campaigns/{second}/stop")
+    assert "state-sent" in page(service, f"/launches/{first}")
+    assert "state-scheduled" not in page(service, "/campaigns")
+
+
 def test_pages_are_no_part_of_the_api(service_process):
     paths = get(service_process, "/openapi.json").json()["paths"]
     assert not [path for path in paths if path.startswith(("/campaigns", "/settings", "/messages"))]
@@ -525,6 +595,7 @@ def test_pages_work_on_postgresql(postgres_url, service_on, tmp_path):
     assert submit(service, ADD, **client_form(service, name="\0")).status_code == 400
     form = client_form(service, name="once")
     assert [submit(service, ADD, **form).status_code for _ in range(2)] == [200, 409]
+    check_launches(service)
 
 
 def test_a_browser_gets_errors_as_pages_and_a_program_as_json(service_process):

@@ -2,6 +2,7 @@
 
 - ``layout`` renders templates, with security headers
 - ``settings`` manages client IDs and apps
+- ``launches`` lists launches, each made of campaigns
 - ``campaigns`` shows campaigns
 - ``messages`` shows each message as it looks on its device
 - ``search`` finds campaigns and devices

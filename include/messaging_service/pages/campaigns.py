@@ -1,4 +1,4 @@
-"""The pages of campaigns: the list, and each campaign with its messages, runs, post-backs, and requests."""
+"""The pages of a campaign: its messages, runs, post-backs, and requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.responses import RedirectResponse
-from sqlalchemy import ColumnElement, Connection, Row, case, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, func, literal, select
 
 from messaging_service.api.access import only_own_forms
 from messaging_service.api.external import Service
@@ -20,7 +20,6 @@ from messaging_service.pages.layout import page, page_of
 from messaging_service.tables import campaigns, devices, post_backs, requests, runs, sends
 
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
-_AT_ONCE = 25
 _LINES_AT_ONCE = 50
 _WAITING = {BY_API: "template", BY_LOCATION: "waits for a location", BY_EVENT: "waits for an event"}
 Line = Row[tuple[Any, ...]]
@@ -28,10 +27,6 @@ Line = Row[tuple[Any, ...]]
 
 def add(router: APIRouter, service: Service) -> None:
     """Add the routes of these pages."""
-
-    @router.get("/campaigns")
-    def overview(request: Request) -> Response:
-        return _overview(request, service)
 
     @router.get("/campaigns/{campaign_id:int}")
     def its_messages(request: Request, campaign_id: int) -> Response:
@@ -57,35 +52,10 @@ def add(router: APIRouter, service: Service) -> None:
         return RedirectResponse(f"/campaigns/{campaign_id}", 303)
 
 
-def _overview(request: Request, service: Service) -> Response:
-    part = page_of(request, _AT_ONCE)
-    now = service.clock.time()
-    with service.store.read() as connection:
-        total = connection.execute(select(func.count()).select_from(campaigns)).scalar_one()
-        rows = connection.execute(
-            select(campaigns).order_by(campaigns.c.id.desc()).limit(part.size).offset(part.skip)
-        ).all()
-        listed = described(connection, rows, now)
-        ready = connection.execute(select(func.count()).select_from(devices)).scalar_one()
-    base = str(request.base_url).rstrip("/")
-    return page(
-        request, "campaigns.html", campaigns=listed, total=total, part=part, devices=ready, base_url=base
-    )
-
-
 def described(connection: Connection, rows: Sequence[Line], now: float) -> list[dict[str, Any]]:
     """Return the campaigns for a list, each with its progress and its number of messages by state."""
     ids = [row.id for row in rows]
-    counts: dict[int, dict[str, int]] = {one: dict.fromkeys(STATES, 0) for one in ids}
-    # Group by the label: with bound parameters, the database cannot tell that two expressions are the same.
-    state = state_at(now).label("state_now")
-    for campaign_id, name, count in connection.execute(
-        select(sends.c.campaign_id, state, func.count())
-        .where(sends.c.campaign_id.in_(ids))
-        .group_by(sends.c.campaign_id, "state_now")
-    ):
-        counts[campaign_id][name] = count
-    its_runs = _runs_of(connection, ids, now)
+    counts, its_runs = counts_of(connection, ids, now), runs_of(connection, ids, now)
     return [
         {
             "row": row,
@@ -93,15 +63,34 @@ def described(connection: Connection, rows: Sequence[Line], now: float) -> list[
             "counts": counts[row.id],
             "messages": sum(counts[row.id].values()),
             "runs": its_runs[row.id],
-            "state": (state_now := _progress(row, its_runs[row.id])),
+            "state": (state_now := progress(row, its_runs[row.id])),
             "may_stop": row.stopped_at is None and (state_now == "scheduled" or row.send_type == REPEATEDLY),
         }
         for row in rows
     ]
 
 
+def among(column: ColumnElement[int], ids: Sequence[int]) -> ColumnElement[bool]:
+    """Return the condition that a column has one of these ids, however many there are."""
+    return column.in_(bindparam(None, ids, expanding=True, literal_execute=True))
+
+
+def counts_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int, dict[str, int]]:
+    """Return the number of messages by state, for each campaign."""
+    counts: dict[int, dict[str, int]] = {one: dict.fromkeys(STATES, 0) for one in ids}
+    # Group by the label: with bound parameters, the database cannot tell that two expressions are the same.
+    state = state_at(now).label("state_now")
+    for campaign_id, name, count in connection.execute(
+        select(sends.c.campaign_id, state, func.count())
+        .where(among(sends.c.campaign_id, ids))
+        .group_by(sends.c.campaign_id, "state_now")
+    ):
+        counts[campaign_id][name] = count
+    return counts
+
+
 @dataclass(frozen=True, slots=True)
-class _Runs:
+class Runs:
     """The number of runs of a campaign, the number due now, and the time of the next one, in seconds since 1970."""
 
     count: int = 0
@@ -109,7 +98,8 @@ class _Runs:
     next_at: float | None = None
 
 
-def _runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int, _Runs]:
+def runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int, Runs]:
+    """Return the runs of each campaign."""
     waiting = runs.c.state == "waiting"
     rows = connection.execute(
         select(
@@ -118,10 +108,10 @@ def _runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int
             func.count().filter(waiting & (runs.c.due_at <= now)),
             func.min(runs.c.due_at).filter(waiting & (runs.c.due_at > now)),
         )
-        .where(runs.c.campaign_id.in_(ids))
+        .where(among(runs.c.campaign_id, ids))
         .group_by(runs.c.campaign_id)
     )
-    return dict.fromkeys(ids, _Runs()) | {campaign_id: _Runs(*told) for campaign_id, *told in rows}
+    return dict.fromkeys(ids, Runs()) | {campaign_id: Runs(*told) for campaign_id, *told in rows}
 
 
 def channels(content: Content) -> list[str]:
@@ -140,7 +130,8 @@ def state_at(now: float) -> ColumnElement[str]:
     )
 
 
-def _progress(campaign: Line, its_runs: _Runs) -> str:
+def progress(campaign: Line, its_runs: Runs) -> str:
+    """Return the state of a campaign, in words."""
     if its_runs.due:
         return "being sent"
     if campaign.stopped_at is not None:
@@ -175,6 +166,7 @@ def _campaign(request: Request, service: Service, campaign_id: int, tab: str) ->
     return page(
         request,
         f"campaign_{tab.replace('-', '_')}.html",
+        is_live=True,
         campaign=one,
         tab=tab,
         posted=posted,

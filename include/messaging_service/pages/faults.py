@@ -91,6 +91,7 @@ def _page(
     return page(
         request,
         "faults.html",
+        is_live=True,
         status=400 if clock_problem or problem else 200,
         now=service.clock.time(),
         ahead=clock["ahead"],

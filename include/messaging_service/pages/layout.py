@@ -22,7 +22,9 @@ from markupsafe import Markup, escape
 
 _STATIC = files("messaging_service.pages").joinpath("static")
 SHEET = b"".join(_STATIC.joinpath(name).read_bytes() for name in ("tokens.css", "style.css"))
-_SHEET_VERSION = hashlib.sha256(SHEET).hexdigest()[:12]
+_SCRIPT = _STATIC.joinpath("live.js").read_bytes()
+_FILES = {"style.css": (SHEET, "text/css"), "live.js": (_SCRIPT, "text/javascript")}
+_VERSION = hashlib.sha256(SHEET + _SCRIPT).hexdigest()[:12]
 _POLICY = (
     "default-src 'none'; style-src 'self'; img-src {pictures}; frame-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -35,8 +37,10 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
+_MAY_REFRESH = "; script-src 'self'; connect-src 'self'"
 OWN_PICTURES = "'self' data:"
 ALL_PICTURES = "'self' data: http: https:"
+_KEYED = re.compile(r"(?<=.) \[[0-9a-f]{32}\]$")
 _JSON_PARTS = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(true|false|null)\b|(-?\d[\d.eE+-]*)')
 
 
@@ -61,12 +65,22 @@ def page_of(request: Request, size: int) -> Slice:
 
 
 def page(
-    request: Request, template: str, *, status: int = 200, pictures: str = OWN_PICTURES, **values: Any
+    request: Request,
+    template: str,
+    *,
+    status: int = 200,
+    pictures: str = OWN_PICTURES,
+    is_live: bool = False,
+    **values: Any,
 ) -> Response:
-    """Render a template. Values are escaped, and the policy forbids the browser to run or load anything else."""
-    text = _TEMPLATES.get_template(template).render(request=request, path=request.url.path, **values)
-    headers = {**_HEADERS, "Content-Security-Policy": _POLICY.format(pictures=pictures)}
-    return Response(text, status, headers, "text/html; charset=utf-8")
+    """Render a template. Values are escaped, and the policy forbids the browser to run or load anything else.
+
+    ``is_live``: the page runs the script that refreshes its parts with ``data-live``.
+    """
+    values |= {"request": request, "path": request.url.path, "is_live": is_live}
+    policy = _POLICY.format(pictures=pictures) + _MAY_REFRESH * is_live
+    text = _TEMPLATES.get_template(template).render(values)
+    return Response(text, status, {**_HEADERS, "Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
 
 def document(text: str, policy: str) -> Response:
@@ -75,10 +89,13 @@ def document(text: str, policy: str) -> Response:
     return Response(text, 200, headers, "text/html; charset=utf-8")
 
 
-def sheet() -> Response:
-    """Return the style sheet. Browsers may cache it, because its URL changes with its content."""
+def static_file(name: str) -> Response:
+    """Return the style sheet or the script. Browsers may cache it, because its URL changes with its content."""
+    if name not in _FILES:
+        raise HTTPException(404, "There is no such file.")
+    content, kind = _FILES[name]
     headers = {"Cache-Control": "max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
-    return Response(SHEET, 200, headers, "text/css; charset=utf-8")
+    return Response(content, 200, headers, f"{kind}; charset=utf-8")
 
 
 def wants_page(request: Request) -> bool:
@@ -139,6 +156,11 @@ def _last_day(seconds: float) -> Markup:
     )
 
 
+def _plain_title(title: str) -> str:
+    """Return the title of a campaign without the key that Sendoff adds."""
+    return _KEYED.sub("", title)
+
+
 def _json_text(text: bytes) -> Markup | str:
     try:
         return _json(orjson.loads(text))
@@ -178,5 +200,6 @@ _TEMPLATES.filters |= {
     "json": _json,
     "json_text": _json_text,
     "count": "{:,}".format,
+    "plain_title": _plain_title,
 }
-_TEMPLATES.globals |= {"sheet_version": _SHEET_VERSION, "with_query": _with_query}
+_TEMPLATES.globals |= {"version": _VERSION, "with_query": _with_query}

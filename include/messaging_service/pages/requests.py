@@ -45,4 +45,4 @@ def _log(request: Request, service: Service) -> Response:
         rows = connection.execute(query if where is None else query.where(where)).all()
     counts = {"all": total, "accepted": good, "refused": total - good}
     shown = show if where is not None else "all"
-    return page(request, "requests.html", rows=rows, counts=counts, shown=shown, part=part)
+    return page(request, "requests.html", is_live=True, rows=rows, counts=counts, shown=shown, part=part)

@@ -10,10 +10,11 @@ from sqlalchemy import Connection, Row, func, or_, select
 
 from messaging_service.api.external import Service
 from messaging_service.pages.campaigns import described, lines
-from messaging_service.pages.layout import page, page_of
+from messaging_service.pages.launches import launches
+from messaging_service.pages.layout import Slice, page, page_of
 from messaging_service.tables import campaigns, devices, sends
 
-_CAMPAIGNS_SHOWN = 25
+_LAUNCHES_SHOWN = 25
 _DEVICES_SHOWN = 50
 _MESSAGES_AT_ONCE = 50
 Found = Sequence[Row[tuple[Any, ...]]]
@@ -36,7 +37,9 @@ def _search(request: Request, service: Service) -> Response:
     now = service.clock.time()
     part = page_of(request, _MESSAGES_AT_ONCE)
     with service.store.read() as connection:
-        found = described(connection, _campaigns(connection, asked), now) if asked else []
+        titled = campaigns.c.title.icontains(asked, autoescape=True)
+        found = launches(connection, Slice(1, _LAUNCHES_SHOWN), now, titled)[0] if asked else []
+        numbered = described(connection, _campaign(connection, asked), now)
         its_devices = _devices(connection, asked) if asked else []
         mine = sends.c.device_id.in_([row.device_id for row in its_devices])
         rows = connection.execute(
@@ -47,7 +50,8 @@ def _search(request: Request, service: Service) -> Response:
         request,
         "search.html",
         asked=asked,
-        campaigns=found,
+        launches=found,
+        campaigns=numbered,
         devices=its_devices,
         rows=rows,
         total=total,
@@ -55,12 +59,8 @@ def _search(request: Request, service: Service) -> Response:
     )
 
 
-def _campaigns(connection: Connection, asked: str) -> Found:
-    wanted = [campaigns.c.title.icontains(asked, autoescape=True)]
-    if (number := _number(asked)) is not None:
-        wanted.append(campaigns.c.id == number)
-    query = select(campaigns).where(or_(*wanted)).order_by(campaigns.c.id.desc())
-    return connection.execute(query.limit(_CAMPAIGNS_SHOWN)).all()
+def _campaign(connection: Connection, asked: str) -> Found:
+    return connection.execute(select(campaigns).where(campaigns.c.id == _number(asked))).all()
 
 
 def _devices(connection: Connection, asked: str) -> Found:

@@ -7,8 +7,8 @@ from fastapi.responses import RedirectResponse
 
 from messaging_service.api.access import only_this_machine
 from messaging_service.api.external import Service
-from messaging_service.pages import campaigns, faults, messages, requests, search, settings
-from messaging_service.pages.layout import PageRoute, sheet
+from messaging_service.pages import campaigns, faults, launches, messages, requests, search, settings
+from messaging_service.pages.layout import PageRoute, static_file
 
 
 def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
@@ -20,10 +20,18 @@ def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
     def front() -> Response:
         return RedirectResponse("/campaigns", 303)
 
-    @router.get("/static/style.css")
-    def style() -> Response:
-        return sheet()
+    @router.get("/static/{name}")
+    def static(name: str) -> Response:
+        return static_file(name)
 
-    for add in (campaigns.add, messages.add, search.add, requests.add, faults.add, settings.add):
+    for add in (
+        launches.add,
+        campaigns.add,
+        messages.add,
+        search.add,
+        requests.add,
+        faults.add,
+        settings.add,
+    ):
         add(router, service)
     return router
