@@ -1325,7 +1325,7 @@ def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
     assert "Rejects itself" not in olga.get(f"launches/{key}").text
     run.ask("rolf")
     text = re.sub(r"\s+", " ", olga.get(f"launches/{key}").text)
-    at = re.search(r'Rejects itself at <time datetime="([^"]+)">[^<]+</time>, in 3 h 20 min, if no one', text)
+    at = re.search(r'Rejects itself <time datetime="([^"]+)">[^<]+</time>, in 3 h 20 min, if no one', text)
     assert at
     assert datetime.fromisoformat(at[1]) == run.asks_until
     assert olga.post(f"launches/{key}/continue").status_code == 409

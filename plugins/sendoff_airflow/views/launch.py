@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign, Variation
@@ -36,6 +37,9 @@ router = APIRouter(default_response_class=HTMLResponse)
 REQUESTS_PER_PAGE = 50
 MAX_PEOPLE_PREVIEWED = 20_000_000
 """The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
+
+_FOLDED = ("texts", "gates", "request")
+"""The sections of a preview that its page folds. The page shows the texts as mock-ups."""
 
 _NOT_ACCEPTED = [state for state in DispatchState if state != DispatchState.ACCEPTED]
 _FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in DispatchState}}
@@ -111,13 +115,26 @@ def show_preview(
     from sendoff_airflow.hooks.service import rate_of
 
     launch = visible_launch(ledger, viewer, launch_key)
-    text = None
+    lead, shown, folded = Markup(), None, []
     if launch.audience <= MAX_PEOPLE_PREVIEWED:
         preview = describe_preview(preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection)))
-        text = blocks_as_html(preview.lead) + sections_as_html(preview.sections)
+        lead = blocks_as_html(preview.lead)
+        shown = sections_as_html([each for each in preview.sections if each.name not in _FOLDED])
+        folded = [
+            (each.heading, blocks_as_html(each.blocks, each.name))
+            for each in preview.sections
+            if each.name in _FOLDED
+        ]
     messages = _messages(launch, ledger.dispatch_queries.segment_sizes(launch_key))
     return page(
-        request, "preview.html", launch=launch, messages=messages, text=text, most=MAX_PEOPLE_PREVIEWED
+        request,
+        "preview.html",
+        launch=launch,
+        messages=messages,
+        lead=lead,
+        shown=shown,
+        folded=folded,
+        most=MAX_PEOPLE_PREVIEWED,
     )
 
 
