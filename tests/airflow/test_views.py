@@ -678,6 +678,22 @@ def test_a_period_of_whole_days_is_written_as_its_dates(period: str, words: str)
     assert FILTERS["period"](period) == words
 
 
+def test_pages_show_the_titles_of_campaigns_instead_of_their_names(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "wc_2026", people=4, definition={**PUSH, "title": "Winter coats"})
+    send(ledger, key, TIMED_OUT)
+    freeze(ledger, "wc_2026", day=2, state="held", definition={**PUSH, "title": "Winter coats & hats"})
+    for path in ("waiting", f"waiting?launch={key}", f"launches/{key}", f"launches/{key}/preview"):
+        text = unescape(re.sub(r"<[^>]+>", " ", vera.get(path).text.partition("</head>")[2]))
+        assert "Winter coats" in text, path
+        assert "wc_2026" not in text or path.startswith("launches"), path
+    for path in ("", "person"):
+        assert '<option value="wc_2026">Winter coats (wc_2026)</option>' in vera.get(path).text, path
+    assert "<h1>Winter coats <small" in vera.get("campaigns/wc_2026").text
+    found = vera.post("person", {"identifier": str(FIRST_DEVICE)}).text
+    assert "<b>Winter coats</b>" in found
+    assert "wc_2026" not in found
+
+
 def test_a_launch_says_why_it_cannot_be_known_who_got_it(vera: Person, ledger: Ledger) -> None:
     reported = fill(ledger)["reported"]
     figures = ledger.verdicts.figures(reported)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated
@@ -110,7 +110,7 @@ def list_launches(
         "launches.html",
         rows=rows,
         paged=paged,
-        campaigns=sorted(visible),
+        campaigns=titles_of(ledger, visible),
         asked=asked,
         sort_links=asked.sort_links(),
         stages=list(Stage),
@@ -145,6 +145,12 @@ def _page_of(ledger: Ledger, asked: Filter, selection: Selection) -> tuple[Paged
         limit=paged.size,
     )
     return paged, rows_of(ledger, listed)
+
+
+def titles_of(ledger: Ledger, campaigns: Collection[str]) -> dict[str, str]:
+    """Return the titles of campaigns with launches, by name and sorted by title."""
+    titles = {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
+    return dict(sorted(titles.items(), key=lambda item: (item[1].casefold(), item[0])))
 
 
 def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[Row]:

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 from sendoff.errors import AudienceError
 from sendoff.ledger import Launch, Ledger, RecipientStatus
 from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep
+from sendoff_airflow.views.launches import titles_of
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import PersonQuery, body_of
 from sendoff_airflow.views.templates import page
@@ -54,7 +55,7 @@ class _Found:
 def show_person_form(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the form that asks for an identifier."""
     visible = viewer.visible(ledger.launches.campaigns())
-    return page(request, "person.html", campaigns=sorted(visible), refresh=0)
+    return page(request, "person.html", campaigns=titles_of(ledger, visible), refresh=0)
 
 
 @router.post("/person")
