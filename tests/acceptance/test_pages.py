@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import requests
+from PIL import Image
 
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import reject
@@ -61,6 +63,26 @@ bag = DagBag(dag_folder={folder!r})
 assert not bag.import_errors and "spring_sale" in bag.dags, bag.import_errors
 sync_bag_to_db(bag, "dags-folder", None)
 """
+
+
+SHOWN = """token => { const shown = document.createElement('i');
+  shown.style.color = `var(--chakra-${token})`; document.body.append(shown);
+  const colour = getComputedStyle(shown).color; shown.remove(); return colour; }"""
+COLOURS = """() => { const of = place => getComputedStyle(document.querySelector(place));
+  return [of('body').backgroundColor, of('body').color, of('main a').color]; }"""
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the contrast of two colours as WCAG defines it."""
+
+    def light(colour: Sequence[float]) -> float:
+        parts = [
+            c / 255 / 12.92 if c / 255 <= 0.03928 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
 
 
 class Airflow:
@@ -239,11 +261,18 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     frame = window.frame_locator("iframe")
     frame.get_by_role("heading", name="Launches", exact=True).wait_for()
     root = "document.querySelector('iframe').contentDocument.documentElement"
-    for theme, ground in (("dark", "rgb(20, 23, 27)"), ("light", "rgb(255, 255, 255)")):
+    framed = window.frames[1]
+    for theme in ("dark", "light"):
         window.evaluate(f"document.documentElement.className = '{theme}'")
         window.wait_for_function(f"{root}.dataset.theme === '{theme}'")
-        body = f"getComputedStyle({root}.ownerDocument.body).backgroundColor"
-        assert window.evaluate(body) == ground
+        theirs = "getComputedStyle(document.documentElement).getPropertyValue('--chakra-{}')".format
+        assert window.evaluate(theirs("colors-bg"))
+        assert framed.evaluate(COLOURS) == [
+            window.evaluate(SHOWN, theirs_of) for theirs_of in ("colors-bg", "colors-fg", "colors-fg-info")
+        ]
+        font = framed.evaluate("getComputedStyle(document.body).fontFamily")
+        assert font == window.evaluate("getComputedStyle(document.body).fontFamily")
+        assert framed.evaluate(FAINT_TEXT) == [], theme
     frame.locator(f"table a[href*='{key}']").first.click()
     link = frame.get_by_role("link", name="Its run in Airflow")
     link.click()
@@ -251,8 +280,29 @@ def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     # ... and the page of the run has a tab with the launch, beside the link to all pages.
     window.locator("a[href$='/plugin/sendoff-launch']").click()
     window.wait_for_url("**/plugin/sendoff-launch")
-    window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
+    window.frame_locator("iframe").get_by_role("heading", name="Spring sale", level=1).wait_for()
     assert airflow.outside(window) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_entry_in_airflows_navigation_is_seen_whether_its_page_is_open_or_not(
+    visit: Any, scheme: str
+) -> None:
+    window = visit("", color_scheme=scheme)
+    entry = window.get_by_role("link", name="Sendoff")
+    entry.wait_for()
+    grounds = set()
+    for is_open in (False, True):
+        if is_open:
+            entry.click()
+            window.frame_locator("iframe").get_by_role("heading", name="Launches", exact=True).wait_for()
+            window.mouse.move(640, 450)
+        icon = Image.open(BytesIO(entry.locator("img").screenshot())).convert("RGB")
+        pixels = list(icon.getdata())
+        grounds.add(pixels[0])
+        seen = [pixel for pixel in pixels if contrast(pixel, pixels[0]) >= 4.5]
+        assert len(seen) > len(pixels) / 20, (scheme, is_open)
+    assert len(grounds) == 2  # Airflow marks the open page
 
 
 def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airflow: Airflow) -> None:
@@ -392,7 +442,7 @@ def test_who_is_logged_out_logs_in_and_comes_back(
     window.get_by_label("Username").fill("olga")
     window.get_by_label("Password").fill("olga")
     window.get_by_role("button", name="Sign in").click()
-    window.frame_locator("iframe").get_by_role("heading", name="spring_sale").wait_for()
+    window.frame_locator("iframe").get_by_role("heading", name="Spring sale", level=1).wait_for()
 
 
 def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflow: Airflow) -> None:

@@ -1,6 +1,13 @@
-// Follow the light or dark mode of the surrounding Airflow page, before anything is drawn.
+// Take the fonts, the colours and the light or dark mode of the surrounding Airflow page, before anything is drawn.
 'use strict';
 (() => {
+  // Our tokens, and those of Airflow's theme. An administrator can change that theme.
+  const TAKEN = {
+    '--face': 'fonts-body', '--code': 'fonts-mono',
+    '--ground': 'colors-bg', '--raised': 'colors-bg-subtle', '--rule': 'colors-border',
+    '--ink': 'colors-fg', '--pale': 'colors-fg-muted', '--link': 'colors-fg-info',
+    '--focus': 'colors-brand-focus-ring', '--go': 'colors-brand-solid', '--on-go': 'colors-brand-contrast',
+  };
   const root = document.documentElement;
   let outer = null;
   try {
@@ -13,6 +20,10 @@
     const said = ['dark', 'light'].find((name) => outer.classList.contains(name) || outer.dataset.theme === name);
     if (said) root.dataset.theme = said;
     else delete root.dataset.theme;
+    const theirs = getComputedStyle(outer);
+    for (const [name, token] of Object.entries(TAKEN)) {
+      root.style.setProperty(name, theirs.getPropertyValue(`--chakra-${token}`)); // an empty value removes it
+    }
   };
   follow();
   new MutationObserver(follow).observe(outer, { attributes: true, attributeFilter: ['class', 'data-theme'] });
