@@ -752,6 +752,27 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
     assert filtered.count('data-name="segment"') == 10
 
 
+@pytest.mark.parametrize("kinds", [["delivery", "open"], ["delivery"]])
+def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, kinds: list[str]) -> None:
+    definition = {
+        **PUSH,
+        "variants": {name: {"percent": 50} for name in ("a", "b")},
+        "post_backs": {"kinds": kinds},
+    }
+    variations = [Variation(variant=name) for name in ("a", "b")]
+    key = freeze(ledger, "spring_sale", people=8, definition=definition, variations=variations)
+    reconcile_launch(ledger, key)
+    text = vera.get(f"launches/{key}").text
+    compared = text.partition('<h2 id="compared">')[2].partition("</section>")[0]
+    shown = compared.partition("<details")[0]
+    if "open" in kinds:
+        assert "So far, there are too few people to tell which side is ahead." in shown
+        assert "How this was compared" in compared
+    else:
+        assert "a: not measurable, because the launch did not request post-backs of opens." in shown
+        assert "How this was compared" not in compared
+
+
 def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "spring_sale", people=40, size=20)
     send(ledger, key, Accepted(200, 1))

@@ -18,6 +18,7 @@ from sendoff.errors import NotFoundError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Launch, Ledger
 from sendoff.report import (
+    Block,
     Document,
     Section,
     Sentence,
@@ -61,15 +62,18 @@ class Results:
 
     @property
     def comparison(self) -> tuple[Markup, Markup] | None:
-        """The comparison of the variants, and the remarks on how to read it. None without variants."""
+        """The comparison of the variants, and the remarks on how to read it. None without variants.
+
+        Without a conclusion, nothing was compared, and the remarks say why. Then they are part of the comparison.
+        """
         section = self._sections.get("compared-1")
         if section is None:
             return None
-        first = 1 + max(
-            place for place, block in enumerate(section.blocks) if not isinstance(block, Sentence)
-        )
-        shown, remarks = section.blocks[:first], section.blocks[first:]
-        return blocks_as_html(shown, section.name), blocks_as_html(remarks, section.name)
+        blocks, remarks = list(section.blocks), list[Block]()
+        if isinstance(blocks[0], Sentence):
+            while isinstance(blocks[-1], Sentence):
+                remarks.insert(0, blocks.pop())
+        return blocks_as_html(blocks, section.name), blocks_as_html(remarks, section.name)
 
     @property
     def breakdowns(self) -> Markup:
