@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
     from sendoff.figures import LaunchStats
+    from sendoff.ledger import Launch
+    from sendoff.states import Stage
 
 KEY = "note"
 """The XCom that holds the text."""
@@ -27,21 +29,20 @@ _MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
 
-def note_of(figures: LaunchStats) -> str:
-    """Return the result of a launch in a line, as counts."""
+def note_of(figures: LaunchStats, launch: Launch, stage: Stage) -> str:
+    """Return the state of a launch and its result in a line, as counts."""
     from sendoff.figures import counted
-    from sendoff.states import LaunchState, Verdict
+    from sendoff.states import Verdict
 
     parts = [
         f"{figures.verdicts[verdict]:,} {verdict.label}"
         for verdict in Verdict
         if figures.verdicts.get(verdict)
     ]
-    people = counted(figures.audience, "person", "people") + (
-        " in the post-backs" if figures.is_chosen_by_service else ""
-    )
-    state = "" if figures.state == LaunchState.RELEASED else f"The launch is {figures.state}. "
-    return state + (f"{people}: {', '.join(parts)}" if parts else people)
+    recipients = counted(figures.audience, *launch.noun)
+    if figures.is_chosen_by_service:
+        recipients += " in the post-backs"
+    return f"{stage.label.capitalize()}. {recipients}{': ' if parts else ''}{', '.join(parts)}"
 
 
 class RunNotes:

@@ -79,7 +79,7 @@ def test_the_example_of_the_documentation_tells_the_team_of_each_report(
         )
     ]
     assert macros.report_line(key).startswith("told for ")
-    assert ": 60 people: " in macros.report_line(key)
+    assert ": Reported. 60 devices: " in macros.report_line(key)
 
 
 @pytest.mark.proof

@@ -55,7 +55,7 @@ def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has
     verdicts = house.xcoms(run)["report", "return_value", -1]["verdicts"]
     parts = [f"{verdicts[name]} {name.replace('_', ' ')}" for name in Verdict if verdicts[name]]
     _end_again(run)
-    assert _note(run) == f"60 people: {', '.join(parts)}"
+    assert _note(run) == f"Reported. 60 devices: {', '.join(parts)}"
 
 
 def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
@@ -118,7 +118,7 @@ def test_whoever_decides_on_our_page_also_answers_in_airflow_and_the_run_goes_on
     people.close()
     decided, waiting = answers
     assert "Answered in Airflow too: the run continues by itself." in decided.text
-    assert "Nothing is waiting" in waiting.text
+    assert "Not yet answered in Airflow" not in waiting.text
     assert run.state == "success"
     with closing(settings.Session()) as session:
         told = session.query(HITLDetail).join(TaskInstance).filter(TaskInstance.dag_id == name).one()

@@ -932,7 +932,7 @@ def test_the_list_shows_the_states_that_people_understand(vera: Person, ledger: 
         (titles(row)[0], found[1]) for row in rows if (found := re.search(r'class="badge[^>]*>([^<]+)<', row))
     }
     assert states == {
-        ("spring_sale", "waiting for responses"),
+        ("spring_sale", "reported"),
         ("welcome_back", "sending"),
         ("welcome_back", "stopped"),
         ("big_news", "waiting for approval"),

@@ -23,7 +23,7 @@ from sendoff.cli.shared import (
 )
 from sendoff.errors import SettingsError
 from sendoff.figures import counted
-from sendoff.states import Verdict
+from sendoff.states import Stage, Verdict
 
 if TYPE_CHECKING:
     from sendoff.figures import LaunchStats
@@ -70,15 +70,17 @@ def report(
         return
     from sendoff import report as reports
     from sendoff.dispatch import how_to_continue
+    from sendoff.launch import standing_of
     from sendoff.postbacks import reconcile_launch
 
     with opened(ledger_url) as ledger:
         figures = reconcile_launch(ledger, only_launch(ledger, launch))
+        stage = standing_of(ledger, ledger.launches.get(figures.launch_key)).stage
         next_steps = how_to_continue(ledger.doubts.pending_resends(figures.launch_key))
         comparisons = _comparisons(ledger, figures, outcome, folder)
-    document = reports.describe_launch(figures, comparisons)
+    document = reports.describe_launch(figures, comparisons, stage)
     if as_json:
-        typer.echo(json.dumps(reports.as_json(figures, comparisons), indent=2))
+        typer.echo(json.dumps(reports.as_json(figures, comparisons, stage), indent=2))
     else:
         Console().print(reports.as_terminal(document))
     for step in next_steps:
@@ -153,8 +155,12 @@ def verdicts(
 
 
 def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
+    from sendoff.launch import standings
+    from sendoff.ledger import Selection
+
     with opened(ledger_url) as ledger:
         found = ledger.launches.search(limit=_NEWEST)
+        stages = {key: each.stage for key, each in standings(ledger, Selection.of(found)).items()}
         missed = ledger.not_launched.page(limit=_NEWEST)
     if as_json:
         told = [
@@ -163,6 +169,7 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
                 "campaign": each.campaign,
                 "period": each.period.key,
                 "state": each.state,
+                "stage": stages[each.launch_key],
                 "made_at": each.created_at.isoformat(),
                 "audience": None if each.is_chosen_by_service else each.audience,
                 "requests": each.segments,
@@ -175,7 +182,8 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
     for each in found:
         whom = "people chosen by the service" if each.is_chosen_by_service else _people(each.audience)
         typer.echo(
-            f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, {each.state}, "
+            f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, "
+            f"{stages[each.launch_key].label}, "
             f"created {each.created_at:%Y-%m-%d %H:%M} UTC, {whom}, {counted(each.segments, 'request')}"
         )
     if not found:
@@ -193,7 +201,8 @@ def _not_launched(entry: NotLaunched) -> dict[str, Any]:
         "launch": None,
         "campaign": entry.campaign,
         "period": entry.period.key,
-        "state": "not_launched",
+        "state": Stage.NOT_LAUNCHED,
+        "stage": Stage.NOT_LAUNCHED,
         "made_at": entry.checked_at.isoformat(),
         "audience": None,
         "requests": 0,

@@ -6,7 +6,7 @@ from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import Standing, standings
+from .stages import Standing, standing_of, standings
 
 __all__ = [
     "ExistingLaunch",
@@ -31,5 +31,6 @@ __all__ = [
     "preview_launch",
     "renderings",
     "send_times_of",
+    "standing_of",
     "standings",
 ]

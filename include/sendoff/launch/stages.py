@@ -15,6 +15,9 @@ from sendoff.states import DispatchState, LaunchState, Stage
 STUCK_AFTER = timedelta(minutes=15)
 """A launch counts as stuck if nothing was done about it for this long. Airflow's pages know it at once."""
 
+ANSWERED_AFTER = timedelta(days=1)
+"""A launch with a report counts as reported after this time, even if nothing waited for its responses."""
+
 Works = Callable[[Sequence[Launch]], Mapping[str, bool]]
 """Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
 
@@ -59,6 +62,11 @@ def standings(
     }
 
 
+def standing_of(ledger: Ledger, launch: Launch, *, now: datetime | None = None) -> Standing:
+    """Return the state of one launch, as far as the ledger knows it."""
+    return standings(ledger, Selection.of([launch]), now=now)[launch.launch_key]
+
+
 def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:
     """Return the state of a launch, or None if it may send but no worker makes a request of it."""
     if facts.state == LaunchState.HELD:
@@ -76,8 +84,8 @@ def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | 
         return Standing(Stage.REFUSED)
     if facts.sends_at is not None and facts.sends_at > now:
         return Standing(Stage.SCHEDULED, facts.sends_at)
-    is_final = facts.is_reported and (facts.is_settled or facts.sends_at is None)
-    return Standing(Stage.REPORTED if is_final else Stage.WAITING_FOR_RESPONSES)
+    is_quiet = facts.is_settled or facts.sends_at is None or now - facts.sends_at >= ANSWERED_AFTER
+    return Standing(Stage.REPORTED if facts.is_reported and is_quiet else Stage.WAITING_FOR_RESPONSES)
 
 
 def _idle(

@@ -30,7 +30,7 @@ from sendoff.report.model import (
 )
 from sendoff.report.statistics import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
-from sendoff.states import Verdict
+from sendoff.states import Stage, Verdict
 
 MEANINGS: Mapping[str, str] = {
     Verdict.ENGAGED: "Opened or clicked.",
@@ -68,15 +68,18 @@ _OTHER_MEANINGS: Mapping[str, str] = {
 """The meaning of words that a report uses only if something is counted under them."""
 
 
-def as_json(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> dict[str, Any]:
+def as_json(
+    figures: LaunchStats, comparisons: Sequence[Comparison] = (), stage: Stage | None = None
+) -> dict[str, Any]:
     """Return the figures as JSON values, with how many people were reached and whether the sums add up.
 
-    The member ``comparisons`` is there only if there are comparisons.
+    The member ``comparisons`` is there only if there are comparisons, and ``stage`` only if the state is known.
     """
     at_least, at_most = figures.reached
     compared = {"comparisons": [each.to_json() for each in comparisons]} if comparisons else {}
+    state = {"stage": stage.value} if stage else {}
     reached = {"reached": {"at_least": at_least, "at_most": at_most}}
-    return figures.to_json() | reached | {"adds_up": not wording.alarms(figures)} | compared
+    return figures.to_json() | reached | {"adds_up": not wording.alarms(figures)} | compared | state
 
 
 def as_picture(figures: LaunchStats, path: Path) -> Path:
@@ -92,9 +95,11 @@ def as_picture(figures: LaunchStats, path: Path) -> Path:
     return draw(figures, path)
 
 
-def describe_launch(figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> Document:
-    """Return the report of a launch as a document, with its comparisons."""
-    alarms = wording.alarms(figures)
+def describe_launch(
+    figures: LaunchStats, comparisons: Sequence[Comparison] = (), stage: Stage | None = None
+) -> Document:
+    """Return the report of a launch as a document, with its comparisons, and its state if it is known."""
+    alarms, state = wording.alarms(figures), f"{stage.label}, " if stage else ""
     people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
         people = (
@@ -104,7 +109,7 @@ def describe_launch(figures: LaunchStats, comparisons: Sequence[Comparison] = ()
     return Document(
         title=figures.campaign,
         subtitle=figures.period,
-        caption=f"launch {figures.launch_key}, as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
+        caption=f"launch {figures.launch_key}, {state}as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
         lead=[*(Sentence(each, is_alarm=True) for each in alarms), *sentences(wording.who_is_meant(figures))],
         sections=[
             *_sections(figures),

@@ -49,6 +49,7 @@ class ReconcileOperator(LaunchEventOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile once."""
+        from sendoff.launch import standing_of
         from sendoff.postbacks import reconcile_launch
         from sendoff.report import as_picture, as_text, describe_launch
         from sendoff_airflow.hooks.ledger import open_ledger
@@ -56,9 +57,10 @@ class ReconcileOperator(LaunchEventOperator):
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             figures = reconcile_launch(ledger, self.launch_key)
             launch = ledger.launches.get(self.launch_key)
+            stage = standing_of(ledger, launch).stage
             decisions = ledger.audit_log.of_launch(self.launch_key)
             by = [decision.who for decision in decisions if decision.kind.value == launch.state]
-        self.log.info("\n%s", as_text(describe_launch(figures)))
+        self.log.info("\n%s", as_text(describe_launch(figures, (), stage)))
         if launch.state != LaunchState.RELEASED:
             state = " by ".join([launch.state, *by[-1:]])
             self.log.warning("launch %s is %s: its planned requests are not sent", self.launch_key, state)
@@ -68,7 +70,9 @@ class ReconcileOperator(LaunchEventOperator):
             "anomalies": dict(figures.anomalies),
         }
         self.emit(context, {**launch_facts(launch), **counts})
-        context["ti"].xcom_push(NOTE, " ".join(filter(None, [note_of(figures), displaced_run(context)])))
+        context["ti"].xcom_push(
+            NOTE, " ".join(filter(None, [note_of(figures, launch, stage), displaced_run(context)]))
+        )
         facts = {"launch_key": launch.launch_key, "state": launch.state, **counts}
         if self.pictures:
             picture = Path(self.pictures) / f"{figures.campaign}-{figures.launch_key}.png"

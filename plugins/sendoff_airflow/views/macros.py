@@ -14,28 +14,32 @@ from sendoff_airflow import LEDGER
 
 if TYPE_CHECKING:
     from sendoff.figures import LaunchStats
+    from sendoff.ledger import Launch
+    from sendoff.states import Stage
 
 
 def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
     """Return the newest report of a launch as plain text of 80 columns. Raise NotFoundError if there is none yet."""
     from sendoff.report import as_text, describe_launch
 
-    return as_text(describe_launch(_figures(launch_key, ledger_conn_id)))
+    figures, _, stage = _reported(launch_key, ledger_conn_id)
+    return as_text(describe_launch(figures, (), stage))
 
 
 def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
-    """Return the newest report of a launch in one line: campaign, period, and the verdicts."""
+    """Return the newest report of a launch in one line: campaign, period, state, and the verdicts."""
     from sendoff_airflow.run_notes import note_of
 
-    figures = _figures(launch_key, ledger_conn_id)
-    return f"{figures.campaign} for {figures.period}: {note_of(figures)}"
+    figures, launch, stage = _reported(launch_key, ledger_conn_id)
+    return f"{figures.campaign} for {figures.period}: {note_of(figures, launch, stage)}"
 
 
 def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]:
     """Return the newest report of a launch as JSON values, as in ``sendoff report --json``."""
     from sendoff.report import as_json
 
-    return as_json(_figures(launch_key, ledger_conn_id))
+    figures, _, stage = _reported(launch_key, ledger_conn_id)
+    return as_json(figures, (), stage)
 
 
 def launch_url(launch_key: str) -> str:
@@ -51,8 +55,11 @@ def launch_url(launch_key: str) -> str:
 MACROS = [report_text, report_line, report_json, launch_url]
 
 
-def _figures(launch_key: str, ledger_conn_id: str) -> LaunchStats:
+def _reported(launch_key: str, ledger_conn_id: str) -> tuple[LaunchStats, Launch, Stage]:
+    """Return the newest report of a launch, the launch, and its state."""
+    from sendoff.launch import standing_of
     from sendoff_airflow.hooks.ledger import open_ledger
 
     with closing(open_ledger(ledger_conn_id)) as ledger:
-        return ledger.verdicts.figures(launch_key)
+        figures, launch = ledger.verdicts.figures(launch_key), ledger.launches.get(launch_key)
+        return figures, launch, standing_of(ledger, launch).stage

@@ -95,7 +95,7 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
     told = sendoff("report", "--ledger", ledger_url)
     assert told.returncode == 0, told.stderr
     assert told.stdout == (
-        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, released, "
+        f"{KEY[:12]}  spring, period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, stuck, "
         "created 2026-03-02 00:00 UTC, 3 people, 1 request\n"
     )
     (shown,) = json.loads(sendoff("report", "--json", "--ledger", ledger_url).stdout)
@@ -104,6 +104,7 @@ def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Co
         "campaign": "spring",
         "period": "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z",
         "state": "released",
+        "stage": "stuck",
         "made_at": "2026-03-02T00:00:00+00:00",
         "audience": 3,
         "requests": 1,

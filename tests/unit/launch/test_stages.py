@@ -131,6 +131,7 @@ def test_a_launch_is_reported_when_its_responses_stopped_coming(ledger: Ledger) 
     send(ledger, KEY, YES)
     reconcile_launch(ledger, KEY, now=NOW)
     assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    assert stage(ledger, NOW + timedelta(days=1)) == Stage.REPORTED  # nothing may have waited
     assert is_settled(ledger, KEY, quiet_for=timedelta(minutes=15), now=LATER)
     assert stage(ledger) == Stage.REPORTED
 
