@@ -152,7 +152,7 @@ def fill(ledger: Ledger) -> dict[str, str]:
         TIMED_OUT,
         at=NOW,
     )
-    why = "3 of the newest 9 requests are in doubt; gates.failures allows 2"
+    why = "3 of the last 9 requests got no clear answer from the service; fewer than 3 are allowed"
     ledger.audit_log.decide(Decision(failing, "held", "sendoff", why, NOW))
     keys["chosen"] = chosen = freeze(
         ledger,

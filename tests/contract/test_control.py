@@ -128,8 +128,12 @@ def test_what_is_paused_can_be_stopped(service: Any, ledger: Ledger, connection:
 @pytest.mark.parametrize(
     ("kind", "result", "said"),
     [
-        ("403", SendResult(refused=3), "gates.failures.refused: 3 of the newest 3 requests refused"),
-        ("500", SendResult(in_doubt=3), "gates.failures.in_doubt: 3 of the newest 3 requests in doubt"),
+        ("403", SendResult(refused=3), "3 of the last 3 requests were refused by the service"),
+        (
+            "500",
+            SendResult(in_doubt=3),
+            "3 of the last 3 requests got no clear answer from the service",
+        ),
     ],
 )
 @pytest.mark.promise("hands/failures")

@@ -110,9 +110,10 @@ class SendPolicy:
         failed, most = (recent.refused, gate.refused) if is_refused else (recent.in_doubt, gate.in_doubt)
         if failed < most or not self._ledger.dispatch_queries.states(self._key).get(DispatchState.PLANNED):
             return
+        happened = "were refused by" if is_refused else "got no clear answer from"
         why = (
-            f"gates.failures.{outcome.kind}: {failed:,} of the newest {_count(recent.requests, 'request')} "
-            f"{outcome.kind.replace('_', ' ')}; fewer than {most:,} are allowed"
+            f"{failed:,} of the last {_count(recent.requests, 'request')} {happened} the service; "
+            f"fewer than {most:,} are allowed"
         )
         if self._ledger.audit_log.decide(
             Decision(self._key, DecisionKind.HELD, "sendoff", why, now, asdict(recent)), since=seen

@@ -36,16 +36,13 @@ class WaveResult:
     def violations(self, rollout: Rollout) -> Iterator[str]:
         """Yield a sentence for each limit of the campaign that the waves exceed."""
         limits = [
-            ("refused", self.refused, self.requests, "requests refused or in doubt", rollout.refused),
-            ("missing", self.missing, self.people, "people missing", rollout.missing),
+            (self.refused, self.requests, "requests refused or in doubt", rollout.refused),
+            (self.missing, self.people, "people missing", rollout.missing),
         ]
-        for name, count, whole, what, allowed in limits:
+        for count, whole, what, allowed in limits:
             percent = 100 * count / whole if whole else 0.0
             if allowed is not None and percent > allowed:
-                yield (
-                    f"gates.rollout.{name}: {count:,} of {whole:,} {what} ({percent:.1f} %); "
-                    f"at most {allowed:g} % is allowed"
-                )
+                yield (f"{count:,} of {whole:,} {what} ({percent:.1f} %); at most {allowed:g} % is allowed")
 
 
 def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: datetime) -> None:

@@ -144,8 +144,8 @@ def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(led
     assert decision.detail == {"wave": 1, "requests": 4, "refused": 1, "people": 6, "missing": 3}
     assert decision.why == (
         "after wave 1: "
-        "gates.rollout.refused: 1 of 4 requests refused or in doubt (25.0 %); at most 1 % is allowed; "
-        "gates.rollout.missing: 3 of 6 people missing (50.0 %); at most 10 % is allowed"
+        "1 of 4 requests refused or in doubt (25.0 %); at most 1 % is allowed; "
+        "3 of 6 people missing (50.0 %); at most 10 % is allowed"
     )
 
 

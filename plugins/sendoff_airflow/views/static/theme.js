@@ -4,7 +4,7 @@
   // Our tokens, and those of Airflow's theme. An administrator can change that theme.
   const TAKEN = {
     '--face': 'fonts-body', '--code': 'fonts-mono',
-    '--ground': 'colors-bg', '--raised': 'colors-bg-subtle', '--rule': 'colors-border',
+    '--ground': 'colors-bg', '--rule': 'colors-border',
     '--ink': 'colors-fg', '--pale': 'colors-fg-muted', '--link': 'colors-fg-info',
     '--focus': 'colors-brand-focus-ring', '--go': 'colors-brand-solid', '--on-go': 'colors-brand-contrast',
   };
@@ -24,6 +24,7 @@
     for (const [name, token] of Object.entries(TAKEN)) {
       root.style.setProperty(name, theirs.getPropertyValue(`--chakra-${token}`)); // an empty value removes it
     }
+    root.style.setProperty('--raised', 'color-mix(in srgb, var(--ground), var(--ink) 5%)');
   };
   follow();
   new MutationObserver(follow).observe(outer, { attributes: true, attributeFilter: ['class', 'data-theme'] });
