@@ -729,6 +729,7 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
     assert headings == [
         "Result",
         "Which variant is ahead?",
+        "Did the message have an effect?",
         "What people see",
         "Decisions",
         "By platform",
@@ -738,6 +739,7 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
         "From the query to the people",
         "More",
     ]
+    assert "60 people are in the control group and got no message" in text
     assert text.index("no side is clearly ahead") < text.index("25.26 %")
     assert "So far, no side" in text
     folded = re.findall(r'<details class="fold" id="([\w-]+)"( open)?><summary>(.*?)</summary>', text)
