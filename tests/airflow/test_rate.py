@@ -38,7 +38,9 @@ def test_the_preview_says_how_long_it_takes_and_the_ledger_has_kept_the_rate(
 
     assert house.xcoms(run)["preview", "return_value", -1]["seconds"] == house.segments / RATE
     with settings.Session() as session:
-        [body] = [each.body for each in session.query(HITLDetail) if "Send unhurried " in each.subject]
+        [body] = [
+            each.body for each in session.query(HITLDetail) if "Send The campaign unhurried " in each.subject
+        ]
     assert f"at {RATE:g} per second" in body
 
     with house.ledger() as ledger:
