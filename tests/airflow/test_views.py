@@ -463,6 +463,32 @@ def test_a_launch_that_was_held_anew_is_not_released_by_who_saw_it_before(
     )
 
 
+def test_the_card_of_a_held_launch_shows_the_number_the_messages_and_who_is_left_out(
+    vera: Person, ledger: Ledger
+) -> None:
+    key = freeze(
+        ledger, "spring_sale", people=12_000, size=4_000, holdout=1_134, dropped={"cap": 66}, state="held"
+    )
+    text = vera.get("waiting").text
+    places = [
+        text.index(words)
+        for words in (
+            f'id="held-{key}"',
+            f"<b>Send it to {10_866:,} devices?</b>",
+            'class="mockup"',
+            "Left out: 66 cap, 1,134 control group.",
+        )
+    ]
+    assert places == sorted(places)
+    assert "12,000" not in text
+    partly = freeze(ledger, "big_news", people=6)
+    send(ledger, partly, Accepted(200, 1))
+    ledger.audit_log.decide(Decision(partly, "held", "sendoff", "3 requests were refused", NOW))
+    assert "<b>Send the other 2 requests?</b>" in vera.get("waiting").text
+    freeze(ledger, "welcome_back", by_service=True, state="held")
+    assert "<b>Send it to the people chosen by the service?</b>" in vera.get("waiting").text
+
+
 @pytest.mark.airflow_database
 def test_a_launch_that_waits_for_a_role_is_released_in_airflow_alone(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
@@ -475,7 +501,8 @@ def test_a_launch_that_waits_for_a_role_is_released_in_airflow_alone(
         assert f"launches/{key}/release" not in text, path
         assert f"launches/{key}/reject" in text, path
         assert "must approve it in Airflow" in text, path
-        assert f"/dags/asks/runs/{quote(run.id, safe='')}" in text, path
+        question = f"dags/asks/runs/{quote(run.id, safe='')}/tasks/approve/required_actions?map_index=-1"
+        assert question in text, path
         assert "<img" not in text, path
     for body in (WHY, {**WHY, "since": ledger.audit_log.newest(key)}):
         answer = olga.post(f"launches/{key}/release", body)
@@ -1019,7 +1046,7 @@ def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
     doubt_all(ledger)
     olga = as_("olga", "OP")
     paths = {
-        "": "20,000 requests in doubt in 200 launches</a>, to 40,000 people",
+        "": "20,000 requests in doubt in 200 launches</a>, to 40,000 recipients",
         "waiting": "1 to 10 of 200 launches in doubt",
         "waiting?page=20": "191 to 200 of 200 launches in doubt",
         f"waiting?launch={keys[7]}&page=2": "51 to 100 of 100 requests in doubt",

@@ -60,6 +60,11 @@ class Run:
         return _run_path(self.dag_id, self.run_id)
 
     @property
+    def question_path(self) -> str:
+        """The page where its task ``approve`` asks, relative to Airflow's root."""
+        return f"{self.path}/tasks/{APPROVE}/required_actions?map_index=-1"
+
+    @property
     def goes_on(self) -> bool:
         """Whether a sending task runs, or will run by itself."""
         if self.is_paused:

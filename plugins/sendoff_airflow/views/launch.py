@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from sendoff.campaign import Campaign, Variation
+from sendoff.campaign import Campaign
 from sendoff.dispatch import awaited_role
 from sendoff.launch import held_by_service
-from sendoff.ledger import Launch, Selection
+from sendoff.ledger import Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
@@ -26,7 +24,7 @@ from sendoff_airflow.views.dependencies import (
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
 from sendoff_airflow.views.holds import acts_on, standings_of, stuck_at, unanswered, visible_run, why_held
-from sendoff_airflow.views.messages import Message, email_page, messages_of
+from sendoff_airflow.views.messages import email_page, messages_of_launch
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.results import downloads, results_of
@@ -90,7 +88,7 @@ def show_launch(
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
         results=results_of(ledger, launch),
         downloads=downloads(),
-        messages=_messages(launch, parts),
+        messages=messages_of_launch(launch, parts),
         run=visible_run(viewer, launch),
         rows=ledger.dispatch_queries.requests(
             launch.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_PER_PAGE
@@ -125,7 +123,7 @@ def show_preview(
             for each in preview.sections
             if each.name in _FOLDED
         ]
-    messages = _messages(launch, ledger.dispatch_queries.segment_sizes(launch_key))
+    messages = messages_of_launch(launch, ledger.dispatch_queries.segment_sizes(launch_key))
     return page(
         request,
         "preview.html",
@@ -151,11 +149,3 @@ def show_email(
 def report_style(_: ViewerDep) -> Response:
     """Return the style sheet of reports."""
     return Response(css(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})
-
-
-def _messages(launch: Launch, parts: Iterable[tuple[Variation, int, int]]) -> Sequence[Message]:
-    """Return the messages of a launch, with the number of recipients of each. ``parts``: the sizes of its segments."""
-    sizes: Counter[Variation] = Counter()
-    for variation, _, people in parts:
-        sizes[variation] += people
-    return messages_of(Campaign.frozen(launch.definition), sizes, launch.period.end)

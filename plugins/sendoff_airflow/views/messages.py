@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlencode
@@ -12,6 +13,7 @@ from starlette.responses import HTMLResponse
 from sendoff.campaign import Campaign, OwnRequest, Variation
 from sendoff.errors import CampaignError
 from sendoff.launch import Rendering, renderings
+from sendoff.ledger import Launch
 from sendoff_airflow.views.permissions import not_there
 
 _MOST_MESSAGES = 12
@@ -49,6 +51,14 @@ def messages_of(
         return []
     found = renderings(campaign, variations, period_end=period_end, most=_MOST_MESSAGES)
     return [_message(campaign, each, period_end) for each in found]
+
+
+def messages_of_launch(launch: Launch, parts: Iterable[tuple[Variation, int, int]]) -> Sequence[Message]:
+    """Return the messages of a launch, with the number of recipients of each. ``parts``: the sizes of its segments."""
+    sizes: Counter[Variation] = Counter()
+    for variation, _, people in parts:
+        sizes[variation] += people
+    return messages_of(Campaign.frozen(launch.definition), sizes, launch.period.end)
 
 
 def _message(campaign: Campaign, rendering: Rendering, period_end: datetime) -> Message:

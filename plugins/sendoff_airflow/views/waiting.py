@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role
-from sendoff.launch import HeldByService, held_by_service
+from sendoff.launch import HeldByService, SendTimes, held_by_service
 from sendoff.ledger import AttemptRecord, Launch, LaunchDoubts, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
 from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
 from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
 from sendoff_airflow.views.holds import (
     Stuck,
@@ -29,6 +31,7 @@ from sendoff_airflow.views.holds import (
     visible_run,
     why_held,
 )
+from sendoff_airflow.views.messages import Message, messages_of_launch
 from sendoff_airflow.views.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
@@ -110,6 +113,12 @@ class _Held:
     since: int
     why: Any
     planned: int
+    is_begun: bool
+    people: int  # 0 if the service chooses them
+    messages: Sequence[Message]
+    left_out: Mapping[str, int]
+    goes_out: SendTimes | None
+    rejects_itself_at: datetime | None
     role: str | None
     acts: Sequence[str]
     run: airflow_db.Run | None  # only if a role must answer there
@@ -119,7 +128,7 @@ class _Held:
 def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
     key = launch.launch_key
     decisions = ledger.audit_log.of_launch(key)
-    requests = ledger.dispatch_queries.states(key)
+    requests, parts = ledger.dispatch_queries.states(key), ledger.dispatch_queries.segment_sizes(key)
     role = awaited_role(launch, decisions)
     run = visible_run(viewer, launch) if role else None
     newest = ledger.audit_log.newest(key)
@@ -127,11 +136,17 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
         launch,
         newest,
         why_held(decisions),
-        requests.get(DispatchState.PLANNED, 0),
-        role,
-        acts_on(launch, role, requests),
-        run,
-        held_by_service(ledger, launch),
+        planned=requests.get(DispatchState.PLANNED, 0),
+        is_begun=requests.keys() != {DispatchState.PLANNED},
+        people=0 if launch.is_chosen_by_service else sum(part.people for part in parts),
+        messages=messages_of_launch(launch, parts),
+        left_out=ledger.launches.suppressed_sizes(key),
+        goes_out=goes_out(launch, [part.variation for part in parts]),
+        rejects_itself_at=rejects_itself_at(launch),
+        role=role,
+        acts=acts_on(launch, role, requests),
+        run=run,
+        later=held_by_service(ledger, launch),
     )
 
 
