@@ -237,6 +237,15 @@ def test_every_page_fits_its_window_and_is_readable_there(
         assert needed <= width, f"{name} needs {needed} of {width} pixels"
         assert window.evaluate(UNLABELLED_FIELDS) == [], name
         assert window.evaluate(FAINT_TEXT) == [], name
+    window.goto(f"{airflow.url}/{pages['person']}")
+    for device in (FIRST_DEVICE + 77, 4):  # someone with messages, and no one
+        window.get_by_label("Identifier").fill(str(device))
+        window.keyboard.press("Enter")
+        window.locator("#found").get_by_text(
+            "Got it" if device > 4 else "had this identifier"
+        ).first.wait_for()
+        assert window.evaluate("document.documentElement.scrollWidth") <= width
+        assert window.evaluate(FAINT_TEXT) == []
     ground = window.evaluate("getComputedStyle(document.body).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
     assert [text for text in window.complaints if "404" not in text] == []

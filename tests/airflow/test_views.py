@@ -42,6 +42,7 @@ from starlette.routing import Mount, Route
 
 import sendoff.launch.build_preview
 from sendoff.campaign import Variation
+from sendoff.campaign.gates import Gates
 from sendoff.dispatch.control import pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.schema import dispatches, outcomes
@@ -55,7 +56,7 @@ from sendoff_airflow.views import airflow_db, people
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.links import PREFIX
-from sendoff_airflow.views.next_launch import next_launch_of
+from sendoff_airflow.views.next_launch import GATE_WORDS, next_launch_of
 from sendoff_airflow.views.templates import FILTERS
 from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 
@@ -1347,6 +1348,31 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     found = next_launch_of(schedule, None)
     assert found is not None
     assert found.sends == words
+
+
+def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> None:
+    gates = {
+        "least": 1_000,
+        "change": 50,
+        "lateness": {"length": 1, "unit": "hours"},
+        "rollout": {"shares": [1, 10], "wait": {"length": 30, "unit": "minutes"}},
+        "failures": None,
+    }
+    freeze(ledger, "gated", definition={**PUSH, "gates": gates})
+    [launch] = ledger.launches.page(["gated"])
+    found = next_launch_of(None, launch)
+    assert found is not None
+    assert found.gates == [
+        "at least 1,000 people",
+        "at most 50 % more or fewer people than at the last launch",
+        "at most 1 hour late",
+        "a few people first: shares 1, 10, wait 30 minutes, refused 1",
+    ]
+
+
+@pytest.mark.parametrize("name", Gates.model_fields)
+def test_every_gate_has_its_words_on_the_page_of_a_campaign(name: str) -> None:
+    assert name in GATE_WORDS
 
 
 @pytest.mark.airflow_database

@@ -98,14 +98,29 @@ def _approval(campaign: Campaign) -> str:
     return f"{when}: {who} must approve."
 
 
+GATE_WORDS = {
+    "least": "at least {} people",
+    "most": "at most {} people",
+    "change": "at most {} % more or fewer people than at the last launch",
+    "unusable": "at most {} % of the query's rows without a valid identifier",
+    "lateness": "at most {} late",
+    "window": "only at certain hours: {}",
+    "rollout": "a few people first: {}",
+    "failures": "a pause if too many requests fail: {}",
+}
+"""The words for each gate, by its field in the file."""
+
+
 def _gate_lines(section: Mapping[str, Any]) -> Iterator[str]:
     for name, value in section.items():
         if value is not None:
-            yield f"{name.replace('_', ' ')}: {_words(value)}"
+            yield GATE_WORDS[name].format(_words(value))
 
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
+        if value.keys() == {"length", "unit"}:
+            return f"{value['length']:,} {value['unit'].removesuffix('s') if value['length'] == 1 else value['unit']}"
         parts = (
             f"{name.replace('_', ' ')} {_words(inner)}" for name, inner in value.items() if inner is not None
         )
