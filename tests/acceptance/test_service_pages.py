@@ -78,16 +78,16 @@ class Endpoint:
 
 
 class Service:
-    """A running service with an app and three devices. Every message arrives at once and is opened."""
+    """A running service with an app and devices. Every message arrives at once and is opened, or a share of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, devices: str = DEVICES, share: str = "1") -> None:
         self.file = folder / "service.db"
         self.database = ("--database", f"sqlite:///{self.file}")
-        (folder / "devices.csv").write_text(DEVICES)
+        (folder / "devices.csv").write_text(devices)
         app = self.command("apps", "add", "--name", "Fernhill", "--time-zone", "Europe/Dublin")
         self.app_token = app["apptoken"]
         self.command("devices", "import", str(folder / "devices.csv"))
-        at_once = ("--delivered", "1", "--opened", "1", "--delay-from", "0", "--delay-to", "0")
+        at_once = ("--delivered", share, "--opened", share, "--delay-from", "0", "--delay-to", "0")
         self.process = subprocess.Popen(
             [COMMAND, "serve", "--port", "0", *at_once, *self.database], stdout=subprocess.PIPE, text=True
         )
@@ -334,3 +334,48 @@ def test_the_picture_of_a_message_is_taken(visit, service, tmp_path):
     window.screenshot(path=target)
     assert len(window.screenshot()) > 50_000
     assert target.stat().st_size > 50_000
+
+
+@pytest.fixture
+def busy_service(browser, tmp_path):
+    """A service with launches of several requests, and two faults."""
+    platforms = ("ios", "android", "chrome", "firefox")
+    rows = [f"{number},{platforms[number % 4]},,,en,,,," for number in range(1, 601)]
+    service = Service(tmp_path, "\n".join([DEVICES.partition("\n")[0], *rows, ""]), share="0.7")
+    push = {"push_text": "Hello", "ios_push": 1, "android_push": 1, "web_push": 1}
+    inbox = {"push_title": "Shipped", "push_text": "Hello", "inbox": 1}
+    titles = [
+        ("Spring sale", push, 3),
+        ("Welcome back", push, 2),
+        ("Order shipped", inbox, 1),
+        ("Evening offer", push, 4),
+    ]
+    for place, (title, content, requests_made) in enumerate(titles):
+        for part in range(requests_made):
+            key = f"{100 * place + part:032x}"
+            ids = list(range(1 + part * 150, 1 + (part + 1) * 150))
+            service.send(title=f"{title} [{key}]", **content, device_ids=ids)
+    service.command("faults", "add", "503", "--count", "2", "--retry-after", "30")
+    service.command("faults", "add", "delay", "--probability", "0.1", "--seconds", "20")
+    with closing(sqlite3.connect(service.file, timeout=120)) as connection, connection:
+        evening = datetime(2026, 9, 18, 17, 30, 4, tzinfo=ZoneInfo("UTC")).timestamp()
+        connection.execute("UPDATE campaigns SET created_at = ? + id * 3", (evening,))
+    yield service
+    service.close()
+
+
+def test_pictures_of_the_lists_are_taken(browser, busy_service, tmp_path):
+    folder = picture_folder(tmp_path)
+    for name, path, scheme, width in (
+        ("service-launches", "/campaigns", "light", 1280),
+        ("service-launches-dark", "/campaigns", "dark", 1280),
+        ("service-faults", "/faults", "light", 1280),
+        ("service-phone", "/campaigns", "light", 390),
+    ):
+        how = {"device_scale_factor": 1.5, "color_scheme": scheme, "locale": "en-IE"}
+        window = new_window(browser, viewport={"width": width, "height": 640}, **how)
+        window.goto(busy_service.url + path)
+        assert window.locator("tr[data-key]").count() == (2 if path == "/faults" else 4)
+        window.screenshot(path=folder / f"{name}.png")
+        assert window.complaints == []
+        window.context.close()
