@@ -81,6 +81,15 @@ from sendoff_airflow.dags import campaign_dags
 
 globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
 """
+DAG_WITH_GROUP = """
+from pathlib import Path
+
+from airflow.sdk import DAG
+from sendoff_airflow import campaign_group
+
+with DAG("nightly", schedule=None):
+    campaign_group(Path(__file__).with_name("campaigns") / "nightly", group_id="lapsed", name="nightly.lapsed")
+"""
 
 
 class ByDag(SimpleAuthManager):
@@ -1233,7 +1242,9 @@ def test_where_airflow_has_teams_nobody_sees_or_steers_more_than_airflow_lets_th
 ) -> None:
     where = {"of_crm": "crm-dags", "of_press": "press-dags", "of_nobody": "dags-folder"}
     keys = {name: freeze(ledger, name) for name in (*where, "without_a_dag")}
-    runs_ = {name: Run(server, tmp_path / name, name, keys[name], bundle) for name, bundle in where.items()}
+    runs_ = {
+        name: Run(server, tmp_path / name, name, keys[name], bundle=bundle) for name, bundle in where.items()
+    }
     cora, nora, ada = as_("cora", "OP", "crm"), as_("nora", "OP"), as_("ada", "ADMIN")
     lets = {
         cora: {"of_crm", "of_nobody"},
@@ -1265,7 +1276,14 @@ class Run:
     """A run of a campaign's DAG in Airflow, created through its own REST API."""
 
     def __init__(
-        self, server: TestClient, folder: Path, name: str, key: str, bundle: str = "dags-folder"
+        self,
+        server: TestClient,
+        folder: Path,
+        name: str,
+        key: str,
+        *,
+        bundle: str = "dags-folder",
+        group: str = "",
     ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
@@ -1273,20 +1291,20 @@ class Run:
         path.mkdir(parents=True)
         (path / "campaign.yaml").write_text(CAMPAIGN)
         (path / "audience.sql").write_text("SELECT device_id FROM devices")
-        (folder / "campaigns.py").write_text(DAGS)
+        (folder / "campaigns.py").write_text(DAG_WITH_GROUP if group else DAGS)
         bag = DagBag(dag_folder=folder)
         assert name in bag.dags, bag.import_errors
         sync_bag_to_db(bag, bundle, None)
         self.person = Person(server, "ada", "ADMIN")
         self.asks_until = datetime.now(UTC) + timedelta(hours=3, minutes=20, seconds=30)
-        self.name, self.key = name, key
+        self.name, self.key, self.group = name, key, group
         self.pause(False)
         self.id = f"of+{key[:6]}~1"
         body = {"dag_run_id": self.id, "logical_date": (NOW - timedelta(days=int(key[:2], 16))).isoformat()}
         self._api("POST", f"dags/{name}/dagRuns", body)
         runs_ = f"dags/{name}/dagRuns/{quote(self.id, safe='')}"
         self._tasks = f"{runs_}/taskInstances"
-        self._api("POST", f"{self._tasks}/audience/xcomEntries", {"key": "launch_key", "value": key})
+        self._api("POST", f"{self._tasks}/{group}audience/xcomEntries", {"key": "launch_key", "value": key})
 
     def _api(self, method: str, path: str, body: Any) -> Any:
         answer = self.person.ask_airflow(method, f"api/v2/{path}", body)
@@ -1300,7 +1318,9 @@ class Run:
     def ask(self, *assigned: str) -> None:
         """Do what Airflow does when ``approve`` asks. ``assigned``: who may answer."""
         with create_session() as session:
-            task = session.query(TaskInstance).filter_by(dag_id=self.name, task_id="approve").one()
+            task = (
+                session.query(TaskInstance).filter_by(dag_id=self.name, task_id=f"{self.group}approve").one()
+            )
             task.state, task.next_method = "awaiting_input", "execute_complete"
             task.trigger_timeout = self.asks_until
             session.query(DagRun).filter_by(dag_id=self.name).update({"state": "running"})
@@ -1311,7 +1331,9 @@ class Run:
     def asks(self) -> tuple[str | None, list[tuple[str, list[str]]]]:
         """Return the state of ``approve``, and the answers by user."""
         with create_session() as session:
-            task = session.query(TaskInstance).filter_by(dag_id=self.name, task_id="approve").one()
+            task = (
+                session.query(TaskInstance).filter_by(dag_id=self.name, task_id=f"{self.group}approve").one()
+            )
             found = [
                 each for each in session.query(HITLDetail) if each.ti_id == task.id and each.responded_at
             ]
@@ -1320,7 +1342,9 @@ class Run:
     def end(self, task: str, state: str) -> None:
         self._api(
             "PATCH",
-            f"{self._tasks}/{task}/0" if task == "dispatch" else f"{self._tasks}/{task}",
+            f"{self._tasks}/{self.group}{task}/0"
+            if task == "dispatch"
+            else f"{self._tasks}/{self.group}{task}",
             {"new_state": state},
         )
 
@@ -1514,6 +1538,27 @@ def test_a_launch_whose_run_ended_is_stuck_until_someone_continues_it(
     assert f"Cleared the task {failed} in Airflow" in olga.post(f"launches/{key}/continue").text
     assert "nothing works on" not in olga.get(f"launches/{key}").text
     assert "Nothing is waiting" in olga.get("waiting").text
+
+
+@pytest.mark.airflow_database
+def test_a_launch_of_a_task_group_is_released_and_continued_like_any_other(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "nightly.lapsed", state="held", made=NOW)
+    other = freeze(ledger, "another.lapsed", state="held", made=NOW)
+    run = Run(server, tmp_path, "nightly", key, group="lapsed.")
+    told = {"key": "launch_key", "value": other}
+    run._api("POST", f"{run._tasks}/lapsed.preview/xcomEntries", told)
+    run.ask("olga")
+    released = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
+    assert "Answered in Airflow too" in released.text
+    assert run.asks() == ("scheduled", [("olga", ["Approve"])])
+    run.end("approve", "failed")
+    assert f"launches/{key}/continue" in olga.get("waiting").text
+    assert "Cleared the task lapsed.approve in Airflow" in olga.post(f"launches/{key}/continue").text
+    assert "Nothing is waiting" not in olga.get("waiting").text  # the other launch is not of this group
+    assert airflow_db.runs_of({other: "another.lapsed"}) == {}
+    assert airflow_db.runs_of({key: "another.lapsed"}) == {}
 
 
 @pytest.mark.airflow_database

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import ColumnElement, Text, and_, cast, func, select, tuple_
+from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from sendoff.campaign import CampaignFolder, load_campaign
@@ -53,6 +53,9 @@ class Run:
     started_at: datetime | None
     tasks: Mapping[str, Counter[str]]
     is_paused: bool  # its DAG: tasks that run or wait go on, and no other begins
+    group: str = (
+        ""  # the prefix of the launch's tasks, if they are a task group; the keys of ``tasks`` lack it
+    )
 
     @property
     def path(self) -> str:
@@ -81,7 +84,8 @@ class Run:
     @property
     def to_clear(self) -> str | None:
         """The task to clear so that a run that does not go on sends: the first that failed, or else the sending one."""
-        return self._failed or (DISPATCH if self.tasks.get(DISPATCH) else None)
+        task = self._failed or (DISPATCH if self.tasks.get(DISPATCH) else None)
+        return task and f"{self.group}{task}"
 
     @property
     def _failed(self) -> str | None:
@@ -99,10 +103,16 @@ class Question:
 
     dag_id: str
     run_id: str
+    task_id: str
     map_index: int
     launch_key: str
     assigned: frozenset[str]
     expires_at: datetime | None
+
+    @property
+    def campaign(self) -> str:
+        """The campaign whose DAG or task group asks."""
+        return _campaign_of(self.dag_id, self.task_id.removesuffix(APPROVE))
 
     @property
     def path(self) -> str:
@@ -153,19 +163,37 @@ def run_of(launch_key: str, campaign: str) -> Run | None:
 def runs_of(campaigns: Mapping[str, str]) -> dict[str, Run]:
     """Return for launches the newest run of the campaign's DAG that created or found each. Others are left out.
 
-    ``campaigns``: the campaign of each launch. XComs of other DAGs do not count, because buttons act on the run with
-    the rights of the user who presses them.
+    ``campaigns``: the campaign of each launch. A task group counts if the campaign is named after its DAG and itself.
+    XComs of other DAGs do not count, because buttons act on the run with the rights of the user who presses them.
     """
+    is_of_dag = and_(XComModel.dag_id.in_(set(campaigns.values())), XComModel.task_id == AUDIENCE)
     query = (
-        select(XComModel.dag_id, XComModel.run_id, XComModel.value)
-        .where(XComModel.dag_id.in_(set(campaigns.values())), *_NAMES_LAUNCH, _value_is(*campaigns))
+        select(XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.value)
+        .where(or_(is_of_dag, XComModel.task_id.endswith(f".{AUDIENCE}")))
+        .where(XComModel.key == "launch_key", _value_is(*campaigns))
         .order_by(XComModel.timestamp, XComModel.dag_run_id)
     )
     with create_session() as session:
-        rows = [(row.dag_id, row.run_id, _key_of(row.value)) for row in session.execute(query)]
-        places = {key: (dag_id, run_id) for dag_id, run_id, key in rows if campaigns.get(key) == dag_id}
-        found = _runs_at(session, set(places.values()))
-    return {key: found[place] for key, place in places.items()}
+        places = {}
+        for dag_id, run_id, task_id, value in session.execute(query):
+            key, group = _key_of(value), task_id.removesuffix(AUDIENCE)
+            if campaigns.get(key) == _campaign_of(dag_id, group):
+                places[key] = (dag_id, run_id, group)
+        found = _runs_at(session, {(dag_id, run_id) for dag_id, run_id, _ in places.values()})
+    return {key: _of_group(found[dag_id, run_id], group) for key, (dag_id, run_id, group) in places.items()}
+
+
+def _campaign_of(dag_id: str, group: str) -> str:
+    """Return the name of the campaign of a DAG, or of a task group in it. ``group``: the prefix of its tasks."""
+    from sendoff_airflow.operators.preparation import name_of
+
+    return name_of(dag_id, group.removesuffix(".")) if group else dag_id
+
+
+def _of_group(run: Run, group: str) -> Run:
+    """Return a run with the tasks of one task group only."""
+    tasks = {name.removeprefix(group): counts for name, counts in run.tasks.items() if name.startswith(group)}
+    return replace(run, tasks=tasks, group=group)
 
 
 def _runs_at(session: Session, places: Collection[tuple[str, str]]) -> dict[tuple[str, str], Run]:
@@ -201,21 +229,27 @@ def _runs_at(session: Session, places: Collection[tuple[str, str]]) -> dict[tupl
 def open_questions(campaigns: Collection[str], launch_key: str | None = None) -> list[Question]:
     """Return the questions about launches of some campaigns that no one has answered, the oldest first.
 
-    ``launch_key``: only about this launch. Only the DAG of a campaign counts, as in :func:`run_of`.
+    ``launch_key``: only about this launch. Only the DAG or the task group of a campaign counts, as in :func:`runs_of`.
     """
     of_run = (XComModel.dag_id == TaskInstance.dag_id, XComModel.run_id == TaskInstance.run_id)
+    group = func.substr(
+        TaskInstance.task_id, 1, func.length(TaskInstance.task_id) - len(APPROVE), type_=Text()
+    )
+    names_launch = (XComModel.task_id == group + AUDIENCE, XComModel.key == "launch_key")
+    is_of_dag = and_(TaskInstance.task_id == APPROVE, TaskInstance.dag_id.in_(campaigns))
     query = (
         select(
             TaskInstance.dag_id,
             TaskInstance.run_id,
+            TaskInstance.task_id,
             TaskInstance.map_index,
             TaskInstance.trigger_timeout,
             HITLDetail.assignees,
             XComModel.value,
         )
         .join_from(HITLDetail, TaskInstance, TaskInstance.id == HITLDetail.ti_id)
-        .join(XComModel, and_(*of_run, *_NAMES_LAUNCH))
-        .where(TaskInstance.task_id == APPROVE, TaskInstance.dag_id.in_(campaigns))
+        .join(XComModel, and_(*of_run, *names_launch))
+        .where(or_(is_of_dag, TaskInstance.task_id.endswith(f".{APPROVE}")))
         .where(TaskInstance.state.in_(_ASKING), HITLDetail.responded_at.is_(None))
         .order_by(HITLDetail.created_at)
     )
@@ -227,6 +261,7 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
         Question(
             row.dag_id,
             row.run_id,
+            row.task_id,
             row.map_index,
             key,
             frozenset(each["id"] for each in row.assignees or ()),
@@ -234,6 +269,7 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
         )
         for row in rows
         if isinstance(key := _parsed(row.value), str)
+        and _campaign_of(row.dag_id, row.task_id.removesuffix(APPROVE)) in campaigns
     ]
 
 

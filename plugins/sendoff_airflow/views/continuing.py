@@ -87,7 +87,7 @@ def _settle(viewer: Viewer, launch: Launch, question: airflow_db.Question) -> bo
             viewer, question, ApprovalOperator.REJECT if launch.state in ENDED else ApprovalOperator.APPROVE
         )
     elif how == "clear":
-        _clear(viewer, question.dag_id, question.run_id, airflow_db.APPROVE)
+        _clear(viewer, question.dag_id, question.run_id, question.task_id)
     return how is not None
 
 
@@ -96,7 +96,7 @@ def _answer(viewer: Viewer, question: airflow_db.Question, option: str) -> None:
     answer = UpdateHITLDetailPayload(chosen_options=[option], params_input={})
     place: dict[str, Any] = {
         "dag_id": question.dag_id,
-        "task_id": airflow_db.APPROVE,
+        "task_id": question.task_id,
         "map_index": question.map_index,
     }
     try:

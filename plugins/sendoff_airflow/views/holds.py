@@ -119,7 +119,7 @@ def unanswered(
             found[launch.launch_key].stage,
         )
         for question in questions
-        if (launch := decided.get(question.launch_key)) is not None
+        if (launch := decided.get(question.launch_key)) is not None and launch.campaign == question.campaign
     ]
 
 
