@@ -44,8 +44,9 @@ import sendoff.launch.build_preview
 from sendoff.campaign import Variation
 from sendoff.campaign.gates import Gates
 from sendoff.dispatch.control import pause_all, reject, resolve
-from sendoff.ledger import Decision, Ledger
+from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.ledger.schema import dispatches, outcomes
+from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum
@@ -497,6 +498,43 @@ def test_the_card_of_a_held_launch_shows_the_number_the_messages_and_who_is_left
     assert "<b>Send the other 2 requests?</b>" in vera.get("waiting").text
     freeze(ledger, "welcome_back", by_service=True, state="held")
     assert "<b>Send it to the people chosen by the service?</b>" in vera.get("waiting").text
+
+
+def test_what_was_not_launched_is_a_row_of_the_list_with_its_reason(
+    vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(campaign: str, at: datetime, why: str) -> None:
+        end = at.replace(hour=0, minute=0, second=0, microsecond=0)
+        period = Period(end - timedelta(days=1), end)
+        key = launch_key("service", campaign, period)
+        ledger.not_launched.store(NotLaunched(key, campaign, "A <b>sale</b>", period, 0, at, why))
+
+    early = freeze(ledger, "spring_sale", day=3)
+    late = freeze(ledger, "spring_sale", day=1)
+    refuse("spring_sale", NOW - timedelta(days=1), "8 devices, at least 1,000 wanted")
+    refuse("new_sale", NOW - timedelta(days=9), "the audience is empty")
+    text = vera.get("").text
+    words = (
+        late,
+        "Not launched: 8 devices, at least 1,000 wanted.",
+        early,
+        "Not launched: the audience is empty.",
+    )
+    places = [text.index(each) for each in words]
+    assert places == sorted(places)
+    assert "A &lt;b&gt;sale&lt;/b&gt;" in text
+    only = vera.get("?state=not_launched").text
+    assert early not in only
+    assert only.count("Not launched: ") == 2
+    assert "8 devices" not in vera.get("?state=not_launched&words=new").text
+    assert "Not launched: " not in vera.get("?state=not_launched&since=2026-01-01").text
+    assert "Not launched: " not in vera.get("?state=sending").text
+    campaign = vera.get("campaigns/spring_sale").text
+    assert campaign.index("8 devices, at least") < campaign.index(early)
+    assert "the audience is empty" in vera.get("campaigns/new_sale").text
+    monkeypatch.setattr(ByDag, "seen", frozenset({"spring_sale"}))
+    assert "the audience is empty" not in vera.get("").text
+    assert "the audience is empty" not in vera.get("?state=not_launched").text
 
 
 @pytest.mark.airflow_database
@@ -1071,8 +1109,8 @@ def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
         assert 0 < read["rows"] < 3_000, (path, read)
         assert len(ByDag.questions) < 6, (path, ByDag.questions)
     first = olga.get("waiting").text
-    assert "sale_009" in first
-    assert "sale_010" not in first
+    assert f"doubt-{keys[9]}" in first
+    assert f"doubt-{keys[10]}" not in first
     assert first.count('name="requests"') == 10 * DOUBTS_PER_LAUNCH
     assert f'href="./waiting?launch={keys[0]}"' in first
     last = olga.get(f"waiting?launch={keys[7]}&page=2").text

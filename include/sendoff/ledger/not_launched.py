@@ -44,19 +44,22 @@ class NotLaunchedLog:
         with self._database.write() as db:
             db.execute(self._database.insert_or_replace(not_launched), values | bounds)
 
-    def count(self, campaigns: Collection[str]) -> int:
-        """Count the launches of some campaigns that were not made."""
-        query = sa.select(sa.func.count()).where(not_launched.c.campaign.in_(campaigns), _IS_CURRENT)
+    def campaigns(self) -> list[str]:
+        """Return the campaigns with a launch that was not made."""
+        with self._database.read() as db:
+            return list(db.scalars(sa.select(not_launched.c.campaign).where(_IS_CURRENT).distinct()))
+
+    def count(self, campaigns: Collection[str], words: str = "") -> int:
+        """Count the launches of some campaigns that were not made. ``words``: in the title or the campaign's name."""
+        query = sa.select(sa.func.count()).select_from(not_launched).where(*_among(campaigns, words))
         with self._database.read() as db:
             return db.scalar(query) or 0
 
     def page(
-        self, campaigns: Collection[str] | None = None, *, offset: int = 0, limit: int = 25
+        self, campaigns: Collection[str] | None = None, words: str = "", *, offset: int = 0, limit: int = 25
     ) -> list[NotLaunched]:
         """Return a page of the launches that were not made, newest first. ``campaigns``: only of these."""
-        query = sa.select(not_launched).where(_IS_CURRENT)
-        if campaigns is not None:
-            query = query.where(not_launched.c.campaign.in_(campaigns))
+        query = sa.select(not_launched).where(*_among(campaigns, words))
         ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
         with self._database.read() as db:
             return [_entry(row) for row in db.execute(ordered.offset(offset).limit(limit))]
@@ -68,6 +71,16 @@ class NotLaunchedLog:
 
 
 _IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
+
+
+def _among(campaigns: Collection[str] | None, words: str) -> list[sa.ColumnElement[bool]]:
+    conditions = [_IS_CURRENT]
+    if campaigns is not None:
+        conditions.append(not_launched.c.campaign.in_(campaigns))
+    if words:
+        texts = (not_launched.c.title, not_launched.c.campaign)
+        conditions.append(sa.or_(*(text.icontains(words, autoescape=True) for text in texts)))
+    return conditions
 
 
 def _entry(row: sa.Row[Any]) -> NotLaunched:

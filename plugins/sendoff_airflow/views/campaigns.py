@@ -14,7 +14,7 @@ from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.airflow_db import Schedule
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.launches import refresh_of, rows_of
+from sendoff_airflow.views.launches import refresh_of, rows_of, with_not_launched
 from sendoff_airflow.views.messages import email_page
 from sendoff_airflow.views.permissions import ViewerDep, not_there
 from sendoff_airflow.views.request_models import Name
@@ -76,9 +76,10 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
 
     viewer.check_sees(name)
     schedule, newest = airflow_db.schedule_of(name), ledger.overview.page(Selection([name]), limit=10)
-    if schedule is None and not newest:
-        raise not_there()
     rows = rows_of(ledger, newest)
+    shown = with_not_launched(ledger, rows, Selection([name]))
+    if schedule is None and not shown:
+        raise not_there()
     return page(
         request,
         "campaign.html",
@@ -87,7 +88,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         schedule=schedule,
         next_launch=next_launch_of(schedule, newest[0].launch if newest else None),
         dry_run=airflow_db.newest_dry_run(name),
-        rows=rows,
+        rows=shown,
         sort_links=None,
         held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
         may_steer=viewer.may_steer(name),

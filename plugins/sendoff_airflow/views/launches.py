@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
 from sendoff.launch import Standing
-from sendoff.ledger import Launch, Ledger, ListedLaunch, Selection
+from sendoff.ledger import Launch, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.holds import standings_of, stuck_launches, unanswered, visible_pauses
@@ -48,6 +48,11 @@ class Filter(BaseModel):
     def stages(self) -> list[Stage]:
         """The states to show; all if empty."""
         return [stage for stage in Stage if stage in self.state]
+
+    @property
+    def is_start(self) -> bool:
+        """Whether this asks for the beginning of the whole list, or of the list of a campaign."""
+        return self.page == 1 and not any((self.state, self.words, self.since, self.until, self.sort))
 
     @property
     def column(self) -> str | None:
@@ -103,12 +108,18 @@ def list_launches(
     asked: Annotated[Filter, Query()],
 ) -> HTMLResponse:
     """Show the launches, newest first, below what waits for a person."""
-    visible = viewer.visible(ledger.launches.campaigns())
-    paged, rows = _page_of(ledger, asked, asked.selection(visible))
+    visible = viewer.visible([*ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
+    selection = asked.selection(visible)
+    if asked.stages == [Stage.NOT_LAUNCHED]:
+        paged, shown = _not_launched(ledger, asked, selection)
+        rows: list[Row] = []
+    else:
+        paged, rows = _page_of(ledger, asked, selection)
+        shown = with_not_launched(ledger, rows, selection) if asked.is_start else rows
     return page(
         request,
         "launches.html",
-        rows=rows,
+        rows=shown,
         paged=paged,
         campaigns=titles_of(ledger, visible),
         asked=asked,
@@ -151,6 +162,34 @@ def titles_of(ledger: Ledger, campaigns: Collection[str]) -> dict[str, str]:
     """Return the titles of campaigns with launches, by name and sorted by title."""
     titles = {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
     return dict(sorted(titles.items(), key=lambda item: (item[1].casefold(), item[0])))
+
+
+def _not_launched(
+    ledger: Ledger, asked: Filter, selection: Selection
+) -> tuple[Paged, Sequence[Row | NotLaunched]]:
+    """Return a page of the launches that were not made. They have no time of sending to filter by."""
+    chosen = () if selection.since or selection.until else selection.campaigns
+    total = ledger.not_launched.count(chosen, selection.words)
+    paged = Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices)
+    found = ledger.not_launched.page(chosen, selection.words, offset=paged.offset, limit=paged.size)
+    return paged, found
+
+
+def with_not_launched(
+    ledger: Ledger, rows: Sequence[Row], selection: Selection
+) -> Sequence[Row | NotLaunched]:
+    """Return the newest launches together with the newest of those that were not made, newest first.
+
+    If there are more launches than ``rows``, launches that were not made before them are left out.
+    """
+    found = ledger.not_launched.page(selection.campaigns, limit=LAUNCHES_PER_PAGE)
+    if len(rows) < ledger.overview.count(selection):
+        found = [each for each in found if each.checked_at >= rows[-1].launch.created_at]
+    return sorted(
+        [*rows, *found],
+        key=lambda each: each.checked_at if isinstance(each, NotLaunched) else each.launch.created_at,
+        reverse=True,
+    )
 
 
 def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[Row]:
