@@ -26,6 +26,7 @@ from sendoff.cli.shared import (
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
+from sendoff.launch import HeldByService
 from sendoff.ledger import Doubt, Ledger, PendingResend
 
 
@@ -149,6 +150,7 @@ def release(
 def stop(steered: _Steered) -> None:
     """Stop a launch for good, or every launch that still has requests to send. They never send again."""
     from sendoff import dispatch as steering
+    from sendoff.launch import held_by_service
 
     ledger, key = steered.ledger, steered.launch
     if key:
@@ -160,8 +162,20 @@ def stop(steered: _Steered) -> None:
         typer.echo(
             f"launch {each} is stopped{_never_made(ledger.dispatch_queries.states(each).get('planned', 0))}"
         )
+        for part in held_by_service(ledger, ledger.launches.get(each)):
+            typer.echo(f"but {_sent_anyway(part)}")
     if not key:
         typer.echo(f"stopped: {counted(len(keys), 'launch', 'launches')}")
+
+
+def _sent_anyway(part: HeldByService) -> str:
+    """Return what the service sends of a stopped launch, and how to stop that."""
+    people = counted(part.recipients, "recipient") if part.recipients else "the recipients that it chooses"
+    at = f"until {part.sends_at:%Y-%m-%d %H:%M} UTC" if part.sends_at else "again and again"
+    ids = ", ".join(map(str, part.campaign_ids)) or "whose IDs are not known"
+    return (
+        f"the service has accepted messages and sends them to {people} {at}; stop its campaigns there: {ids}"
+    )
 
 
 def _never_made(planned: int) -> str:

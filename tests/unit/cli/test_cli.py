@@ -162,6 +162,25 @@ def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendo
     assert done.stdout == f"launch {KEY} is stopped; all its requests had been made already\n"
 
 
+def test_stopping_a_launch_says_what_the_service_sends_anyway(ledger_url: str, sendoff: Command) -> None:
+    tomorrow = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    with closing(Ledger(ledger_url)) as ledger:
+        launch = make_launch(ledger, [1, 2], size=1, name="evening", campaign=PUSH, sends_at=tomorrow)
+        claim = ledger.dispatches.claim(
+            launch.launch_key, worker="w", now=PERIOD.end, lease=timedelta(minutes=5)
+        )
+        assert claim is not None
+        ledger.dispatches.record(claim, Accepted(200, campaign_id=7), PERIOD.end)
+    done = sendoff("stop", launch.launch_key, "--why", "over", "--ledger", ledger_url)
+    assert done.stdout.splitlines() == [
+        f"launch {launch.launch_key} is stopped: 1 request will never be made",
+        (
+            "but the service has accepted messages and sends them to 1 recipient until "
+            f"{tomorrow:%Y-%m-%d %H:%M} UTC; stop its campaigns there: 7"
+        ),
+    ]
+
+
 def test_the_help_of_a_preview_names_its_options_by_what_they_take(sendoff: Command) -> None:
     lines = [line.strip(" \u2502") for line in sendoff("preview", "--help").stdout.splitlines()]
     assert any(line.split()[:2] == ["--warehouse", "URL"] for line in lines)
