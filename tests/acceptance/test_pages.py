@@ -474,6 +474,23 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
         assert task["state"] is None
 
 
+def test_a_stuck_launch_is_continued_step_by_step(visit: Any, airflow: Airflow) -> None:
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(ledger, "spring_sale", people=6, day=14)
+        airflow.fail(airflow.run_of(key))
+        window = visit(f"sendoff/launches/{key}")
+        window.locator("h1 .badge", has_text="stuck").wait_for()
+        window.get_by_role("button", name="Unpause the DAG").click()
+        window.get_by_text("Unpaused. Airflow continues its runs.").wait_for()
+        try:
+            window.reload()
+            window.get_by_role("button", name="Continue").click()
+            window.get_by_text("Cleared the task dispatch in Airflow").wait_for()
+            window.locator("h1 .badge", has_text="sending").wait_for()
+        finally:
+            airflow.api("PATCH", "dags/spring_sale", {"is_paused": True})
+
+
 def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow: Airflow) -> None:
     with closing(Ledger(airflow.ledger_url)) as ledger:
         key = freeze(ledger, "welcome_back", people=8, size=1, day=12, made=datetime.now(UTC))
