@@ -147,7 +147,7 @@ def test_the_ledger_keeps_why_a_launch_was_not_made_until_it_is_made(ledger: Led
     late = {"schedule": "@daily", "gates": {"lateness": {"length": 1, "unit": "days"}}}
     attempt(folder(changed(**late)), due_at=PERIOD.end)
     assert re.fullmatch(
-        r"\d+ days and .* after it was due, at most 1 day allowed", ledger.not_launched.page()[0].why
+        r"\d+ days .* after it was due, at most 1 day allowed", ledger.not_launched.page()[0].why
     )
     prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
     assert ledger.not_launched.page() == []
