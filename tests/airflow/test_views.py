@@ -66,6 +66,8 @@ from ..waiting import PATIENCE
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
 HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+SMALL = r'<small class="pale">.*?</small>'
+"""The name of a campaign beside its title."""
 WHY = {"reason": "because"}
 NOBODY = "0" * 32
 CAMPAIGN = """
@@ -707,7 +709,7 @@ def test_a_persons_history_names_them_nowhere(
     assert answer.status_code == 200
     assert "Got it: delivered." in answer.text
     assert "Variant short." in answer.text
-    assert not re.search(r"segment|wave|verdict|_", re.sub(r"<[^>]*>", "", answer.text))
+    assert not re.search(r"segment|wave|verdict|_", re.sub(SMALL + r"|<[^>]*>", "", answer.text))
     assert "the launch was stopped" in answer.text
     held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
     assert "Left out: control group." in held_out.text
@@ -759,15 +761,16 @@ def test_pages_show_the_titles_of_campaigns_instead_of_their_names(vera: Person,
     send(ledger, key, TIMED_OUT)
     freeze(ledger, "wc_2026", day=2, state="held", definition={**PUSH, "title": "Winter coats & hats"})
     for path in ("waiting", f"waiting?launch={key}", f"launches/{key}", f"launches/{key}/preview"):
-        text = unescape(re.sub(r"<[^>]+>", " ", vera.get(path).text.partition("</head>")[2]))
+        shown = re.sub(SMALL, "", vera.get(path).text.partition("</head>")[2])
+        text = unescape(re.sub(r"<[^>]+>", " ", shown))
         assert "Winter coats" in text, path
         assert "wc_2026" not in text or path.startswith("launches"), path
     for path in ("", "person"):
         assert '<option value="wc_2026">Winter coats (wc_2026)</option>' in vera.get(path).text, path
     assert "<h1>Winter coats <small" in vera.get("campaigns/wc_2026").text
     found = vera.post("person", {"identifier": str(FIRST_DEVICE)}).text
-    assert ">Winter coats</a></b>" in found
-    assert "wc_2026" not in re.sub(r"<[^>]+>", "", found)
+    assert '>Winter coats</a> <small class="pale">wc_2026</small></b>' in found
+    assert "wc_2026" not in re.sub(r"<[^>]+>", "", re.sub(SMALL, "", found))
 
 
 def test_a_launch_says_why_it_cannot_be_known_who_got_it(vera: Person, ledger: Ledger) -> None:
@@ -820,7 +823,7 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
     assert "So far, no side" in text
     folded = re.findall(r'<details class="fold" id="([\w-]+)"( open)?><summary>(.*?)</summary>', text)
     assert folded == [
-        ("each-request", "", "Requests: 12, 2 not accepted"),
+        ("each-request", "", "Requests: 12, of them 1 refused, 1 in doubt"),
         ("words", "", "What the words mean"),
         ("technical", "", "Technical details"),
     ]
@@ -1732,11 +1735,38 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
         assert words in sale
     assert f"launches/{keys['reported']}" in flat[sale]
     assert [words for words in flat if "welcome_back" in words and "No report yet" in words]
-    [new] = [words for words in flat if "comes_next" in words]
-    assert re.search(
-        r"Android push \d+ \w+ 20\d\d \d\d:\d\d UTC No launches yet scheduled",
-        new.replace("android", "Android"),
-    ), new
+    assert any("comes_next" in words and "Android push was due" in words for words in flat)
+
+
+def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    header = vera.get(f"launches/{keys['stopped']}").text.partition("<section")[0]
+    flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", header))
+    assert re.search(r"Went out \d+ \w+ 20\d\d \d\d:\d\d UTC, .* ago", flat), flat
+    assert re.search("Stopped by ann, .*: the wrong picture[.]", flat), flat
+    for name in ("approval", "running"):
+        header = vera.get(f"launches/{keys[name]}").text.partition("<section")[0]
+        assert "Stopped by" not in header
+        assert ("Went out" in header) is (name == "running")
+
+
+@pytest.mark.airflow_database
+def test_a_run_that_is_overdue_is_not_called_the_next_run(
+    server: TestClient, vera: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    Run(server, tmp_path, "overdue", NOBODY)
+    now = datetime.now(UTC)
+    for moment, is_overdue in ((now + timedelta(hours=1), False), (now - timedelta(hours=1), True)):
+        with create_session() as session:
+            dag = session.query(DagModel).filter_by(dag_id="overdue")
+            dag.update({"is_paused": False, "next_dagrun_create_after": moment})
+        row, page = (
+            vera.get("campaigns").text.partition('campaigns/overdue"')[2].partition("</tr>")[0],
+            vera.get("campaigns/overdue").text,
+        )
+        assert moment.isoformat(timespec="minutes")[:16] in row
+        assert ("was due" in row) is is_overdue
+        assert ("and has not started yet" in page) is is_overdue
 
 
 @pytest.mark.airflow_database

@@ -88,7 +88,8 @@ def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block
     else:
         sent = f"{launch.requests_made:,} of {launch.requests:,} requests were made"
         accepted = f"and {launch.accepted:,} were accepted"
-        yield Sentence(f"ALREADY LAUNCHED at {_utc(launch.created_at)}: {sent}, {accepted}.", is_alarm=True)
+        begun = "" if preview.launch_key else f"ALREADY LAUNCHED at {_utc(launch.created_at)}: "
+        yield Sentence(f"{begun}{sent}, {accepted}.", is_alarm=True)
     if preview.launch_key is None:
         rest = "sends nothing more" if launch.is_finished else "continues it"
         yield Sentence(

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +37,7 @@ AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispat
 _ACTIVE = frozenset(
     {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
+_STARTS_WITHIN = timedelta(minutes=5)  # of a run's time, if Airflow's scheduler works
 _BEGUN = frozenset({"queued", "running", "deferred", "restarting"})
 _UNDER_WAY = ("queued", "running")
 _ASKING = ("running", "deferred", "awaiting_input")  # the question is stored shortly before the task waits
@@ -137,6 +138,11 @@ class Schedule:
     def path(self) -> str:
         """Its page in Airflow's UI, relative to Airflow's root."""
         return f"dags/{_part(self.dag_id)}"
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether Airflow should have started the next run already."""
+        return self.next_run_at is not None and datetime.now(UTC) - self.next_run_at > _STARTS_WITHIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sendoff.launch import Standing, standings
-from sendoff.ledger import ALL, GlobalPause, Launch, Ledger, Selection, scope_of
+from sendoff.ledger import ALL, Decision, GlobalPause, Launch, Ledger, Selection, scope_of
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
@@ -78,9 +78,9 @@ def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
     return standings(ledger, selection, works=_works_in_airflow)
 
 
-def why_held(decisions: Sequence[Any]) -> Any:
-    """Return the decision that holds a launch, or None if it has waited for approval since it was frozen."""
-    return next((decision for decision in reversed(decisions) if decision.kind == DecisionKind.HELD), None)
+def newest_of(decisions: Sequence[Decision], *kinds: DecisionKind) -> Decision | None:
+    """Return the newest decision of some kinds. Without one of kind *held*, a held launch waits for its approval."""
+    return next((decision for decision in reversed(decisions) if decision.kind in kinds), None)
 
 
 def visible_run(viewer: Viewer, launch: Launch) -> airflow_db.Run | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,7 +15,7 @@ from sendoff.dispatch import awaited_role
 from sendoff.launch import held_by_service
 from sendoff.ledger import Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
-from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
 from sendoff_airflow.views.dependencies import (
     REFRESH_FAST,
@@ -23,7 +25,7 @@ from sendoff_airflow.views.dependencies import (
     visible_launch,
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.holds import acts_on, standings_of, stuck_at, unanswered, visible_run, why_held
+from sendoff_airflow.views.holds import acts_on, newest_of, standings_of, stuck_at, unanswered, visible_run
 from sendoff_airflow.views.messages import email_page, messages_of_launch
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
@@ -40,6 +42,7 @@ _FOLDED = ("texts", "gates", "request")
 """The sections of a preview that its page folds. The page shows the texts as mock-ups."""
 
 _NOT_ACCEPTED = [state for state in DispatchState if state != DispatchState.ACCEPTED]
+_WORDS = {DispatchState.PLANNED: "not made", DispatchState.IN_FLIGHT: "being made"}
 _FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in DispatchState}}
 """The states of requests that each filter shows. Without a filter, the page shows those that were not accepted."""
 
@@ -55,7 +58,8 @@ def show_launch(
 ) -> HTMLResponse:
     """Show one launch from its query to its report."""
     launch = visible_launch(ledger, viewer, launch_key)
-    standing = standings_of(ledger, Selection.of([launch]))[launch.launch_key]
+    chosen_launch = Selection.of([launch])
+    standing = standings_of(ledger, chosen_launch)[launch.launch_key]
     states = standing.requests
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
@@ -63,6 +67,7 @@ def show_launch(
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
     decisions = ledger.audit_log.of_launch(launch.launch_key)
+    [listed] = ledger.overview.page(chosen_launch, limit=1)
     return page(
         request,
         "launch.html",
@@ -76,7 +81,11 @@ def show_launch(
         rejects_itself_at=rejects_itself_at(launch),
         goes_out=goes_out(launch, [part.variation for part in parts]),
         since=ledger.audit_log.newest(launch.launch_key),
-        why_held=why_held(decisions) if launch.state == LaunchState.HELD else None,
+        went_out_at=listed.sends_at if listed.sends_at and listed.sends_at <= datetime.now(UTC) else None,
+        ended=newest_of(decisions, DecisionKind.STOPPED, DecisionKind.REJECTED)
+        if launch.state.is_final
+        else None,
+        why_held=newest_of(decisions, DecisionKind.HELD) if launch.state == LaunchState.HELD else None,
         unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),
         pauses=ledger.pauses.of_connection(launch.connection),
         people=None
@@ -96,10 +105,19 @@ def show_launch(
         paged=paged,
         state=state,
         is_filtered=bool(state) or number > 1,
-        not_accepted=sum(states.get(name, 0) for name in _NOT_ACCEPTED),
+        not_accepted=_not_accepted(states),
         dispatch_states=list(DispatchState),
         decisions=decisions,
         refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
+    )
+
+
+def _not_accepted(states: Mapping[str, int]) -> str:
+    """Return the requests that were not accepted in words, such as ``21 not made, 3 in doubt``."""
+    return ", ".join(
+        f"{states[name]:,} {_WORDS.get(name, name.replace('_', ' '))}"
+        for name in _NOT_ACCEPTED
+        if states.get(name)
     )
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role
 from sendoff.launch import HeldByService, SendTimes, held_by_service
-from sendoff.ledger import AttemptRecord, Launch, LaunchDoubts, Ledger, Selection
+from sendoff.ledger import AttemptRecord, Decision, Launch, LaunchDoubts, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
-from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
 from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
@@ -22,6 +22,7 @@ from sendoff_airflow.views.holds import (
     Stuck,
     acts_on,
     connection_of,
+    newest_of,
     pausable,
     standings_of,
     stuck_at,
@@ -29,7 +30,6 @@ from sendoff_airflow.views.holds import (
     unanswered,
     visible_pauses,
     visible_run,
-    why_held,
 )
 from sendoff_airflow.views.messages import Message, messages_of_launch
 from sendoff_airflow.views.permissions import Viewer, ViewerDep
@@ -111,7 +111,7 @@ def _doubts_of(request: Request, viewer: Viewer, ledger: Ledger, launch: Launch,
 class _Held:
     launch: Launch
     since: int
-    why: Any
+    why: Decision | None
     planned: int
     is_begun: bool
     people: int  # 0 if the service chooses them
@@ -135,7 +135,7 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
     return _Held(
         launch,
         newest,
-        why_held(decisions),
+        newest_of(decisions, DecisionKind.HELD),
         planned=requests.get(DispatchState.PLANNED, 0),
         is_begun=requests.keys() != {DispatchState.PLANNED},
         people=0 if launch.is_chosen_by_service else sum(part.people for part in parts),
