@@ -306,8 +306,10 @@ def test_the_entry_in_airflows_navigation_is_seen_whether_its_page_is_open_or_no
             entry.click()
             window.frame_locator("iframe").get_by_role("heading", name="Launches", exact=True).wait_for()
             window.mouse.move(640, 450)
-        icon = Image.open(BytesIO(entry.locator("img").screenshot())).convert("RGB")
-        pixels = list(icon.getdata())
+        image = entry.locator("img")
+        image.evaluate("image => image.decode()")  # it is loaded after the entry is there
+        icon = Image.open(BytesIO(image.screenshot())).convert("RGB")
+        pixels = [icon.getpixel((x, y)) for y in range(icon.height) for x in range(icon.width)]
         grounds.add(pixels[0])
         seen = [pixel for pixel in pixels if contrast(pixel, pixels[0]) >= 4.5]
         assert len(seen) > len(pixels) / 20, (scheme, is_open)
@@ -355,7 +357,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         assert window.evaluate("document.activeElement.textContent") == "Skip to the content"
         window.locator("summary", has_text="Release").focus()
         window.keyboard.press("Enter")
-        window.get_by_text("may be sent").wait_for()
+        window.get_by_text("The launch is sent").wait_for()
         window.wait_for_function("document.activeElement.name === 'reason'")
         window.keyboard.type("not yet")
         window.keyboard.press("Escape")
