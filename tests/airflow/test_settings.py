@@ -83,7 +83,6 @@ def _in_database() -> Iterator[Store]:
         session.commit()
 
 
-@pytest.mark.proof
 def test_settings_come_from_airflows_connections(store: Store) -> None:
     store(
         "sendoff_ledger",
