@@ -286,7 +286,8 @@ def test_worker_scheduler_and_receiver_die_and_nobody_gets_a_message_twice(
     figures = reconcile_launch(room.ledger, room.key)
     assert figures.audience == DEVICES
     campaigns = room.service._get("/admin/campaigns?count=1000")["campaigns"]
-    assert len(campaigns) == DEVICES // SEGMENT
+    # A request whose worker was killed before it wrote all bytes did not arrive, and is in doubt.
+    assert room.states()["accepted"] <= len(campaigns) <= DEVICES // SEGMENT
     truths = room.service.records()
     assert set(Counter(device for truth in truths for device in truth["targeted"]).values()) == {1}
     comparison = verify(room.ledger, room.key, device_records(truths))

@@ -358,13 +358,13 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         window.locator("summary", has_text="Release").focus()
         window.keyboard.press("Enter")
         window.get_by_text("The launch is sent").wait_for()
-        window.wait_for_function("document.activeElement.name === 'reason'")
+        window.locator("[name=reason]:focus").wait_for()
         window.keyboard.type("not yet")
         window.keyboard.press("Escape")
         assert window.evaluate("document.activeElement.textContent").startswith("Release")
         assert window.locator("details.act[open]").count() == 0
         window.keyboard.press("Enter")
-        window.wait_for_function("document.activeElement.name === 'reason'")
+        window.locator("[name=reason]:focus").wait_for()
         assert window.evaluate("document.activeElement.value") == ""
         window.keyboard.type("the numbers are right")
         window.keyboard.press("Tab")
@@ -372,13 +372,13 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         assert window.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         window.keyboard.press("Enter")
         window.get_by_text("Released: the launch may now be sent.").wait_for()
-        window.wait_for_function("document.activeElement.id === 'said'")
+        window.locator("#said:focus").wait_for()
         window.locator("h1 .badge", has_text="sending").wait_for()
         decision = ledger.audit_log.of_launch(key)[-1]
         assert (decision.kind, decision.who, decision.why) == ("released", "olga", "the numbers are right")
         window.locator("summary", has_text="Stop for good").click()
         window.get_by_role("button", name="Stop for good").click()  # without a reason
-        window.wait_for_function("document.activeElement.name === 'reason'")
+        window.locator("[name=reason]:focus").wait_for()
         assert ledger.launches.get(key).state == "released"
         assert airflow.outside(window) == []
         assert window.complaints == []
@@ -401,7 +401,7 @@ def test_a_form_is_cancelled_and_the_focus_goes_back(visit: Any, pages: dict[str
     for form in window.locator("details.act").all():
         form.locator("summary").click()
         form.locator("select, textarea").first.wait_for()
-        window.wait_for_function("document.activeElement.matches('select, textarea')")
+        window.locator("select:focus, textarea:focus").wait_for()
         form.get_by_role("button", name="Cancel").click()
         assert form.get_attribute("open") is None
         assert form.locator("summary").evaluate("each => each === document.activeElement")
