@@ -823,7 +823,7 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
     assert "So far, no side" in text
     folded = re.findall(r'<details class="fold" id="([\w-]+)"( open)?><summary>(.*?)</summary>', text)
     assert folded == [
-        ("each-request", "", "Requests: 12, of them 1 refused, 1 in doubt"),
+        ("each-request", "", "Requests: 12 (1 refused, 1 in doubt)"),
         ("words", "", "What the words mean"),
         ("technical", "", "Technical details"),
     ]
