@@ -69,7 +69,9 @@ class DispatchState(StrEnum):
     IN_DOUBT = "in_doubt"
     """No reply proves whether the service processed it. It is not sent again without a decision."""
     WRITTEN_OFF = "written_off"
-    """A person closed the doubt without knowing the result."""
+    """The doubt was closed without knowing the result: a person did, or all its recipients are suppressed by now."""
+    SUPPRESSED = "suppressed"
+    """All its recipients were suppressed when their turn came, so no request was made."""
 
     @property
     def is_final(self) -> bool:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty
+from sendoff.audience.template_values import template_values_without
 from sendoff.campaign import Campaign, Variation, is_time_zone
 from sendoff.errors import AudienceError
 
@@ -38,6 +39,15 @@ class Segment:
 
     def __len__(self) -> int:
         return 0 if self.identifiers is None else len(self.identifiers)
+
+    def without(self, people: Identifiers) -> Segment:
+        """Return the segment without some of its recipients and their template values."""
+        if self.identifiers is None or not len(people):
+            return self
+        values = self.template_values
+        if values is not None:
+            values = template_values_without(values, self.identifiers, people)
+        return replace(self, identifiers=self.identifiers - people, template_values=values)
 
     def fingerprint(self) -> str:
         """Return a text that is unique among the segments of a launch."""

@@ -175,6 +175,13 @@ def first_template_values(blob: bytes, count: int) -> bytes:
     return _stream(_table(blob).slice(0, count))
 
 
+def template_values_without(blob: bytes, identifiers: Identifiers, gone: Identifiers) -> bytes:
+    """Return template values without those of ``gone``. ``identifiers``: the recipients that ``blob`` is for."""
+    type_ = _PEOPLE[identifiers.kind]
+    is_gone = pc.is_in(pa.array(identifiers.values(), type_), value_set=pa.array(gone.values(), type_))
+    return _stream(_table(blob).filter(pc.invert(is_gone)))
+
+
 def _written(name: str, column: pa.Array, wording: Wording) -> tuple[str, pa.LargeStringArray]:
     """Return values as text or as JSON, and which of the two. Raise AudienceError if the type allows neither."""
     type_, text = value_type(column), pa.large_string()

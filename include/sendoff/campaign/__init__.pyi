@@ -32,11 +32,14 @@ from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name
 from .model import Campaign, OwnRequest, Template, Variation
 from .runs import last_period
 from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
+from .scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope, topic_scope
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
 from .yaml_document import storable
 
 __all__ = [
+    "ACCOUNT",
+    "EVERYTHING",
     "HOUSEKEEPING_DAGS",
     "NEVER",
     "OWN_ZONE",
@@ -92,6 +95,7 @@ __all__ = [
     "campaign_from",
     "campaign_of",
     "campaign_schema",
+    "channel_scope",
     "check_campaign",
     "check_folders",
     "compare_campaigns",
@@ -101,9 +105,11 @@ __all__ = [
     "did_you_mean",
     "is_campaign_folder",
     "is_campaign_name",
+    "is_suppression_scope",
     "is_time_zone",
     "last_period",
     "load_campaign",
     "moment",
     "storable",
+    "topic_scope",
 ]

@@ -31,6 +31,7 @@ from sendoff.campaign.field_types import (
 )
 from sendoff.campaign.gates import Approval, Duration, Gates, ReportTiming
 from sendoff.campaign.schedule import Now, Once, Recurring, Schedule, TimeToLive, Triggered
+from sendoff.campaign.scopes import TOPIC, scopes_of
 from sendoff.campaign.tags import names_in
 from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.errors import CampaignError, LateError, SendoffError
@@ -124,6 +125,13 @@ class Campaign(FrozenModel):
         "Passed on to the service unchanged; its documentation does not explain the values"
     )
     post_backs: PostBacks = optional("Events that the service reports back", PostBacks())
+    topic: Annotated[str, Field(strict=True, pattern=f"^{TOPIC}$")] | None = optional(
+        "What the campaign is about, such as news; recipients can opt out of a topic"
+    )
+    transactional: Annotated[Text, Field(max_length=200)] | None = optional(
+        "Why recipients must get this message, such as a receipt; entries of the suppression list for the whole "
+        "account do not stop it then"
+    )
 
     audience: AudienceRules = optional(
         "How the audience query is read, and which recipients are left out", AudienceRules()
@@ -196,6 +204,15 @@ class Campaign(FrozenModel):
     def channels_used(self) -> tuple[Channel, ...]:
         """Return the channels that the campaign sends on: its own, or the template's."""
         return self.template.channels if self.template else self.channels.used()
+
+    def suppression_scopes(self) -> tuple[str, ...]:
+        """Return the scopes of the suppression list that stop this campaign, sorted.
+
+        A request goes over all its channels, so an entry for one of them stops it. The channels of variants count too.
+        """
+        parts = [self, *(self.as_variant(name) for name in self.variants)]
+        channels = {channel for part in parts for channel in part.channels_used()}
+        return scopes_of(self.topic, channels, is_transactional=self.transactional is not None)
 
     def message_for(self, channel: Channel) -> Message:
         """Return the message of a push-like channel: the shared message, overridden by the channel's own fields.

@@ -16,7 +16,7 @@ from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, Verdict
 
 DELIVERY_NOT_REPORTED = frozenset({"android", "ios", "safari"})
-_NEVER_REQUESTED = frozenset({DispatchState.PLANNED, DispatchState.REFUSED})
+_NEVER_REQUESTED = frozenset({DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED})
 _SILENT = frozenset({Verdict.MISSING, Verdict.UNKNOWABLE, Verdict.IN_DOUBT})
 
 

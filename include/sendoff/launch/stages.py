@@ -80,7 +80,7 @@ def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | 
         return Standing(Stage.SENDING)
     if requests.get(DispatchState.PLANNED) or requests.get(DispatchState.IN_FLIGHT):
         return None
-    if requests.keys() == {DispatchState.REFUSED}:
+    if requests.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
         return Standing(Stage.REFUSED)
     if facts.sends_at is not None and facts.sends_at > now:
         return Standing(Stage.SCHEDULED, facts.sends_at)

@@ -2,6 +2,7 @@
 
 .. code-block:: text
 
+    suppressed .... recipients on the suppression list
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
     cap ........... recipients who would get too many messages in a number of days
@@ -126,6 +127,11 @@ def apply_rules(
     remaining = _Remaining(audience.identifiers)
     notes: dict[str, None] = {}
     others = _OtherLaunches(ledger, folder, audience, sends_at, now, notes) if ledger else None
+    if ledger:
+        people, scopes = audience.identifiers, folder.campaign.suppression_scopes()
+        listed = ledger.suppressions.active(audience.identified_by, people.kind, scopes, now)
+        if len(listed):
+            remaining.suppress("suppressed", listed)
     reasons: list[tuple[Rule, str]] = [(exclusion, counted_as(exclusion)) for exclusion in rules.exclude]
     reasons += [(rules.priority, "priority")] if rules.priority else []
     reasons += [(rules.cap, "cap")] if rules.cap else []

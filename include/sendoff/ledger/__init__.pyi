@@ -16,6 +16,7 @@ from .private_files import make_private
 from .recipient import RecipientStatus
 from .retention import Forgotten
 from .stats import LaunchDoubts, LedgerStats
+from .suppressions import NewSuppression, Suppression, SuppressionCount
 
 __all__ = [
     "ALL",
@@ -42,12 +43,15 @@ __all__ = [
     "LedgerStats",
     "ListedLaunch",
     "NewLaunch",
+    "NewSuppression",
     "NotLaunched",
     "Parked",
     "PendingResend",
     "RecipientStatus",
     "Request",
     "Selection",
+    "Suppression",
+    "SuppressionCount",
     "check_rate",
     "column_of",
     "grant_statements",

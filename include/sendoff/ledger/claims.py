@@ -23,12 +23,25 @@ import sqlalchemy as sa
 from sendoff.audience import Segment
 from sendoff.audience.identifiers import from_bytes
 from sendoff.campaign import Variation
+from sendoff.ledger.active_suppressions import STATE, ActiveSuppressions
 from sendoff.ledger.audit_log import ALL, scope_of
 from sendoff.ledger.database import Database, LedgerTime
-from sendoff.ledger.evidence import HAS_EVIDENCE, accept_by_evidence
-from sendoff.ledger.schema import attempts, audiences, dispatches, launches, pauses, rate_limits, segments
+from sendoff.ledger.doubts import is_still_doubted
+from sendoff.ledger.evidence import HAS_EVIDENCE, accept_by_evidence, outcome_row
+from sendoff.ledger.schema import (
+    attempts,
+    audiences,
+    dispatches,
+    launches,
+    outcomes,
+    pauses,
+    rate_limits,
+    segments,
+    suppression_state,
+    withheld,
+)
 from sendoff.ledger.verdicts import bump_revision_if_reported
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DispatchState, LaunchState, NotProcessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class Claim:
     launch_key: str
     segment: int
     attempt: int
-    content: Segment  # its recipients and what they get
+    content: Segment  # its recipients, without those suppressed now, and what they get
     claimed_at: datetime
     not_before: datetime | None = None  # the moment that the rate limit reserved for it
 
@@ -58,14 +71,16 @@ class ClaimRequest:
     lease: timedelta
     closed_zones: Collection[str | None]  # None is recipients without a time zone
     ready_by: datetime
+    suppressions: ActiveSuppressions
     alone: bool = False
 
     def execute(self, db: sa.Connection) -> Claim | None:
         """Move the next dispatch to ``in_flight`` and append the intent to send it. Return None if there is none.
 
-        The move is a compare-and-set. If a worker that is alone already holds a claim, it gets that claim again: it
-        made the claim earlier and did not learn of it. A dispatch that already has evidence is accepted instead of
-        claimed.
+        Recipients who are suppressed by now are left out and recorded. A dispatch without remaining recipients is
+        closed instead of claimed. The move is a compare-and-set. If a worker that is alone already holds a claim, it
+        gets that claim again: it made the claim earlier and did not learn of it. A dispatch that already has evidence
+        is accepted instead of claimed.
         """
         values = {
             "launch": self.launch_key,
@@ -76,16 +91,54 @@ class ClaimRequest:
         }
         if self.alone:
             row = db.execute(_CLAIM_UNLESS_HOLDING_ONE, values).first()
-            if row is None and (claim := claim_held_by(db, self.launch_key, self.worker)):
-                return claim
+            if row is None and (held := attempt_held_by(db, self.launch_key, self.worker)):
+                return self._fill(db, held, held.started_at, is_held=True)
         else:
             row = db.execute(_CLAIM, values).first()
         row = self._skip_proven(db, values, row or _claim_in_any_zone(db, values))
-        if row is None:
-            return None
-        intent = {"number": row.attempt, "worker": self.worker, "started_at": self.now}
-        db.execute(_INTENT, {"dispatch_key": row.dispatch_key, **intent})
-        return _claim(db, self.launch_key, row, self.now)
+        while row is not None:
+            if claim := self._fill(db, row, self.now):
+                intent = {"number": row.attempt, "worker": self.worker, "started_at": self.now}
+                db.execute(_INTENT, {"dispatch_key": row.dispatch_key, **intent})
+                return claim
+            row = self._skip_proven(db, values, self._next(db, values))
+        return None
+
+    def _next(self, db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:
+        return db.execute(_CLAIM, values).first() or _claim_in_any_zone(db, values)
+
+    def _fill(
+        self, db: sa.Connection, row: Any, claimed_at: datetime, *, is_held: bool = False
+    ) -> Claim | None:
+        """Return the claim of a row, and record the recipients that it leaves out. If these are all, return None.
+
+        ``is_held``: the worker made the claim earlier and did not learn of it.
+        """
+        segment, state = _segment_and_state(db, self.launch_key, row.segment)
+        if is_held:
+            db.execute(_LEAVE_NOBODY_OUT, {"of": row.dispatch_key, "by": row.attempt})
+        if segment.identifiers is not None:
+            gone = self.suppressions.among(db, self.launch_key, segment.identifiers, state, self.now)
+            if len(gone) == len(segment.identifiers):
+                self._close(db, row, is_held=is_held)
+                return None
+            if len(gone):
+                left_out = {"size": len(gone), "identifiers": gone.to_bytes()}
+                db.execute(_LEAVE_OUT, {"dispatch_key": row.dispatch_key, "attempt": row.attempt, **left_out})
+                segment = segment.without(gone)
+        return Claim(row.dispatch_key, self.launch_key, row.segment, row.attempt, segment, claimed_at)
+
+    def _close(self, db: sa.Connection, row: Any, *, is_held: bool) -> None:
+        """Close a dispatch without a request, because all its recipients are suppressed.
+
+        It counts as written off if an earlier attempt is in doubt, so that the doubt stays.
+        """
+        if is_held:
+            db.execute(
+                sa.insert(outcomes), outcome_row(row.dispatch_key, row.attempt, _NOBODY_LEFT, self.now)
+            )
+        db.execute(_CLOSE, {"of": row.dispatch_key, "made": row.attempt if is_held else row.attempt - 1})
+        bump_revision_if_reported(db, [self.launch_key])
 
     def _skip_proven(
         self, db: sa.Connection, values: dict[str, Any], row: sa.Row[Any] | None
@@ -96,27 +149,27 @@ class ClaimRequest:
             # Unpacking raises ValueError if nothing moved, since the same row would come next forever.
             (_,) = accept_by_evidence(db, [row.dispatch_key], self.now)
             bump_revision_if_reported(db, [self.launch_key])
-            row = db.execute(_CLAIM, values).first() or _claim_in_any_zone(db, values)
+            row = self._next(db, values)
         return row
 
 
-def claim_held_by(db: sa.Connection, launch_key: str, worker: str) -> Claim | None:
-    """Return the claim of a launch that a worker with a unique name holds, or None."""
-    row = db.execute(_HELD, {"launch": launch_key, "name": worker}).first()
-    return None if row is None else _claim(db, launch_key, row, row.started_at)
-
-
-def _claim(db: sa.Connection, launch_key: str, row: Any, claimed_at: datetime) -> Claim:
-    content = segment_of(db, launch_key, row.segment)
-    return Claim(row.dispatch_key, launch_key, row.segment, row.attempt, content, claimed_at)
+def attempt_held_by(db: sa.Connection, launch_key: str, worker: str) -> sa.Row[Any] | None:
+    """Return the dispatch and the attempt that a worker with a unique name holds, or None."""
+    return db.execute(_HELD, {"launch": launch_key, "name": worker}).first()
 
 
 def segment_of(db: sa.Connection, launch_key: str, number: int) -> Segment:
-    """Return one segment of a launch."""
+    """Return one segment of a launch, as it was frozen."""
+    return _segment_and_state(db, launch_key, number)[0]
+
+
+def _segment_and_state(db: sa.Connection, launch_key: str, number: int) -> tuple[Segment, tuple[int, str]]:
+    """Return one segment of a launch, and the version of the suppression list at the same moment."""
     row = db.execute(_SEGMENT, {"launch": launch_key, "number_of_it": number}).one()
     identifiers = None if row.identifiers is None else from_bytes(row.kind, row.identifiers)
     variation = Variation(row.language, row.variant, row.time_zone)
-    return Segment(identifiers, variation, row.wave, row.template_values, row.body)
+    segment = Segment(identifiers, variation, row.wave, row.template_values, row.body)
+    return segment, (row.list_version, row.list_stamp)
 
 
 def _claim_in_any_zone(db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:
@@ -235,7 +288,7 @@ _IS_IN_HAND = sa.and_(
     _in_hand.c.worker == sa.bindparam("name"),
 )
 _CLAIM_UNLESS_HOLDING_ONE = _CLAIM.where(sa.not_(sa.exists(sa.select(_in_hand.c.segment).where(_IS_IN_HAND))))
-_HELD = (
+_HELD: sa.Select[Any] = (
     sa.select(_in_hand.c.dispatch_key, _in_hand.c.segment, _in_hand.c.attempt, attempts.c.started_at)
     .join(
         attempts,
@@ -249,9 +302,27 @@ _UNCLAIM = (
     .values(state=DispatchState.PLANNED, lease_until=None, attempt=dispatches.c.attempt - 1)
 )
 _INTENT = sa.insert(attempts)
+_LEAVE_OUT = sa.insert(withheld)
+_LEAVE_NOBODY_OUT = sa.delete(withheld).where(
+    withheld.c.dispatch_key == sa.bindparam("of"), withheld.c.attempt == sa.bindparam("by")
+)
+_NOBODY_LEFT = NotProcessed("all its recipients were suppressed before the request was sent")
+_CLOSE = (
+    sa.update(dispatches)
+    .where(dispatches.c.dispatch_key == sa.bindparam("of"))
+    .values(
+        state=sa.case(
+            (is_still_doubted(sa.bindparam("of")), DispatchState.WRITTEN_OFF),
+            else_=DispatchState.SUPPRESSED,
+        ),
+        lease_until=None,
+        attempt=sa.bindparam("made"),
+    )
+)
 _SEGMENT = (
-    sa.select(audiences.c.kind, segments)
+    sa.select(audiences.c.kind, segments, *STATE)
     .join(audiences, audiences.c.launch_key == segments.c.launch_key)
+    .outerjoin(suppression_state, sa.true())
     .where(segments.c.launch_key == sa.bindparam("launch"), segments.c.number == sa.bindparam("number_of_it"))
 )
 

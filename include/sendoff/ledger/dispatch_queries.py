@@ -19,6 +19,7 @@ from sendoff.ledger.claims import segment_of
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import OF_SEGMENT, recorded_later
 from sendoff.ledger.schema import audiences, dispatch_totals, dispatches, outcomes, segments
+from sendoff.ledger.withheld import Withheld, remaining, withheld_of
 from sendoff.states import DispatchState, OutcomeKind
 
 
@@ -171,7 +172,7 @@ class DispatchQueries:
     def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
         """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
         query = (
-            sa.select(audiences.c.kind, segments.c.identifiers)
+            sa.select(dispatches.c.dispatch_key, audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == segments.c.launch_key)
             .join(dispatches, OF_SEGMENT)
             .where(
@@ -182,9 +183,10 @@ class DispatchQueries:
             )
         )
         with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
             streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for kind, blob in streamed.execute(query):
-                yield from_bytes(kind, blob)
+            for key, kind, blob in streamed.execute(query):
+                yield remaining(from_bytes(kind, blob), left_out.get(key))
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
@@ -233,7 +235,8 @@ class DispatchQueries:
     def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
         """Yield each dispatch of a launch with the identifiers of its segment, reading them lazily.
 
-        The set is empty if the service chooses the recipients.
+        Recipients who were left out of all its requests are missing. The set is empty if the service chooses the
+        recipients.
         """
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
@@ -243,9 +246,17 @@ class DispatchQueries:
             .order_by(dispatches.c.segment)
         )
         with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
             streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for *dispatch, kind, blob in streamed.execute(query):
-                yield Dispatch(*dispatch), empty(kind) if blob is None else from_bytes(kind, blob)
+            for *values, kind, blob in streamed.execute(query):
+                dispatch = Dispatch(*values)
+                people = empty(kind) if blob is None else from_bytes(kind, blob)
+                yield dispatch, remaining(people, left_out.get(dispatch.dispatch_key))
+
+    def withheld(self, launch_key: str) -> Mapping[str, Withheld]:
+        """Return the recipients that the requests of a launch left out, by dispatch key."""
+        with self._database.read() as db:
+            return withheld_of(db, launch_key)
 
     def variants(self, launch_key: str) -> dict[int, str]:
         """Return the variant of each segment of a launch, by its number; segments without a variant are left out."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.errors import RateLimitedLocallyError
-from sendoff.ledger.claims import LOOKAHEAD, Claim, ClaimRequest, claim_held_by, reserve
+from sendoff.ledger.active_suppressions import ActiveSuppressions
+from sendoff.ledger.claims import LOOKAHEAD, Claim, ClaimRequest, attempt_held_by, reserve
 from sendoff.ledger.database import Database
 from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.schema import dispatches, launches, outcomes, reports
@@ -35,6 +37,7 @@ class Dispatches:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._suppressions = ActiveSuppressions()
 
     def claim(
         self,
@@ -50,15 +53,20 @@ class Dispatches:
 
         Also return None while the launch is not released, a pause applies, or the service asked to wait. Waves that are
         not open and the time zones in ``closed_zones`` are skipped; None there is recipients without a time zone. The
-        move to ``in_flight`` is a compare-and-set: only one worker gets each dispatch.
+        move to ``in_flight`` is a compare-and-set: only one worker gets each dispatch. The claim is without recipients
+        who are on the suppression list by now, and dispatches without remaining recipients are closed.
 
         ``rate`` is the number of requests per second that all workers of the connection share. With it, the claim
         carries the earliest moment for its request. If that moment is not near, claim nothing and raise
         RateLimitedLocallyError.
         """
         ready_by = now if rate is None else now + LOOKAHEAD
+        if not self._suppressions.knows(launch_key):  # read a long list before the transaction that writes
+            with self._database.read() as db:
+                self._suppressions.load(db, launch_key)
         with self._database.write() as db:
-            claim = ClaimRequest(launch_key, worker, now, lease, closed_zones, ready_by).execute(db)
+            request = ClaimRequest(launch_key, worker, now, lease, closed_zones, ready_by, self._suppressions)
+            claim = request.execute(db)
             if claim is None or rate is None:
                 return claim
             return replace(claim, not_before=self._slot(db, launch_key, rate, now))
@@ -69,7 +77,7 @@ class Dispatches:
         ``worker`` must be a name that no other worker uses, and its worker must hold no other claim.
         """
         with self._database.write() as db:
-            if claim := claim_held_by(db, launch_key, worker):
+            if claim := attempt_held_by(db, launch_key, worker):
                 _, may_bump_revision = _record(db, claim, _NOT_LEARNED, now)
                 if may_bump_revision:
                     bump_revision_of_dispatch(db, claim.dispatch_key)
@@ -117,7 +125,9 @@ class Dispatches:
         with self._database.write() as db:
             # This update also waits for an earlier try of the same worker that the database is still committing.
             is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
-            request = ClaimRequest(claim.launch_key, worker, now, lease, closed_zones, now, alone=True)
+            request = ClaimRequest(
+                claim.launch_key, worker, now, lease, closed_zones, now, self._suppressions, alone=True
+            )
             following = request.execute(db) if is_its_attempt else None
             if may_bump_revision:
                 bump_revision_of_dispatch(db, claim.dispatch_key)
@@ -156,7 +166,9 @@ _MOVE_ACCEPTED = (
 _OUTCOME = sa.insert(outcomes)
 
 
-def _record(db: sa.Connection, claim: Claim, outcome: Outcome, now: datetime) -> tuple[bool, bool]:
+def _record(
+    db: sa.Connection, claim: Claim | sa.Row[Any], outcome: Outcome, now: datetime
+) -> tuple[bool, bool]:
     """Append an outcome and move its dispatch.
 
     Return whether the dispatch still has this attempt, and whether a report changes. The caller bumps the revision

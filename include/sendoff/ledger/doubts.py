@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -190,11 +190,7 @@ class Doubts:
                 dispatches.c.launch_key.in_(resent if launch_key is None else [launch_key]),
                 dispatches.c.state == DispatchState.PLANNED,
                 _OF_UNFINISHED,
-                sa.exists().where(
-                    outcomes.c.dispatch_key == dispatches.c.dispatch_key,
-                    outcomes.c.kind == OutcomeKind.IN_DOUBT,
-                    sa.not_(recorded_later(*_CLEARED)),
-                ),
+                is_still_doubted(dispatches.c.dispatch_key),
             )
             .order_by(dispatches.c.launch_key, dispatches.c.segment)
         )
@@ -276,6 +272,15 @@ def recorded_later(*kinds: str) -> sa.Exists:
             later.c.id > outcomes.c.id,
         )
         .correlate(outcomes)
+    )
+
+
+def is_still_doubted(dispatch_key: Any) -> sa.Exists:
+    """Return the condition that an attempt of a dispatch went into doubt and was not cleared since."""
+    return sa.exists().where(
+        outcomes.c.dispatch_key == dispatch_key,
+        outcomes.c.kind == OutcomeKind.IN_DOUBT,
+        sa.not_(recorded_later(*_CLEARED)),
     )
 
 

@@ -36,7 +36,8 @@ _WORKER = {
 }
 """The rights of a worker on these tables. It has all rights on the others."""
 
-_WORDS = frozenset({("launches", "definition")})  # columns with texts of messages
+_WORDS = frozenset({("launches", "definition"), ("suppressions", "identifier"), ("suppressions", "reason")})
+"""Columns with texts of messages, identifiers, or words about a person."""
 
 _quote = postgresql.dialect().identifier_preparer.quote_identifier  # type: ignore[no-untyped-call]
 

@@ -16,12 +16,14 @@ from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.figures import noun_of
 from sendoff.ledger import freeze
 from sendoff.ledger.database import Database
+from sendoff.ledger.doubts import OF_SEGMENT
 from sendoff.ledger.freeze import NewLaunch
 from sendoff.ledger.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.schema import audience_groups, audiences, dispatches, launches
 from sendoff.ledger.schema import segments as segments_table
 from sendoff.ledger.schema import suppressed as suppressed_table
 from sendoff.ledger.stored_sets import GROUPS, LARGEST, SUPPRESSED, joined
+from sendoff.ledger.withheld import remaining, withheld_of
 from sendoff.period import Period
 from sendoff.states import DispatchState, LaunchState
 
@@ -201,14 +203,19 @@ class Launches:
     def sent(self, launch_key: str) -> Identifiers:
         """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""
         kind = self.get(launch_key).kind
-        sent = (
-            sa.select(dispatches.c.segment)
-            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-            .where(dispatches.c.launch_key == launch_key, _MAY_BE_SENT)
+        query = (
+            _people(launch_key)
+            .add_columns(dispatches.c.dispatch_key)
+            .join(launches, launches.c.launch_key == segments_table.c.launch_key)
+            .join(dispatches, OF_SEGMENT)
+            .where(_MAY_BE_SENT)
         )
-        query = _people(launch_key).where(segments_table.c.number.in_(sent))
-        with self._database.read() as db, db.scalars(query) as blobs:
-            return joined(kind, (from_bytes(kind, blob) for blob in blobs))
+        with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
+            with db.execute(query) as rows:
+                return joined(
+                    kind, (remaining(from_bytes(kind, blob), left_out.get(key)) for blob, key in rows)
+                )
 
     def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
         """Return the status of one identifier in a launch.

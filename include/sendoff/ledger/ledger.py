@@ -2,7 +2,8 @@
 
 The database is SQLite in WAL mode by default and PostgreSQL in production, with the same tables. Each public method is
 one transaction. Read the modules in the order of a launch's life: :mod:`~sendoff.ledger.schema`,
-:mod:`~sendoff.ledger.not_launched`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.claims`,
+:mod:`~sendoff.ledger.not_launched`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.suppressions`,
+:mod:`~sendoff.ledger.active_suppressions`, :mod:`~sendoff.ledger.claims`,
 :mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
 :mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`,
 :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`,
@@ -27,6 +28,7 @@ from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.retention import Retention
 from sendoff.ledger.stats import Stats
 from sendoff.ledger.stored_sets import SuppressionLists
+from sendoff.ledger.suppressions import Suppressions
 from sendoff.ledger.verdicts import Verdicts
 
 
@@ -48,6 +50,7 @@ class Ledger:
         self.pauses = Pauses(self._database)
         self.rate_limits = RateLimits(self._database)
         self.suppression_lists = SuppressionLists(self._database)
+        self.suppressions = Suppressions(self._database)
         self.post_backs = PostBacks(self._database)
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)

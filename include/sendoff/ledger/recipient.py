@@ -11,9 +11,11 @@ from sendoff.audience.identifiers import Kind, from_bytes
 from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
 from sendoff.ledger.schema import audience_groups, dispatches, reports, segments, suppressed, verdicts
 from sendoff.ledger.stored_sets import GROUPS, SUPPRESSED, VERDICTS
+from sendoff.ledger.withheld import withheld_of
 from sendoff.states import DispatchState, LaunchState, Verdict
 
 _LEFT_OUT = {
+    "suppressed": "on the suppression list",
     "holdout": "control group",
     "priority": "a campaign with higher priority reaches them on the same day",
     "cap": "they already get as many messages as the cap allows",
@@ -31,6 +33,7 @@ _SENTENCES = {
     DispatchState.IN_DOUBT: "may have been sent: the service gave no clear answer",
     DispatchState.WRITTEN_OFF: "may have been sent: the service gave no clear answer, and it was not sent again",
     DispatchState.REFUSED: "not sent: the service refused the request",
+    DispatchState.SUPPRESSED: "not sent: on the suppression list when the request was due",
 }
 _WAITING = {
     LaunchState.HELD: "not sent yet: the launch waits for a decision",
@@ -137,7 +140,7 @@ def recipient_status(
         language=place.language,
         time_zone=place.time_zone,
         wave=place.wave,
-        dispatch=db.scalar(_state(launch_key, place.number)),
+        dispatch=_state(db, launch_key, place.number, identifier),
         verdict=Verdict(verdict) if verdict else None,
         verdict_because=_why_unknowable(db, launch_key, identifier)
         if verdict == Verdict.UNKNOWABLE
@@ -174,7 +177,12 @@ _SEGMENTS: sa.Select[Any] = (
 )
 
 
-def _state(launch_key: str, segment: int) -> sa.Select[DispatchState]:
-    return sa.select(dispatches.c.state).where(
-        dispatches.c.launch_key == launch_key, dispatches.c.segment == segment
-    )
+def _state(db: sa.Connection, launch_key: str, segment: int, identifier: int | str) -> DispatchState | None:
+    """Return the state of a segment's dispatch for one of its recipients, who may have been left out."""
+    of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == segment)
+    dispatch = db.execute(sa.select(dispatches.c.dispatch_key, dispatches.c.state).where(*of_segment)).first()
+    if dispatch is None:
+        return None
+    left_out = withheld_of(db, launch_key).get(dispatch.dispatch_key)
+    is_left_out = left_out is not None and identifier in left_out.always
+    return DispatchState.SUPPRESSED if is_left_out else DispatchState(dispatch.state)

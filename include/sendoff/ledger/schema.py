@@ -266,6 +266,36 @@ suppression_list_chunks = Table(
     Column("identifiers", LargeBinary, nullable=False),
 )
 
+suppression_state = Table(
+    "suppression_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False),
+    Column("stamp", String(32), nullable=False, comment="new with each change"),
+    comment="one row; each change of the suppression list locks it first",
+)
+
+suppressions = Table(
+    "suppressions",
+    metadata,
+    Column("scope", Text, primary_key=True, comment="account, everything, topic:<name>, or channel:<name>"),
+    Column("identified_by", Text, primary_key=True),
+    Column("identifier", Text, primary_key=True),
+    Column("source", Text, nullable=False, comment="where it came from, such as opt-out or csv"),
+    Column("reason", Text),
+    Column("author", Text, nullable=False),
+    Column("added_at", Moment, nullable=False),
+    Column("until", Moment, comment="null: without end"),
+    Column("removed_at", Moment, comment="null: no one removed it"),
+    Column("removed_by", Text),
+    Column("launch_key", String(32), comment="the launch whose message led to an opt-out"),
+    Column("version", BigInteger, nullable=False, comment="of the change that wrote the row"),
+    Index(None, "version"),
+    Index(None, "identified_by", "identifier"),
+    Index(None, "launch_key"),
+    comment="recipients who must not get messages",
+)
+
 dispatches = Table(
     "dispatches",
     metadata,
@@ -295,6 +325,16 @@ attempts = Table(
     Column("worker", Text, nullable=False),
     Column("started_at", Moment, nullable=False, comment="when the intent was recorded, before the request"),
     comment="appended, never changed",
+)
+
+withheld = Table(
+    "withheld",
+    metadata,
+    _key("dispatch_key", ForeignKey("dispatches.dispatch_key"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("size", BigInteger, nullable=False),
+    Column("identifiers", LargeBinary, nullable=False),
+    comment="recipients that an attempt left out, because they were suppressed when it was claimed",
 )
 
 outcomes = Table(

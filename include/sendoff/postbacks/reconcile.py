@@ -8,7 +8,7 @@ repetition changes a figure.
 
     opened or clicked .......................................... engaged
     delivery reported .......................................... delivered
-    silent, request refused or not made ........................ not sent
+    silent, request refused or not made, or suppressed ......... not sent
     silent, unknown whether the request was processed .......... in doubt
     silent, accepted, sent, its deliveries reported reliably ... missing
     silent, accepted, otherwise ................................ unknowable
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
 _JOINED_AT_ONCE = 100
+_SETS = ("accepted", "refused", "in_doubt", "planned", "suppressed", "unattributed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class _Sent:
     refused: Identifiers
     in_doubt: Identifiers
     planned: Identifiers
+    suppressed: Identifiers  # left out when a request was claimed
     unattributed: Identifiers  # recipients of requests with a post-back that may hide a delivery
     by_variant: Mapping[str, Identifiers]
     states: Mapping[str, int]  # of the dispatches, read together with their recipients
@@ -194,19 +196,32 @@ def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sen
     sent, by_variant = _UnionBuilder(launch.kind), _UnionBuilder(launch.kind)
     doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
     states: Counter[str] = Counter()
-    certain = (DispatchState.ACCEPTED, DispatchState.REFUSED, DispatchState.PLANNED)
+    certain = (
+        DispatchState.ACCEPTED,
+        DispatchState.REFUSED,
+        DispatchState.PLANNED,
+        DispatchState.SUPPRESSED,
+    )
+    withheld = ledger.dispatch_queries.withheld(launch.launch_key)
     for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
         states[dispatch.state] += 1
+        left_out = withheld.get(dispatch.dispatch_key)
+        if variant := variants.get(dispatch.segment):
+            by_variant.add(variant, segment)
+            by_variant.add(variant, left_out.always if left_out else empty(launch.kind))
         # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
         is_certain = dispatch.state in certain and not is_doubted
+        if left_out:
+            sent.add("suppressed", left_out.always)
+            # The newest request left them out, but an earlier one in doubt did not.
+            sent.add("in_doubt", left_out.newest - left_out.always)
+            segment -= left_out.newest  # noqa: PLW2901
         sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
         if dispatch.dispatch_key in unattributed:
             sent.add("unattributed", segment)
-        if dispatch.segment in variants:
-            by_variant.add(variants[dispatch.segment], segment)
     return _Sent(
-        **{name: sent.take(name) for name in ("accepted", "refused", "in_doubt", "planned", "unattributed")},
+        **{name: sent.take(name) for name in _SETS},
         by_variant={name: by_variant.take(name) for name in sorted(set(variants.values()))},
         states=states,
     )
@@ -220,7 +235,7 @@ def _judge(
     engaged, delivered = received.engaged, received.delivered
     accepted, in_doubt = (people - engaged - delivered for people in (sent.accepted, sent.in_doubt))
     missing = (accepted & reliable) - sent.unattributed
-    not_requested = _together(held_out.kind, [sent.refused, sent.planned, held_out])
+    not_requested = _together(held_out.kind, [sent.refused, sent.planned, sent.suppressed, held_out])
     return {
         Verdict.ENGAGED: engaged,
         Verdict.DELIVERED: delivered,
@@ -243,11 +258,13 @@ def _not_sent_because(
     """Count the recipients who were not sent to by reason, in the order of precedence."""
     held_out = not_sent & held_out
     refused = not_sent & sent.refused
+    suppressed = not_sent & sent.suppressed
     counts = {
         "held out": len(held_out),
         "refused": len(refused),
+        "suppressed": len(suppressed),
         "not requested" if launch.state == LaunchState.RELEASED else f"launch {launch.state}": len(
-            not_sent - held_out - refused
+            not_sent - held_out - refused - suppressed
         ),
     }
     return {reason: count for reason, count in counts.items() if count}

@@ -32,9 +32,11 @@ _REQUESTS: Mapping[str, str] = {
     "processed the request. Sending again might reach people twice.",
     DispatchState.WRITTEN_OFF: "written off by a person: it is not known whether the service processed the request.",
     DispatchState.REFUSED: "refused by the service: it reached no one.",
+    DispatchState.SUPPRESSED: "not made: all its recipients were on the suppression list by then.",
 }
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
+_REASONS: Mapping[str, str] = {"held out": "control group", "suppressed": "on the suppression list"}
 _NOT_MADE: Mapping[str, str] = {
     LaunchState.HELD: ": the launch is held.",
     LaunchState.PAUSED: ": the launch is paused.",
@@ -63,7 +65,7 @@ def reached(figures: LaunchStats) -> list[str]:
 
 def spoken_reason(reason: str) -> str:
     """Return the reason for a verdict in words. Reports in the ledger keep *held out* for the control group."""
-    return "control group" if reason == "held out" else reason
+    return _REASONS.get(reason, reason)
 
 
 def source_of_people(figures: LaunchStats) -> str:

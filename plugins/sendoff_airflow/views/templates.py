@@ -88,6 +88,7 @@ def _slug(name: str) -> str:
 _BY_PROGRESS = (
     DispatchState.ACCEPTED,
     DispatchState.REFUSED,
+    DispatchState.SUPPRESSED,
     DispatchState.IN_DOUBT,
     DispatchState.WRITTEN_OFF,
     DispatchState.IN_FLIGHT,

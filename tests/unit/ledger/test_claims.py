@@ -166,7 +166,7 @@ def test_recording_and_claiming_is_one_transaction(ledger: Ledger, monkeypatch: 
         raise LedgerUnavailableError("the ledger database did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sendoff.ledger.claims.segment_of", fail)
+        patch.setattr("sendoff.ledger.claims._segment_and_state", fail)
         with pytest.raises(LedgerUnavailableError):
             record_and_claim(ledger, first)
     assert states(ledger) == ["in_flight", "planned", "planned"]

@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 
 from sendoff.audience.identifiers import integers
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.database import _MIGRATIONS
 from sendoff.ledger.schema import metadata
-
-from ...factories import make_launch
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -100,18 +95,3 @@ def test_the_command_makes_no_ledger_by_the_way(tmp_path: Path, sendoff: Command
         in done.stderr
     )
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.promise("lost/migrated")
-def test_segments_from_before_requests_of_your_own_stay(ledger: Ledger) -> None:
-    launch = make_launch(ledger, [1, 2, 3], size=2)
-    before = [ledger.dispatch_queries.segment(launch.launch_key, number) for number in (1, 2)]
-    with ledger._database.write() as db:
-        config = Config()
-        config.set_main_option("script_location", str(_MIGRATIONS))
-        config.attributes["connection"] = db
-        command.downgrade(config, "0001")
-        assert "body" not in {column["name"] for column in sa.inspect(db).get_columns("segments")}
-    ledger.migrate()
-    assert [ledger.dispatch_queries.segment(launch.launch_key, number) for number in (1, 2)] == before
-    assert [part.body for part in before] == [None, None]

@@ -123,6 +123,21 @@ def upgrade() -> None:
     op.create_index(op.f("ix_launches_campaign_period_end"), "launches", ["campaign", "period_end"])
     op.create_index(op.f("ix_launches_sends_at"), "launches", ["sends_at"])
     op.create_table(
+        "not_launched",
+        sa.Column("launch_key", sa.String(32), nullable=False, comment="the key that the launch would have"),
+        sa.Column("campaign", sa.Text(), nullable=False),
+        sa.Column("title", sa.Text(), nullable=False, comment="of the campaign"),
+        sa.Column("period_start", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("period_end", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("partition", sa.Text()),
+        sa.Column("resend", sa.Integer(), nullable=False),
+        sa.Column("checked_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False, comment="counts and times, without identifiers"),
+        sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_not_launched")),
+        comment="launches that were not made, such as because a gate was closed",
+    )
+    op.create_index(op.f("ix_not_launched_checked_at"), "not_launched", ["checked_at"])
+    op.create_table(
         "parked_post_backs",
         sa.Column("receiver", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column(
@@ -208,6 +223,38 @@ def upgrade() -> None:
         comment="recipients to leave out, uploaded for campaigns to name",
     )
     op.create_table(
+        "suppression_state",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("stamp", sa.String(length=32), nullable=False, comment="new with each change"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_suppression_state")),
+        comment="one row; each change of the suppression list locks it first",
+    )
+    op.create_table(
+        "suppressions",
+        sa.Column(
+            "scope", sa.Text(), nullable=False, comment="account, everything, topic:<name>, or channel:<name>"
+        ),
+        sa.Column("identified_by", sa.Text(), nullable=False),
+        sa.Column("identifier", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False, comment="where it came from, such as opt-out or csv"),
+        sa.Column("reason", sa.Text()),
+        sa.Column("author", sa.Text(), nullable=False),
+        sa.Column("added_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("until", sa.DateTime(timezone=True), comment="null: without end"),
+        sa.Column("removed_at", sa.DateTime(timezone=True), comment="null: no one removed it"),
+        sa.Column("removed_by", sa.Text()),
+        sa.Column("launch_key", sa.String(length=32), comment="the launch whose message led to an opt-out"),
+        sa.Column("version", sa.BigInteger(), nullable=False, comment="of the change that wrote the row"),
+        sa.PrimaryKeyConstraint("scope", "identified_by", "identifier", name=op.f("pk_suppressions")),
+        comment="recipients who must not get messages",
+    )
+    op.create_index(op.f("ix_suppressions_version"), "suppressions", ["version"])
+    op.create_index(
+        op.f("ix_suppressions_identified_by_identifier"), "suppressions", ["identified_by", "identifier"]
+    )
+    op.create_index(op.f("ix_suppressions_launch_key"), "suppressions", ["launch_key"])
+    op.create_table(
         "audience_groups",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("name", sa.Text(), nullable=False, comment="a column of the query, such as platform"),
@@ -266,7 +313,7 @@ def upgrade() -> None:
         ),
         sa.Column("campaign_id", sa.BigInteger(), comment="the service's campaign.id, once known"),
         sa.CheckConstraint(
-            "state IN ('planned', 'in_flight', 'accepted', 'refused', 'in_doubt', 'written_off')",
+            "state IN ('planned', 'in_flight', 'accepted', 'refused', 'in_doubt', 'written_off', 'suppressed')",
             name=op.f("ck_dispatches_state"),
         ),
         sa.ForeignKeyConstraint(
@@ -324,6 +371,11 @@ def upgrade() -> None:
             "template_values",
             sa.LargeBinary(),
             comment="each recipient's values for the variables of a template",
+        ),
+        sa.Column(
+            "body",
+            sa.LargeBinary(),
+            comment="the JSON of a request of your own; null: written from the campaign",
         ),
         sa.ForeignKeyConstraint(["launch_key"], ["launches.launch_key"], name=op.f("fk_segments_launch_key")),
         sa.PrimaryKeyConstraint("launch_key", "number", name=op.f("pk_segments")),
@@ -418,6 +470,18 @@ def upgrade() -> None:
         comment="appended, never changed",
     )
     op.create_index(op.f("ix_outcomes_dispatch_key"), "outcomes", ["dispatch_key"])
+    op.create_table(
+        "withheld",
+        sa.Column("dispatch_key", sa.String(length=32), nullable=False),
+        sa.Column("attempt", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("identifiers", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["dispatch_key"], ["dispatches.dispatch_key"], name=op.f("fk_withheld_dispatch_key")
+        ),
+        sa.PrimaryKeyConstraint("dispatch_key", "attempt", name=op.f("pk_withheld")),
+        comment="recipients that an attempt left out, because they were suppressed when it was claimed",
+    )
     if op.get_bind().dialect.name == "postgresql":
         _make_partitions()
 

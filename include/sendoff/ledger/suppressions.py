@@ -1,0 +1,240 @@
+"""The suppression list: recipients who must not get messages, with the reason, the source, and the time of each entry.
+
+An entry has a scope. ``account`` concerns every campaign that is not transactional, ``everything`` every campaign.
+``topic:<name>`` concerns the campaigns on a topic, and ``channel:<name>`` the campaigns that use a channel. Campaigns
+read the list when they are frozen, and again when each request is claimed
+(:mod:`~sendoff.ledger.active_suppressions`).
+
+Each change locks the one row of ``suppression_state`` first and gives its entries the next version. So versions are in
+the order of commits, and a reader that knows a version finds all later changes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind, integers, strings
+from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
+from sendoff.ledger.database import Database
+from sendoff.ledger.schema import suppression_state, suppressions
+
+_AT_ONCE = 500
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NewSuppression:
+    """What the entries of one change share. ``source``: where they come from, such as ``opt-out`` or ``csv``.
+
+    ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
+    whose message led to it. Raise ValueError for a scope that does not exist.
+    """
+
+    scope: str
+    identified_by: str
+    source: str
+    author: str
+    reason: str | None = None
+    until: datetime | None = None
+    launch_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if not is_suppression_scope(self.scope):
+            raise ValueError(
+                f"found the scope {self.scope!r}. Use {ACCOUNT}, {EVERYTHING}, topic:NAME or channel:NAME"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One entry of the list. ``until``: its end, if it has one. ``removed_at``: when someone removed it."""
+
+    scope: str
+    identified_by: str
+    identifier: str
+    source: str
+    reason: str | None
+    author: str
+    added_at: datetime
+    until: datetime | None
+    removed_at: datetime | None
+    removed_by: str | None
+    launch_key: str | None
+
+    def is_in_force(self, now: datetime) -> bool:
+        """Check whether the entry stops messages at a moment."""
+        return self.removed_at is None and (self.until is None or self.until > now)
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionCount:
+    """The number of entries in force that share a scope, an identifying column, and a source."""
+
+    scope: str
+    identified_by: str
+    source: str
+    entries: int
+
+
+class Suppressions:
+    """The suppression list of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> int:
+        """Add entries, and return how many recipients were not suppressed in this scope before.
+
+        An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
+        ValueError for a blank identifier.
+        """
+        with self._database.write() as db:
+            return self._add(db, new, _texts(identifiers), now)
+
+    def remove(
+        self, scope: str, identified_by: str, identifiers: Iterable[int | str], now: datetime, *, author: str
+    ) -> int:
+        """End the entries of some recipients in one scope, and return how many were in force."""
+        with self._database.write() as db:
+            return self._remove(db, _of(scope, identified_by), _texts(identifiers), now, author)
+
+    def replace(
+        self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime
+    ) -> tuple[int, int]:
+        """Make the entries of one scope and source exactly these; return how many were added and removed.
+
+        Entries of other sources stay.
+        """
+        wanted = set(_texts(identifiers))
+        own = (*_of(new.scope, new.identified_by), suppressions.c.source == new.source)
+        with self._database.write() as db:
+            current = set(db.scalars(sa.select(suppressions.c.identifier).where(*own, _in_force(now))))
+            removed = self._remove(db, own, sorted(current - wanted), now, new.author)
+            return self._add(db, new, sorted(wanted), now), removed
+
+    def of_person(self, identified_by: str, identifier: int | str) -> list[Suppression]:
+        """Return all entries of one recipient, newest first, whether or not they are in force."""
+        query = _ENTRIES.where(
+            suppressions.c.identified_by == identified_by, suppressions.c.identifier == str(identifier)
+        )
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(suppressions.c.added_at.desc(), suppressions.c.scope))
+            return [Suppression(*row) for row in rows]
+
+    def search(
+        self, *, scope: str | None = None, source: str | None = None, offset: int = 0, limit: int = 25
+    ) -> list[Suppression]:
+        """Return a page of the entries that no one removed, newest first."""
+        query = _ENTRIES.where(suppressions.c.removed_at.is_(None))
+        if scope is not None:
+            query = query.where(suppressions.c.scope == scope)
+        if source is not None:
+            query = query.where(suppressions.c.source == source)
+        ordered = query.order_by(suppressions.c.added_at.desc(), *suppressions.primary_key.columns)
+        with self._database.read() as db:
+            return [Suppression(*row) for row in db.execute(ordered.offset(offset).limit(limit))]
+
+    def sizes(self, now: datetime) -> list[SuppressionCount]:
+        """Count the entries in force by scope, identifying column and source."""
+        names = [suppressions.c[name] for name in ("scope", "identified_by", "source")]
+        query: sa.Select[Any] = sa.select(*names, sa.func.count().label("entries"))
+        query = query.where(_in_force(now)).group_by(*names).order_by(*names)
+        with self._database.read() as db:
+            return [SuppressionCount(*row) for row in db.execute(query)]
+
+    def active(self, identified_by: str, kind: Kind, scopes: Collection[str], now: datetime) -> Identifiers:
+        """Return the recipients that an entry in force suppresses in any of the scopes."""
+        query = sa.select(suppressions.c.identifier).where(
+            suppressions.c.identified_by == identified_by,
+            suppressions.c.scope.in_(scopes),
+            _in_force(now),
+        )
+        with self._database.read() as db:
+            found = db.scalars(query.execution_options(yield_per=10_000))
+            members = [member for text in found if (member := typed(kind, text)) is not None]
+        return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
+
+    def _add(self, db: sa.Connection, new: NewSuppression, texts: Sequence[str], now: datetime) -> int:
+        added, version = 0, None
+        values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
+        for some in _batches(texts):
+            own = (*_of(new.scope, new.identified_by), suppressions.c.identifier.in_(some))
+            query = sa.select(suppressions.c.identifier, suppressions.c.until)
+            rows = db.execute(query.where(*own, _in_force(now))).all()
+            ends = {row.identifier: row.until for row in rows}
+            missing = [text for text in some if text not in ends]
+            longer = [text for text, until in ends.items() if _ends_earlier(until, new.until)]
+            if missing or longer:
+                version = version or self._next_version(db)
+                changed = [{**values, "identifier": text, "version": version} for text in missing + longer]
+                db.execute(self._database.insert_or_replace(suppressions), changed)
+            added += len(missing)
+        return added
+
+    def _remove(
+        self,
+        db: sa.Connection,
+        own: Sequence[sa.ColumnElement[bool]],
+        texts: Sequence[str],
+        now: datetime,
+        author: str,
+    ) -> int:
+        removed = 0
+        version = self._next_version(db) if texts else None
+        for some in _batches(texts):
+            end = sa.update(suppressions).where(*own, suppressions.c.identifier.in_(some), _in_force(now))
+            removed += db.execute(end.values(removed_at=now, removed_by=author, version=version)).rowcount
+        return removed
+
+    def _next_version(self, db: sa.Connection) -> int:
+        """Lock the list until the end of the transaction, and return the version of this change."""
+        db.execute(self._database.insert_or_ignore(suppression_state), {"id": 1, "version": 0, "stamp": ""})
+        change = sa.update(suppression_state).values(
+            version=suppression_state.c.version + 1, stamp=secrets.token_hex(16)
+        )
+        version: int = db.execute(change.returning(suppression_state.c.version)).scalar_one()
+        return version
+
+
+def typed(kind: Kind, text: str) -> int | str | None:
+    """Return an identifier of the list as a member of a set, or None if it cannot be one of this kind."""
+    if kind == "string":
+        return text
+    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= _LARGEST else None
+
+
+def _texts(identifiers: Iterable[int | str]) -> list[str]:
+    texts = sorted({str(identifier).strip() for identifier in identifiers})
+    if texts and not texts[0]:
+        raise ValueError("found a blank identifier. Remove it")
+    return texts
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    remaining = iter(texts)
+    return iter(lambda: list(islice(remaining, _AT_ONCE)), [])
+
+
+def _of(scope: str, identified_by: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
+
+
+def _in_force(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        suppressions.c.removed_at.is_(None),
+        sa.or_(suppressions.c.until.is_(None), suppressions.c.until > now),
+    )
+
+
+def _ends_earlier(until: datetime | None, other: datetime | None) -> bool:
+    return until is not None and (other is None or until < other)
+
+
+_ENTRIES: sa.Select[Any] = sa.select(*(suppressions.c[name] for name in Suppression.__slots__))

@@ -1,0 +1,282 @@
+"""The suppression list, and what a claim leaves out because of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sendoff.audience import read_template_values
+from sendoff.audience.identifiers import Identifiers, strings
+from sendoff.audience.segmentation import Segment
+from sendoff.audience.template_values import TemplateValues
+from sendoff.dispatch.worker import LEASE
+from sendoff.ledger import Claim, Ledger, NewSuppression
+from sendoff.postbacks import reconcile_launch
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Verdict
+
+from ...factories import EMAIL, KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
+
+YES = Accepted(200, 17)
+HOUR = timedelta(hours=1)
+
+
+def entry(scope: str = "account", **fields: Any) -> NewSuppression:
+    usual = {"identified_by": "device_id", "source": "csv", "author": "ada"}
+    return NewSuppression(scope, **{**usual, **fields})
+
+
+def suppress(
+    ledger: Ledger, *people: int | str, scope: str = "account", now: datetime = NOW, **fields: Any
+) -> int:
+    return ledger.suppressions.add(entry(scope, **fields), people, now)
+
+
+def active(ledger: Ledger, *scopes: str, now: datetime = NOW) -> list[int | str]:
+    return list(ledger.suppressions.active("device_id", "integer", scopes or ("account",), now))
+
+
+def claim(ledger: Ledger, now: datetime = NOW) -> Claim | None:
+    return ledger.dispatches.claim(KEY, worker="w", now=now, lease=LEASE)
+
+
+def members(found: Claim | None) -> list[int | str]:
+    assert found is not None
+    assert found.content.identifiers is not None
+    return list(found.content.identifiers)
+
+
+def states(ledger: Ledger) -> dict[str, int]:
+    return ledger.dispatch_queries.states(KEY)
+
+
+def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
+    assert suppress(ledger, 1, 2) == 2
+    assert suppress(ledger, 2, 3) == 1
+    assert active(ledger) == [1, 2, 3]
+    assert ledger.suppressions.remove("account", "device_id", [2, 9], NOW, author="bob") == 1
+    assert active(ledger) == [1, 3]
+    removed = ledger.suppressions.of_person("device_id", 2)
+    assert [(each.removed_by, each.is_in_force(NOW)) for each in removed] == [("bob", False)]
+    assert suppress(ledger, 2) == 1
+    assert active(ledger) == [1, 2, 3]
+
+
+def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger: Ledger) -> None:
+    suppress(ledger, 1, 2)
+    suppress(ledger, 2, 7, source="opt-out", scope="topic:news")
+    suppress(ledger, 8, source="opt-out")
+    assert ledger.suppressions.replace(entry(), [2, 3], NOW) == (1, 1)
+    assert active(ledger) == [2, 3, 8]
+    assert active(ledger, "topic:news") == [2, 7]
+    assert [(each.scope, each.source, each.entries) for each in ledger.suppressions.sizes(NOW)] == [
+        ("account", "csv", 2),
+        ("account", "opt-out", 1),
+        ("topic:news", "opt-out", 2),
+    ]
+
+
+def test_an_entry_ends_by_itself_and_a_longer_one_wins(ledger: Ledger) -> None:
+    suppress(ledger, 1, until=NOW + HOUR)
+    assert suppress(ledger, 1, until=NOW + HOUR / 2) == 0
+    assert active(ledger, now=NOW + HOUR * 0.9) == [1]
+    assert suppress(ledger, 1) == 0
+    assert active(ledger, now=NOW + HOUR * 9) == [1]
+
+
+@pytest.mark.parametrize("scope", ["", "all", "topic:", "topic:A b", "channel:pigeon"])
+def test_a_scope_that_does_not_exist_is_an_error(scope: str) -> None:
+    with pytest.raises(ValueError, match="Use account, everything, topic:NAME or channel:NAME"):
+        entry(scope)
+
+
+def test_a_blank_identifier_changes_nothing(ledger: Ledger) -> None:
+    with pytest.raises(ValueError, match="blank identifier"):
+        suppress(ledger, 1, " ")
+    assert active(ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "scope", "is_left_out"),
+    [
+        ({}, "account", True),
+        ({}, "everything", True),
+        ({}, "topic:news", False),
+        ({"topic": "news"}, "topic:news", True),
+        ({"topic": "sport"}, "topic:news", False),
+        ({}, "channel:android_push", True),
+        ({}, "channel:email", False),
+        ({"transactional": "receipt"}, "account", False),
+        ({"transactional": "receipt"}, "everything", True),
+        ({"transactional": "receipt", "topic": "news"}, "topic:news", True),
+    ],
+)
+def test_the_scope_says_which_campaigns_an_entry_stops(
+    ledger: Ledger, fields: dict[str, Any], scope: str, is_left_out: bool
+) -> None:
+    make_launch(ledger, [1, 2, 3], campaign=make_campaign(**fields))
+    suppress(ledger, 2, scope=scope)
+    assert members(claim(ledger)) == ([1, 3] if is_left_out else [1, 2, 3])
+
+
+def test_a_claim_leaves_out_whoever_was_suppressed_since_the_freeze(ledger: Ledger) -> None:
+    make_launch(ledger, range(1, 7), size=2)
+    suppress(ledger, 2)
+    first = claim(ledger)
+    assert members(first) == [1]
+    assert first is not None
+    suppress(ledger, 3)
+    following = ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
+    assert members(following) == [4]
+    ledger.suppressions.remove("account", "device_id", [2], NOW, author="ada")
+    suppress(ledger, 5, 6)
+    assert claim(ledger) is None
+    assert states(ledger) == {"accepted": 1, "in_flight": 1, "suppressed": 1}
+
+
+def test_the_key_of_a_request_does_not_change(ledger: Ledger) -> None:
+    launch = make_launch(ledger, [1, 2])
+    (before,) = ledger.dispatch_queries.of_launch(launch.launch_key)
+    suppress(ledger, 2)
+    found = claim(ledger)
+    assert found is not None
+    assert found.dispatch_key == before.dispatch_key
+
+
+def test_an_entry_that_ended_stops_nobody(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4], size=2)
+    suppress(ledger, 1, 3, until=NOW + HOUR)
+    assert members(claim(ledger)) == [2]
+    assert members(claim(ledger, NOW + HOUR)) == [3, 4]
+
+
+def test_other_columns_and_words_do_not_concern_a_launch(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2])
+    suppress(ledger, 1, identified_by="user_id")
+    suppress(ledger, "x-2", str(2**63))
+    assert members(claim(ledger)) == [1, 2]
+
+
+def test_texts_and_template_values_lose_the_same_rows(ledger: Ledger) -> None:
+    people = strings(["a", "b", "c"])
+    table = pa.table({"name": pa.array(["Ada", "Bob", "Cy"], pa.large_string())})
+    field = table.schema.field(0).with_metadata({b"holds": b"text"})
+    values = TemplateValues(pa.array(["a", "b", "c"], pa.large_string()), table.cast(pa.schema([field])))
+    segment = Segment(people, template_values=values.of(people))
+    make_launch(ledger, segments=[segment], audience=make_audience(people))
+    suppress(ledger, "b", identified_by="user_id")
+    found = claim(ledger)
+    assert members(found) == ["a", "c"]
+    assert found is not None
+    assert found.content.template_values is not None
+    assert read_template_values(found.content.template_values) == [{"name": "Ada"}, {"name": "Cy"}]
+
+
+def test_a_long_list_is_found_and_follows_changes(ledger: Ledger) -> None:
+    make_launch(ledger, range(1, 3001), size=1000)
+    suppress(ledger, *range(1, 2501, 2))
+    assert members(claim(ledger)) == list(range(2, 1001, 2))
+    ledger.suppressions.remove("account", "device_id", range(1001, 1501), NOW, author="ada")
+    assert members(claim(ledger)) == [*range(1001, 1501), *range(1502, 2001, 2)]
+
+
+def test_a_ledger_that_came_back_older_is_read_again(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4], size=2)
+    suppress(ledger, 1)
+    suppress(ledger, 3)
+    assert members(claim(ledger)) == [2]
+    with ledger._database.write() as db:  # as a backup from before both, with another change since
+        db.exec_driver_sql("DELETE FROM suppressions")
+        db.exec_driver_sql("UPDATE suppression_state SET version = 1, stamp = 'other'")
+        db.exec_driver_sql(
+            "INSERT INTO suppressions (scope, identified_by, identifier, source, author, added_at, version) "
+            "VALUES ('account', 'device_id', '4', 'csv', 'ada', '2026-03-02 09:00:00', 1)"
+        )
+    assert members(claim(ledger)) == [3]
+
+
+def figures(ledger: Ledger) -> tuple[dict[str, int], dict[str, int], dict[str, Identifiers]]:
+    found = reconcile_launch(ledger, KEY, now=NOW + HOUR)
+    assert sum(found.verdicts.values()) == found.audience
+    return dict(found.verdicts), dict(found.not_sent_because), ledger.verdicts.sets(KEY)
+
+
+def test_the_report_counts_them_as_not_sent(ledger: Ledger) -> None:
+    make_launch(ledger, range(1, 7), size=2)
+    suppress(ledger, 2, 5, 6)
+    send(ledger, KEY, YES, YES)
+    assert claim(ledger) is None
+    verdicts, why, sets = figures(ledger)
+    assert why == {"suppressed": 3}
+    assert list(sets[Verdict.NOT_SENT]) == [2, 5, 6]
+    assert verdicts[Verdict.NOT_SENT] == 3
+    assert list(ledger.launches.sent(KEY)) == [1, 3, 4]
+    said = {number: ledger.launches.recipient(KEY, number).dispatch for number in (1, 2, 5)}
+    assert said == {1: "accepted", 2: "suppressed", 5: "suppressed"}
+
+
+def test_who_was_in_an_earlier_request_in_doubt_stays_in_doubt(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3])
+    suppress(ledger, 1)
+    (key,) = send(ledger, KEY, InDoubt("no answer"))
+    ledger.doubts.resolve(key, "resend", "ada", "why not", NOW)
+    suppress(ledger, 2)
+    send(ledger, KEY, YES)
+    _, why, sets = figures(ledger)
+    assert why == {"suppressed": 1}
+    assert (list(sets[Verdict.NOT_SENT]), list(sets[Verdict.IN_DOUBT])) == ([1], [2])
+    assert list(ledger.launches.sent(KEY)) == [2, 3]
+
+
+def test_a_doubt_stays_if_nobody_is_left_to_send_again_to(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2])
+    (key,) = send(ledger, KEY, InDoubt("no answer"))
+    ledger.doubts.resolve(key, "resend", "ada", "why not", NOW)
+    suppress(ledger, 1, 2)
+    assert claim(ledger) is None
+    assert states(ledger) == {DispatchState.WRITTEN_OFF: 1}
+    _, why, sets = figures(ledger)
+    assert (why, list(sets[Verdict.IN_DOUBT])) == ({}, [1, 2])
+
+
+def test_a_request_that_was_not_processed_leaves_out_nobody(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2])
+    suppress(ledger, 1)
+    send(ledger, KEY, NotProcessed("too many requests"))
+    ledger.suppressions.remove("account", "device_id", [1], NOW, author="ada")
+    send(ledger, KEY, YES)
+    _, why, _ = figures(ledger)
+    assert why == {}
+    assert list(ledger.launches.sent(KEY)) == [1, 2]
+
+
+def test_a_post_back_proves_more_than_the_list(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2], campaign=EMAIL)
+    suppress(ledger, 1)
+    (key,) = send(ledger, KEY, YES)
+    store(ledger, post_back(key, "delivery", 1))
+    _, why, sets = figures(ledger)
+    assert (why, list(sets[Verdict.DELIVERED])) == ({}, [1])
+
+
+def test_a_worker_that_did_not_learn_of_its_claim_gets_it_without_those_suppressed_since(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, range(1, 5), size=2)
+    first = claim(ledger)
+    assert first is not None
+    suppress(ledger, 3)
+
+    def again() -> Claim | None:
+        return ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
+
+    assert members(again()) == [4]
+    ledger.suppressions.remove("account", "device_id", [3], NOW, author="ada")
+    assert members(again()) == [3, 4]
+    suppress(ledger, 3, 4)
+    assert again() is None
+    assert states(ledger) == {"accepted": 1, "suppressed": 1}
+    _, why, _ = figures(ledger)
+    assert why == {"suppressed": 2}
