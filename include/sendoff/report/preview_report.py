@@ -25,6 +25,7 @@ from sendoff.report.model import (
     Sum,
     Table,
 )
+from sendoff.report.wording import spoken_reason
 
 _MOST_VALUES = 8
 _MOST_ZONES = 4
@@ -135,12 +136,10 @@ def _people(preview: Preview) -> Iterator[Block]:
         return
     later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
     lines = [Line("", preview.rows, "rows of the query")]
-    lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
+    lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
     lines.append(Line("=", preview.audience, "audience"))
     if later or preview.people != preview.audience:
-        lines += [
-            Line("-", count, "control group" if reason == "holdout" else reason) for reason, count in later
-        ]
+        lines += [Line("-", count, spoken_reason(reason)) for reason, count in later]
         lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
     yield Sum(lines)
     if change := preview.change:
@@ -157,7 +156,7 @@ def _people_of_own_request(preview: Preview) -> Iterator[Block]:
         yield Sentence("The request has no single list of people, so their number is not known here.")
         return
     lines = [Line("", preview.rows, "identifiers in the request")]
-    lines += [Line("-", count, reason) for reason, count in preview.dropped.items()]
+    lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
     yield Sum([*lines, Line("=", preview.people, noun_of(preview.identified_by)[1])])
 
 

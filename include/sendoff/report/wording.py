@@ -36,7 +36,11 @@ _REQUESTS: Mapping[str, str] = {
 }
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
-_REASONS: Mapping[str, str] = {"held out": "control group", "suppressed": "on the suppression list"}
+_REASONS: Mapping[str, str] = {
+    "held out": "control group",
+    "holdout": "control group",
+    "suppressed": "on the suppression list",
+}
 _NOT_MADE: Mapping[str, str] = {
     LaunchState.HELD: ": the launch is held.",
     LaunchState.PAUSED: ": the launch is paused.",

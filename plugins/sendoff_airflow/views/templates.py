@@ -77,8 +77,11 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+_REASONS = {"holdout": "control group", "suppressed": "on the suppression list"}
+
+
 def _spoken(name: str) -> str:
-    return name.replace("_", " ").replace("holdout", "control group")
+    return _REASONS.get(name, name.replace("_", " "))
 
 
 def _slug(name: str) -> str:

@@ -19,7 +19,7 @@ from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, PermanentError, QueryError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, NewSuppression
 from sendoff.ledger.launches import Launch
 from sendoff.states import Accepted, Refused
 
@@ -625,3 +625,23 @@ def test_a_resend_needs_a_reason_which_the_ledger_keeps(
     assert [(each.who, each.why, each.detail) for each in kept] == [
         ("ann", "the link was broken", {"resend": 1})
     ]
+
+
+def test_the_suppression_list_comes_first_and_applies_to_every_campaign(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    def suppress(scope: str, *people: int) -> None:
+        ledger.suppressions.add(NewSuppression(scope, "device_id", "csv", "ada"), people, NOW)
+
+    suppress("account", 2, 77)
+    suppress("topic:news", 4)
+    suppress("everything", 5)
+    exclude = {"exclude": [{"kind": "query", "file": "returned.sql"}]}
+    files = {"returned.sql": "SELECT device_id FROM returned"}
+    planned = plan(exclude, ledger=ledger, files=files, topic="news")
+    assert {reason: list(people) for reason, people in planned.suppressed.items()} == {
+        "suppressed": [2, 4, 5],
+        "query returned.sql": [3, 9],
+    }
+    planned = plan(ledger=ledger, transactional="receipt")
+    assert {reason: list(people) for reason, people in planned.suppressed.items()} == {"suppressed": [5]}
