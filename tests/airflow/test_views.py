@@ -1423,6 +1423,7 @@ def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> No
         "lateness": {"length": 1, "unit": "hours"},
         "rollout": {"shares": [1, 10], "wait": {"length": 30, "unit": "minutes"}},
         "failures": None,
+        "hold_above": {"missing": 20, "opt_outs": 0.5},
     }
     freeze(ledger, "gated", definition={**PUSH, "gates": gates})
     [launch] = ledger.launches.page(["gated"])
@@ -1433,6 +1434,7 @@ def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> No
         "at most 50 % more or fewer people than at the last launch",
         "at most 1 hour late",
         "a few people first: shares 1, 10, wait 30 minutes, refused 1",
+        "a pause if a share of recipients is above its limit in percent: missing 20, opt outs 0.5, after 2 hours",
     ]
 
 

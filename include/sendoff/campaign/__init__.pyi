@@ -26,7 +26,7 @@ from .field_types import (
     moment,
 )
 from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
-from .gates import Duration, Rollout, SendWindow
+from .gates import Duration, HoldAbove, Rollout, SendWindow
 from .lint import advice
 from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name, load_campaign
 from .model import Campaign, OwnRequest, Template, Variation
@@ -67,6 +67,7 @@ __all__ = [
     "Exclusion",
     "FileExclusion",
     "FrozenModel",
+    "HoldAbove",
     "Holdout",
     "ListExclusion",
     "LocationTrigger",

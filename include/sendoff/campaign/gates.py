@@ -125,6 +125,26 @@ class Failures(FrozenModel):
         return self
 
 
+class HoldAbove(FrozenModel):
+    """Hold the launch if a sequential test finds that a rate is above its limit, and not only by chance."""
+
+    refused: Percent | None = optional("Limit for recipients whose request the service refuses, in percent")
+    missing: Percent | None = optional(
+        "Limit for missing recipients, in percent of those whose deliveries the service reports"
+    )
+    opt_outs: Percent | None = optional("Limit for recipients who opt out because of the launch, in percent")
+    after: Duration = optional(
+        "How long deliveries may take; recipients are missing only after that",
+        Duration(length=2, unit="hours"),
+    )
+
+    @model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if self.refused is None and self.missing is None and self.opt_outs is None:
+            raise problem("no limit", "refused, missing or opt_outs")
+        return self
+
+
 class Gates(FrozenModel):
     """Checks that must pass before the launch sends."""
 
@@ -150,6 +170,9 @@ class Gates(FrozenModel):
     rollout: Rollout | None = optional("Send to a few recipients first, and to the rest if that goes well")
     failures: Failures | None = optional(
         "Hold the launch if too many of its latest requests fail; use null to turn this off", Failures()
+    )
+    hold_above: HoldAbove | None = optional(
+        "Hold the launch if too many recipients are refused, missing, or opt out"
     )
 
     @property

@@ -136,6 +136,9 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
     if rollout and rollout.missing is not None and ("delivery" not in kinds or is_unreported):
         yield "gates.rollout.missing: no delivery of this campaign is reported, so this gate never stops a launch"
     mixed = _reports_some(campaign)
+    hold_above = campaign.gates.hold_above
+    if hold_above and hold_above.missing is not None and ("delivery" not in kinds or is_unreported):
+        yield "gates.hold_above.missing: no delivery of this campaign is reported, so this limit never holds a launch"
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
         yield (
             f"audience.sql: no column platform; no deliveries are reported for {mixed}, so without this column the "

@@ -17,6 +17,7 @@ from .control import (
     stop_all,
 )
 from .lookup import resolve_by_listing
+from .rate_watch import hold_launches_above_limits
 from .request import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE, ServiceConnection
 from .worker import send_launch
 
@@ -30,6 +31,7 @@ __all__ = [
     "check_doubts",
     "check_refusals",
     "doubts",
+    "hold_launches_above_limits",
     "how_to_continue",
     "pause",
     "pause_all",

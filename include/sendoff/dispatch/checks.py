@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from sendoff.dispatch.control import doubts
-from sendoff.dispatch.policy import released_at
+from sendoff.dispatch.decisions import released_at
 from sendoff.errors import AmbiguousError, NotYetError, RefusedError, RetryableError
 from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, LaunchState

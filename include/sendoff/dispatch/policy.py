@@ -1,7 +1,7 @@
 """The send policy: which parts of a launch may be sent now, and whether more will follow.
 
 The statement that claims a dispatch checks that the launch is released, that launches are not paused, and the rate
-limit. This module checks the rest: lateness, send windows, waves, and failed requests.
+limit. This module checks the rest: lateness, send windows, waves, failed requests, and rates above their limits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from sendoff.campaign import Campaign, Rollout
+from sendoff.dispatch.decisions import last_decision, released_at
+from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
 from sendoff.launch import closed_until, lateness
@@ -33,6 +35,7 @@ class SendPolicy:
         self._key = launch_key
         segments = ledger.dispatch_queries.segment_sizes(launch_key)
         self.zones = frozenset(segment.variation.time_zone for segment in segments)
+        self.rates = RateWatch(ledger, self.launch, self.campaign)
 
     def closed_zones(self, now: datetime) -> frozenset[str | None]:
         """Return the time zones that must not be sent to now; all of them if the launch is too late."""
@@ -78,6 +81,8 @@ class SendPolicy:
         if any(part.state == DispatchState.IN_FLIGHT and part.wave <= launch.wave for part in progress):
             until = now + rollout.wait.timedelta()
             raise NotYetError(f"launch {self._key}: wave {launch.wave} is in flight", until)
+        if self.rates.look(now):
+            self._check_released(self._ledger.launches.get(self._key), now)
         open_next_wave(self._ledger, launch, rollout, now=now)
         return True
 
@@ -149,11 +154,11 @@ class SendPolicy:
 
     def _check_released(self, launch: Launch, now: datetime) -> None:
         if launch.state == LaunchState.HELD:
-            held = _last_decision(self._ledger, self._key, "held")
+            held = last_decision(self._ledger, self._key, "held")
             why = (held.why or "") if held else "a person must approve it first"
             raise GateError(f"launch {self._key} is held: {why}; release it or stop it")
         if launch.state == LaunchState.PAUSED:
-            paused = _last_decision(self._ledger, self._key, "paused")
+            paused = last_decision(self._ledger, self._key, "paused")
             by = f" by {paused.who}: {paused.why}" if paused else ""
             raise NotYetError(f"launch {self._key} is paused{by}", now + _PAUSE)
         for pause in self._ledger.pauses.of_connection(launch.connection):
@@ -167,17 +172,6 @@ class SendPolicy:
             raise RateLimitedLocallyError(
                 f"the rate limit of the connection {self.launch.connection} allows no request yet", until
             )
-
-
-def released_at(ledger: Ledger, launch_key: str) -> datetime | None:
-    """Return when a person last released the launch. Only failures after that count."""
-    released = _last_decision(ledger, launch_key, "released")
-    return released.decided_at if released else None
-
-
-def _last_decision(ledger: Ledger, launch_key: str, kind: str) -> Decision | None:
-    decisions = ledger.audit_log.of_launch(launch_key)
-    return next((decision for decision in reversed(decisions) if decision.kind == kind), None)
 
 
 def _count(number: int, noun: str) -> str:

@@ -40,7 +40,7 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
-from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ def send_launch(
     be reached. Both leave the rest planned, and the next call continues at the same dispatch.
 
     Raise GateError while the launch is held, and another PermanentError if someone must change something first, such as
-    a secret. A launch that is too late is stopped, and a launch whose requests fail too often is held. A refusal or a
-    doubt does not stop the loop; the result and the ledger count it.
+    a secret. A launch that is too late is stopped. A launch is held if its requests fail too often or a rate
+    is above its limit. A refusal or a doubt does not stop the loop; the result and the ledger count it.
 
     After such an error, requests in progress are finished and recorded, and no other begins. If several requests fail,
     raise the most severe error and log the others: first an unexpected error, then PermanentError, then RetryableError,
@@ -138,6 +138,7 @@ class _WorkerPool:
     def run(self) -> SendResult:
         waited, done = 0.0, 0
         while not self.policy.is_too_late(self.now()):
+            self.policy.rates.look_if_due(self.now())
             self._round()
             if self._done.total() > done:
                 waited, done = 0.0, self._done.total()
@@ -228,6 +229,9 @@ class _WorkerPool:
             self.policy.resend_doubt(claim.dispatch_key, claim.segment, self.now())
         if not isinstance(outcome, Accepted):
             self.policy.hold_if_failing(outcome, self.now())
+        if isinstance(outcome, Refused):
+            self.policy.rates.look_at_refused(self.now())
+        self.policy.rates.look_if_due(self.now())
         return following
 
     def _attempt(self, claim: Claim) -> Outcome:

@@ -9,6 +9,7 @@
     lateness ..... time since the launch was due; if closed, the launch is skipped
     window ....... times when recipients get messages; a launch that sends at once waits for the window instead
     rollout ...... the waves; never closed here, because each wave is checked later (sendoff.dispatch.rollout)
+    hold_above ... the limits; never closed here, because the rates are checked later (sendoff.dispatch.rate_watch)
     send ......... always checked if the campaign sends once: no sending time has passed; if closed, it is skipped
 """
 
@@ -26,6 +27,7 @@ from sendoff.campaign import (
     QUERY_ZONE,
     Campaign,
     Duration,
+    HoldAbove,
     Now,
     Once,
     Recurring,
@@ -127,7 +129,7 @@ def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
     """Check how late a launch is; without a due time, it is never late."""
-    allowed = f"at most {most.length:,} {most.unit if most.length > 1 else most.unit.removesuffix('s')}"
+    allowed = f"at most {_length(most)}"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
@@ -173,6 +175,8 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield _reached_within(gates.window, sends)
     if gates.rollout:
         yield _rollout(gates.rollout, inputs.segments)
+    if gates.hold_above:
+        yield _hold_above(gates.hold_above)
     if isinstance(campaign.send, Once) and sends:
         yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
 
@@ -279,6 +283,17 @@ def _rollout(rollout: Rollout, segments: Sequence[Segment]) -> GateResult:
         f"with at most {rollout.refused:g} % of requests refused{missing}"
     )
     return GateResult("rollout", True, actual, allowed)
+
+
+def _length(length: Duration) -> str:
+    return f"{length.length:,} {length.unit if length.length > 1 else length.unit.removesuffix('s')}"
+
+
+def _hold_above(limits: HoldAbove) -> GateResult:
+    after = f"missing after {_length(limits.after)}"
+    parts = [(limits.refused, "refused"), (limits.missing, after), (limits.opt_outs, "opting out")]
+    allowed = ", ".join(f"{limit:g} % {what}" for limit, what in parts if limit is not None)
+    return GateResult("hold_above", True, "checked while it sends", f"at most {allowed}")
 
 
 def _not_over(sends: Sequence[Once], now: datetime) -> GateResult:

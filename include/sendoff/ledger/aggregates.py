@@ -273,7 +273,7 @@ class Aggregates:
         with self._database.read() as db:
             streamed = db.execution_options(stream_results=True, max_row_buffer=100)
             for row in streamed.execute(query):
-                yield row.dispatch_key, _totals_of(row)
+                yield row.dispatch_key, totals_of(row)
 
     def newest(self, launch_key: str) -> Newest:
         """Return when the newest post-back of a launch was received, and the numbers of deliveries and opens.
@@ -348,10 +348,11 @@ def _lock_totals(db: sa.Connection) -> None:
 
 def _stored_totals(db: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, DispatchTotals]:
     query = _TOTALS.where(dispatch_totals.c.dispatch_key.in_(list(dispatch_keys)))
-    return {row.dispatch_key: _totals_of(row) for row in db.execute(query)}
+    return {row.dispatch_key: totals_of(row) for row in db.execute(query)}
 
 
-def _totals_of(row: sa.Row[Any]) -> DispatchTotals:
+def totals_of(row: sa.Row[Any]) -> DispatchTotals:
+    """Return the totals of a row with the columns of ``dispatch_totals`` and the ``kind`` of the audience."""
     return DispatchTotals(
         delivered=from_bytes(row.kind, row.delivered),
         engaged=from_bytes(row.kind, row.engaged),

@@ -5,10 +5,10 @@ one transaction. Read the modules in the order of a launch's life: :mod:`~sendof
 :mod:`~sendoff.ledger.not_launched`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.suppressions`,
 :mod:`~sendoff.ledger.active_suppressions`, :mod:`~sendoff.ledger.claims`,
 :mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
-:mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`, :mod:`~sendoff.ledger.aggregates`,
-:mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.recipient`,
-:mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`, :mod:`~sendoff.ledger.stats`. All of them use
-:mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
+:mod:`~sendoff.ledger.launch_counts`, :mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`,
+:mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`,
+:mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`,
+:mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.feed_states import FeedStates
+from sendoff.ledger.launch_counts import LaunchCounts
 from sendoff.ledger.launches import Launches
 from sendoff.ledger.not_launched import NotLaunchedLog
 from sendoff.ledger.overview import Overview
@@ -45,6 +46,7 @@ class Ledger:
         self.not_launched = NotLaunchedLog(self._database)
         self.dispatches = Dispatches(self._database)
         self.dispatch_queries = DispatchQueries(self._database)
+        self.launch_counts = LaunchCounts(self._database)
         self.doubts = Doubts(self._database)
         self.audit_log = AuditLog(self._database)
         self.pauses = Pauses(self._database)

@@ -4,11 +4,13 @@ from .feed_health import check_feeds, inspect_feeds
 from .reconcile import is_settled, measurable_recipients, reconcile_launch
 from .retention import maintain
 from .server import serve
+from .silence import count_silence
 
 __all__ = [
     "MATCHED_BY",
     "aggregate",
     "check_feeds",
+    "count_silence",
     "inspect_feeds",
     "is_settled",
     "maintain",

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -310,10 +310,18 @@ class _Measurable:
         """Return the recipients whose silence means that nothing was delivered."""
         if self.why_nobody:
             return empty(self.launch.kind)
+        return people if self.is_everyone else self.by_platform
+
+    @property
+    def is_everyone(self) -> bool:
+        """Whether all channels report deliveries reliably."""
         variations = [Variation(variant=name) for name in self.campaign.variants] or [Variation()]
         end = self.launch.period.end
-        if all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations):
-            return people
+        return all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations)
+
+    @property
+    def by_platform(self) -> Identifiers:
+        """The recipients whose platforms all report deliveries reliably."""
         # A recipient with two platforms may have been sent to on the one that reports nothing.
         return self._on(are_reliable=True) - self._on(are_reliable=False)
 
@@ -338,6 +346,17 @@ class _Measurable:
 def measurable_recipients(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
     """Return the recipients of a launch whose silence means that nothing was delivered."""
     return _Measurable.of(ledger, launch, now).among(ledger.launches.audience(launch.launch_key))
+
+
+def measurable_filter(ledger: Ledger, launch: Launch, now: datetime) -> Callable[[Identifiers], Identifiers]:
+    """Return a function that returns those of some recipients whose silence means that nothing was delivered."""
+    measurable = _Measurable.of(ledger, launch, now)
+    if measurable.why_nobody:
+        return lambda _: empty(launch.kind)
+    if measurable.is_everyone:
+        return lambda people: people
+    known = measurable.by_platform
+    return lambda people: people & known
 
 
 def _every_channel_reliable(campaign: Campaign) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ class ReconcileOperator(LaunchEventOperator):
 class ReconcileChangedOperator(BaseOperator):
     """Reconcile every launch that changed since its newest report.
 
-    Return the number of launches ``reconciled``. The ledger holds their reports: ``sendoff report LAUNCH`` shows one.
+    Also hold each launch in progress that exceeds a limit of its gate ``hold_above``, even while it waits. Return the
+    number of launches ``reconciled`` and ``held``. The ledger holds their reports: ``sendoff report LAUNCH`` shows one.
     """
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
@@ -96,18 +98,20 @@ class ReconcileChangedOperator(BaseOperator):
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
-        """Aggregate new post-backs, and reconcile the launches that changed."""
+        """Aggregate new post-backs, hold launches above their limits, and reconcile the launches that changed."""
+        from sendoff.dispatch import hold_launches_above_limits
         from sendoff.postbacks import aggregate, reconcile_launch
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             ledger.stats.collect_gauges()  # first, because the lag of the aggregation is a metric
             aggregate(ledger)
+            held = hold_launches_above_limits(ledger, now=datetime.now(UTC))
             changed = ledger.verdicts.stale()
             for launch_key in changed:
                 figures = reconcile_launch(ledger, launch_key)
                 self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
-        return {"reconciled": len(changed)}
+        return {"reconciled": len(changed), "held": len(held)}
 
 
 class CheckFeedsOperator(BaseOperator):

@@ -107,6 +107,7 @@ GATE_WORDS = {
     "window": "only at certain hours: {}",
     "rollout": "a few people first: {}",
     "failures": "a pause if too many requests fail: {}",
+    "hold_above": "a pause if a share of recipients is above its limit in percent: {}",
 }
 """The words for each gate, by its field in the file."""
 

@@ -132,6 +132,11 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
             {"channels": {"ios_push": {"text": "Text"}}, "gates": {"rollout": {"missing": 5}}},
             ["gates.rollout.missing"],
         ),
+        ({"channels": {"email": EMAIL}, "gates": {"hold_above": {"missing": 5}}}, []),
+        (
+            {"channels": {"ios_push": {"text": "Text"}}, "gates": {"hold_above": {"missing": 5}}},
+            ["gates.hold_above.missing"],
+        ),
     ],
 )
 def test_what_a_report_cannot_say_is_told(fields: dict[str, Any], where: list[str]) -> None:

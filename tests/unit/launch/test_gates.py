@@ -389,6 +389,16 @@ def test_a_spread_says_its_waves() -> None:
     )
 
 
+def test_limits_of_rates_are_shown_and_never_closed_before_sending() -> None:
+    limits = {"refused": 5, "missing": 20, "after": {"length": 1, "unit": "hours"}}
+    seen = gate("hold_above", {"hold_above": limits})
+    assert seen == GateResult(
+        "hold_above", True, "checked while it sends", "at most 5 % refused, 20 % missing after 1 hour"
+    )
+    seen = gate("hold_above", {"hold_above": {"opt_outs": 0.5}})
+    assert seen.allowed == "at most 0.5 % opting out"
+
+
 @pytest.mark.parametrize(("hour", "is_open"), [(18, True), (19, False)])
 def test_a_moment_of_sending_that_is_over_closes_a_gate_that_nobody_set(hour: int, is_open: bool) -> None:
     now = datetime(2026, 3, 2, hour, 30, tzinfo=UTC)

@@ -1,0 +1,168 @@
+"""The gate ``hold_above``: hold a launch if too many recipients are refused, missing, or opt out.
+
+A sequential test decides (:mod:`sendoff.rate_test`), so it may look as often as it likes. It counts as follows:
+
+.. code-block:: text
+
+    refused .... each request is one draw, weighted by its recipients, because the service answers it as a whole
+    missing .... recipients of requests that the service sent ``after`` ago, if their silence means something
+    opt_outs ... recipients of accepted requests; those who have not opted out yet may still do so
+
+Requests in flight or in doubt count as not refused. Only requests since a person last released the launch count.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sendoff.audience.identifiers import union
+from sendoff.campaign import Campaign, HoldAbove
+from sendoff.dispatch.decisions import released_at
+from sendoff.figures import counted
+from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.postbacks import count_silence
+from sendoff.rate_test import FALSE_ALARMS, Draws, is_above
+from sendoff.states import DecisionKind, DispatchState, LaunchState
+
+_log = logging.getLogger(__name__)
+
+_BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made
+_SHARE = 0.05  # of a worker's time at most, because a large launch has many post-backs
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit, in percent, that the true rate is above. ``requests`` is None if recipients were counted one by one."""
+
+    name: str
+    limit: float
+    problems: int
+    people: int
+    requests: int | None = None
+    refused_requests: int | None = None
+
+    def sentence(self, nouns: tuple[str, str]) -> str:
+        """Return the counts and the limit in a sentence."""
+        words = self.name.replace("_", " ")
+        text = f"{words}: {self.problems:,} of {counted(self.people, *nouns)}"
+        if self.requests is not None:
+            text += f" ({self.refused_requests:,} of {counted(self.requests, 'request')})"
+        return f"{text}, more than {self.limit:g} % (sequential test, {100 * FALSE_ALARMS:g} % false alarms)"
+
+
+class RateWatch:
+    """Holds one launch if its rates are above the limits of its campaign; thread-safe."""
+
+    def __init__(self, ledger: Ledger, launch: Launch, campaign: Campaign) -> None:
+        self._ledger = ledger
+        self._launch = launch
+        self._gate = campaign.gates.hold_above
+        self._looking = threading.Lock()
+        self._next_look = 0.0  # by the monotonic clock
+
+    def look(self, now: datetime) -> bool:
+        """Check all limits, and hold the launch if one is exceeded and requests are left. Return whether it did."""
+        return self._gate is not None and self._hold(self._gate, now, only_refused=False)
+
+    def look_at_refused(self, now: datetime) -> bool:
+        """Check only the limit of refused recipients, as :meth:`look` does. This reads no identifiers."""
+        gate = self._gate
+        return gate is not None and gate.refused is not None and self._hold(gate, now, only_refused=True)
+
+    def look_if_due(self, now: datetime) -> None:
+        """Check all limits as :meth:`look` does, but at most once a minute and with little of the worker's time."""
+        if self._gate is None or not self._looking.acquire(blocking=False):
+            return
+        try:
+            began = time.monotonic()
+            if began >= self._next_look:
+                self.look(now)
+                ended = time.monotonic()
+                self._next_look = ended + max(_BETWEEN, (ended - began) / _SHARE)
+        finally:
+            self._looking.release()
+
+    def _hold(self, gate: HoldAbove, now: datetime, *, only_refused: bool) -> bool:
+        key = self._launch.launch_key
+        seen = self._ledger.audit_log.newest(key)
+        is_released = self._ledger.launches.get(key).state == LaunchState.RELEASED
+        if not is_released or not self._ledger.dispatch_queries.states(key).get(DispatchState.PLANNED):
+            return False
+        exceeded = list(self._exceeded(gate, now, only_refused=only_refused))
+        if not exceeded:
+            return False
+        why = "; ".join(each.sentence(self._launch.noun) for each in exceeded)
+        detail = {"hold_above": [asdict(each) for each in exceeded]}
+        decision = Decision(key, DecisionKind.HELD, "sendoff", why, now, detail)
+        if not self._ledger.audit_log.decide(decision, since=seen):
+            return False  # someone else decided in the meantime
+        _log.warning("launch %s is held: %s", key, why)
+        return True
+
+    def _exceeded(self, gate: HoldAbove, now: datetime, *, only_refused: bool) -> Iterator[Exceeded]:
+        since = released_at(self._ledger, self._launch.launch_key)
+        if gate.refused is not None and (refused := self._refused(gate.refused, since)):
+            yield refused
+        if only_refused:
+            return
+        if gate.missing is not None:
+            before = now - gate.after.timedelta()
+            people, missing = count_silence(self._ledger, self._launch, before=before, since=since, now=now)
+            if is_above(gate.missing / 100, [Draws(people, missing)]):
+                yield Exceeded("missing", gate.missing, missing, people)
+        if gate.opt_outs is not None and (opted_out := self._opted_out(gate.opt_outs, since)):
+            yield opted_out
+
+    def _refused(self, limit: float, since: datetime | None) -> Exceeded | None:
+        key = self._launch.launch_key
+        largest = self._ledger.launch_counts.largest_segment(key)
+        made = [part for part in self._ledger.launch_counts.requests(key, since) if part.people]
+        refused = [part for part in made if part.state == DispatchState.REFUSED]
+        draws = [
+            Draws(part.requests, part.requests if part in refused else 0, part.people / largest)
+            for part in made
+        ]
+        if not refused or not is_above(limit / 100, draws):
+            return None
+        return Exceeded(
+            "refused",
+            limit,
+            sum(part.requests * part.people - part.withheld for part in refused),
+            sum(part.requests * part.people - part.withheld for part in made),
+            sum(part.requests for part in made),
+            sum(part.requests for part in refused),
+        )
+
+    def _opted_out(self, limit: float, since: datetime | None) -> Exceeded | None:
+        key, opted_out = self._launch.launch_key, self._ledger.launch_counts.opted_out(self._launch, since)
+        if not opted_out:
+            return None
+        people = sum(
+            part.requests * part.people - part.withheld
+            for part in self._ledger.launch_counts.requests(key, since)
+            if part.state == DispatchState.ACCEPTED
+        )
+        if since is not None:  # recipients of earlier requests may opt out after the release
+            later = (who for who, _ in self._ledger.launch_counts.accepted(key, since=since))
+            opted_out &= union(self._launch.kind, later)
+        count = min(len(opted_out), people)
+        is_exceeded = is_above(limit / 100, [Draws(people, count)])
+        return Exceeded("opt_outs", limit, count, people) if is_exceeded else None
+
+
+def hold_launches_above_limits(ledger: Ledger, *, now: datetime) -> list[str]:
+    """Check the limits of every launch that is released and not completely sent, and return the keys of those held.
+
+    Workers check while they send. This finds launches that wait, such as for their next wave or their send window.
+    """
+    held = []
+    for key in ledger.launches.unsent(LaunchState.RELEASED):
+        launch = ledger.launches.get(key)
+        if RateWatch(ledger, launch, Campaign.frozen(launch.definition)).look(now):
+            held.append(key)
+    return held

@@ -1,0 +1,87 @@
+"""Counts of launches in progress."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger.launch_counts import RequestCount
+from sendoff.ledger.schema import withheld
+from sendoff.states import Accepted, InDoubt, NotProcessed, Refused
+
+from ...factories import KEY, NOW, make_launch, post_back, send, store
+
+ACCEPTED = Accepted(200, 17)
+LATER = NOW + timedelta(hours=1)
+
+
+def freeze(ledger: Ledger) -> None:
+    make_launch(
+        ledger,
+        segments=[Segment(integers(range(start, start + 3))) for start in range(1, 16, 3)]
+        + [Segment(integers([16]))],
+    )
+
+
+def test_requests_are_counted_by_size_and_state_whether_answered_or_not(ledger: Ledger) -> None:
+    freeze(ledger)
+    assert ledger.launch_counts.requests(KEY) == []
+    assert ledger.launch_counts.largest_segment(KEY) == 3
+    send(ledger, KEY, ACCEPTED, Refused(403, "no"), InDoubt("lost"), NotProcessed("later"))
+    send(ledger, KEY, ACCEPTED, None, Refused(403, "no"), at=LATER)
+
+    def counted(**since: object) -> list[RequestCount]:
+        return sorted(ledger.launch_counts.requests(KEY, **since))  # type: ignore[arg-type]
+
+    assert counted() == [
+        (1, "refused", 1, 0),
+        (3, "accepted", 2, 0),
+        (3, "in_doubt", 1, 0),
+        (3, "in_flight", 1, 0),
+        (3, "refused", 1, 0),
+    ]
+    assert counted(since=NOW) == [(1, "refused", 1, 0), (3, "accepted", 1, 0), (3, "in_flight", 1, 0)]
+
+
+def test_recipients_left_out_of_a_request_are_not_counted(ledger: Ledger) -> None:
+    freeze(ledger)
+    key, _ = send(ledger, KEY, ACCEPTED, ACCEPTED)
+    with ledger.launch_counts._database.write() as db:
+        row = {"dispatch_key": key, "attempt": 1, "size": 1, "identifiers": integers([2]).to_bytes()}
+        db.execute(sa.insert(withheld), row)
+    assert ledger.launch_counts.requests(KEY) == [(3, "accepted", 2, 1)]
+    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1, 3], [4, 5, 6]]
+
+
+def test_accepted_requests_come_with_their_post_backs(ledger: Ledger) -> None:
+    from sendoff.postbacks import aggregate
+
+    freeze(ledger)
+    key, *_ = send(ledger, KEY, ACCEPTED, Refused(403, "no"))
+    send(ledger, KEY, ACCEPTED, at=LATER)
+    store(ledger, post_back(key, "delivery", 2))
+    aggregate(ledger, now=LATER)
+    (early, totals), (late, none) = ledger.launch_counts.accepted(KEY)
+    assert (sorted(early), sorted(late), none) == ([1, 2, 3], [7, 8, 9], None)
+    assert totals is not None
+    assert sorted(totals.delivered) == [2]
+    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY, before=NOW)] == [[1, 2, 3]]
+    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY, since=NOW)] == [[7, 8, 9]]
+
+
+def test_opt_outs_belong_to_the_launch_that_led_to_them(ledger: Ledger) -> None:
+    freeze(ledger)
+    launch = ledger.launches.get(KEY)
+    for scope in ("account", "channel:email"):  # one person counts once
+        new = NewSuppression(scope, "device_id", "opt-out", "a recipient", launch_key=KEY)
+        ledger.suppressions.add(new, [1, 2], NOW)
+    by_user = NewSuppression("account", "user_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(by_user, ["cust-1"], NOW)
+    others = NewSuppression("account", "device_id", "csv", "ann")
+    ledger.suppressions.add(others, [3], NOW)
+    assert sorted(ledger.launch_counts.opted_out(launch)) == [1, 2]
+    assert sorted(ledger.launch_counts.opted_out(launch, NOW)) == []
