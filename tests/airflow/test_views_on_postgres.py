@@ -24,7 +24,7 @@ def test_every_page_and_every_button_works_with_airflows_database_on_postgresql(
     empty_postgres_url: str, driver: str
 ) -> None:
     url = make_url(empty_postgres_url).set(drivername=f"postgresql+{driver}")
-    chosen = ("-m", "airflow_database", str(HERE / "test_views.py"))
+    chosen = ("-m", "airflow_database", str(HERE / "test_views.py"), str(HERE / "test_missed.py"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],
         env=os.environ | {"SENDOFF_TEST_AIRFLOW_DATABASE": url.render_as_string(hide_password=False)},

@@ -19,7 +19,16 @@ from sqlalchemy.sql.functions import FunctionElement
 from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.doubts import OF_SEGMENT
 from sendoff.ledger.launches import LAUNCH, Launch, is_one_of, launch_of
-from sendoff.ledger.schema import attempts, audiences, decisions, dispatches, launches, reports, segments
+from sendoff.ledger.schema import (
+    attempts,
+    audiences,
+    decisions,
+    dispatches,
+    launches,
+    not_launched,
+    reports,
+    segments,
+)
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
 
 
@@ -144,6 +153,18 @@ class Overview:
         with self._database.read() as db:
             rows = db.execute(_LISTED.where(launches.c.launch_key.in_(first)))
             return {row.campaign: _listed(row) for row in rows}
+
+    def periods(self, campaigns: Collection[str]) -> list[tuple[str, datetime, datetime]]:
+        """Return the campaign, start and end of each period with a launch, or with a launch that was not made."""
+        tables = (launches, not_launched)
+        queries = (
+            sa.select(table.c.campaign, table.c.period_start, table.c.period_end).where(
+                table.c.campaign.in_(campaigns)
+            )
+            for table in tables
+        )
+        with self._database.read() as db:
+            return [tuple(row) for row in db.execute(sa.union(*queries))]
 
     def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
         """Return the facts about each selected launch by its key, newest first."""

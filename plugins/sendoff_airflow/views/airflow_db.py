@@ -1,14 +1,15 @@
 """Read from Airflow's database: runs and their launches, open questions, the next run of a campaign, and its team.
 
 This uses Airflow's own models, because an API server has no other way to read this in one query. The models are not
-part of Airflow's public interface. So no other module of these pages uses them, and tests run against the real ones.
+part of Airflow's public interface. So only :mod:`missed` uses them too, and tests run against the real ones.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import quote
 
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
+from airflow.models.errors import ParseImportError
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
@@ -37,7 +39,7 @@ AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispat
 _ACTIVE = frozenset(
     {"scheduled", "queued", "running", "deferred", "restarting", "up_for_retry", "up_for_reschedule"}
 )
-_STARTS_WITHIN = timedelta(minutes=5)  # of a run's time, if Airflow's scheduler works
+STARTS_WITHIN = timedelta(minutes=5)  # of a run's time, if Airflow's scheduler works
 _BEGUN = frozenset({"queued", "running", "deferred", "restarting"})
 _UNDER_WAY = ("queued", "running")
 _ASKING = ("running", "deferred", "awaiting_input")  # the question is stored shortly before the task waits
@@ -61,7 +63,7 @@ class Run:
     @property
     def path(self) -> str:
         """Its page in Airflow's UI, relative to Airflow's root."""
-        return _run_path(self.dag_id, self.run_id)
+        return run_path(self.dag_id, self.run_id)
 
     @property
     def question_path(self) -> str:
@@ -118,7 +120,7 @@ class Question:
     @property
     def path(self) -> str:
         """The page of its run in Airflow's UI, relative to Airflow's root."""
-        return _run_path(self.dag_id, self.run_id)
+        return run_path(self.dag_id, self.run_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Schedule:
     next_end: datetime | None
     file: str | None
     title: str
+    problem: str | None = None  # the error that keeps Airflow from running it; empty if its text is not known
 
     @property
     def path(self) -> str:
@@ -140,9 +143,21 @@ class Schedule:
         return f"dags/{_part(self.dag_id)}"
 
     @property
+    def will_run(self) -> bool:
+        """Whether Airflow starts its runs by itself."""
+        return self.problem is None and not self.is_paused and self.next_run_at is not None
+
+    @property
     def is_overdue(self) -> bool:
         """Whether Airflow should have started the next run already."""
-        return self.next_run_at is not None and datetime.now(UTC) - self.next_run_at > _STARTS_WITHIN
+        return self.next_run_at is not None and datetime.now(UTC) - self.next_run_at > STARTS_WITHIN
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has a schedule and does not run, as its DAG is paused, has an error, or is not started."""
+        return self.problem is not None or (
+            self.next_run_at is not None and (self.is_paused or self.is_overdue)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,11 +344,17 @@ def schedule_of(dag_id: str) -> Schedule | None:
 
 
 def schedules_of(dag_ids: Collection[str]) -> dict[str, Schedule]:
-    """Return the schedules of those DAGs that Airflow has, by their IDs."""
-    query = select(DagModel).where(DagModel.dag_id.in_(dag_ids), DagModel.is_stale.is_(False))
+    """Return the schedules of those DAGs that Airflow has, or had until their files got an error, by their IDs."""
     with create_session() as session:
-        return {
-            dag.dag_id: Schedule(
+        errors = session.execute(
+            select(ParseImportError.bundle_name, ParseImportError.filename, ParseImportError.stacktrace)
+        ).all()
+        found = {}
+        for dag in session.scalars(select(DagModel).where(DagModel.dag_id.in_(dag_ids))):
+            problem = _problem_of(dag, errors)
+            if dag.is_stale and problem is None:
+                continue
+            found[dag.dag_id] = Schedule(
                 dag_id=dag.dag_id,
                 is_paused=bool(dag.is_paused),
                 words=dag.timetable_description,
@@ -342,9 +363,23 @@ def schedules_of(dag_ids: Collection[str]) -> dict[str, Schedule]:
                 next_end=dag.next_dagrun_data_interval_end,
                 file=dag.fileloc,
                 title=dag.dag_display_name,
+                problem=problem,
             )
-            for dag in session.scalars(query)
-        }
+    return found
+
+
+def _problem_of(dag: DagModel, errors: Sequence[Any]) -> str | None:
+    """Return the import error that names the campaign's folder, or an empty text for another one of its DAG's file.
+
+    A broken campaign has no DAG while the other campaigns of its file have theirs.
+    """
+    for bundle, file, text in errors:
+        line = re.search(rf"(?:^|[/\\\s])({re.escape(dag.dag_id)}[/\\]\S.*)$", text or "", re.MULTILINE)
+        if line and bundle == dag.bundle_name:
+            return line[1].strip()
+        if (bundle, file) == (dag.bundle_name, dag.relative_fileloc):
+            return ""
+    return None
 
 
 def campaigns_with_a_dag() -> list[str]:
@@ -383,7 +418,7 @@ def newest_dry_run(dag_id: str) -> DryRun | None:
     counts = _parsed(row.value) if row else None
     if row is None or not isinstance(counts, dict):
         return None
-    return DryRun(row.run_id, _run_path(dag_id, row.run_id), row.timestamp, counts)
+    return DryRun(row.run_id, run_path(dag_id, row.run_id), row.timestamp, counts)
 
 
 def _folder(file: str | None, name: str) -> Path | None:
@@ -418,7 +453,8 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _run_path(dag_id: str, run_id: str) -> str:
+def run_path(dag_id: str, run_id: str) -> str:
+    """Return the page of a run in Airflow's UI, relative to Airflow's root."""
     return f"dags/{_part(dag_id)}/runs/{_part(run_id)}"
 
 

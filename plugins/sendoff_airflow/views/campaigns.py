@@ -16,9 +16,11 @@ from sendoff_airflow.views.airflow_db import Schedule
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.launches import refresh_of, rows_of, with_not_launched
 from sendoff_airflow.views.messages import email_page
+from sendoff_airflow.views.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.permissions import ViewerDep, not_there
 from sendoff_airflow.views.request_models import Name
 from sendoff_airflow.views.templates import page
+from sendoff_airflow.views.today import Idle, idle_campaigns
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -31,6 +33,7 @@ class _Row:
     schedule: Schedule | None
     newest: ListedLaunch | None
     reported: ListedLaunch | None  # the newest launch with a report
+    idle: Idle | None  # if it does not run as scheduled
 
     @property
     def title(self) -> str:
@@ -53,6 +56,8 @@ class _Row:
         """Whether it runs by itself."""
         if self.schedule is None:
             return "no DAG"
+        if self.schedule.problem is not None:
+            return "error"
         if self.schedule.is_paused:
             return "paused"
         return "scheduled" if self.schedule.next_run_at else "started by hand"
@@ -64,7 +69,11 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
     names = viewer.visible([*ledger.launches.campaigns(), *airflow_db.campaigns_with_a_dag()])
     schedules = airflow_db.schedules_of(names)
     newest, reported = ledger.overview.newest(names), ledger.overview.newest(names, is_reported=True)
-    rows = [_Row(name, schedules.get(name), newest.get(name), reported.get(name)) for name in names]
+    idle = {each.name: each for each in idle_campaigns(ledger, schedules, {})}
+    rows = [
+        _Row(name, schedules.get(name), newest.get(name), reported.get(name), idle.get(name))
+        for name in names
+    ]
     rows.sort(key=lambda row: (row.title.casefold(), row.name))
     return page(request, "campaigns.html", rows=rows, refresh=REFRESH_SLOW)
 
@@ -86,6 +95,8 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         name=name,
         title=newest[0].launch.title if newest else schedule.title if schedule else name,
         schedule=schedule,
+        missed=missed_of(ledger, [name]).get(name, Missed()),
+        since=paused_since([name]).get(name) if schedule and schedule.is_paused else None,
         next_launch=next_launch_of(schedule, newest[0].launch if newest else None),
         dry_run=airflow_db.newest_dry_run(name),
         rows=shown,

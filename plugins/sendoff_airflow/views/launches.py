@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
@@ -14,11 +15,14 @@ from starlette.responses import HTMLResponse
 from sendoff.launch import Standing
 from sendoff.ledger import Launch, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
+from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.holds import standings_of, stuck_launches, unanswered, visible_pauses
 from sendoff_airflow.views.permissions import ViewerDep
+from sendoff_airflow.views.reader import ZoneDep
 from sendoff_airflow.views.request_models import Name, Number, Paged, query_of
 from sendoff_airflow.views.templates import page
+from sendoff_airflow.views.today import day_in, idle_campaigns, runs_today
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -26,6 +30,7 @@ LAUNCHES_PER_PAGE = 25
 COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
+_MOST_TODAY = 25
 
 
 class Filter(BaseModel):
@@ -55,6 +60,11 @@ class Filter(BaseModel):
         return self.page == 1 and not any((self.state, self.words, self.since, self.until, self.sort))
 
     @property
+    def is_whole(self) -> bool:
+        """Whether this asks for the beginning of the whole list."""
+        return self.is_start and not self.campaign
+
+    @property
     def column(self) -> str | None:
         """The column to sort by."""
         name = self.sort.removeprefix("-")
@@ -73,12 +83,15 @@ class Filter(BaseModel):
             links[name] = query_of(self.choices | {"sort": name if ascending else f"-{name}"})
         return links
 
-    def selection(self, visible: frozenset[str]) -> Selection:
-        """Return the launches to show, whatever their state is."""
+    def selection(self, visible: frozenset[str], zone: ZoneInfo) -> Selection:
+        """Return the launches to show, whatever their state is. ``zone``: of the dates."""
         chosen = visible & {self.campaign} if self.campaign else visible
-        since, until = _midnight(self.since), _midnight(self.until)
+        since, until = _midnight(self.since, zone), _midnight(self.until, zone)
         return Selection(
-            chosen, words=self.words.strip(), since=since, until=until + timedelta(days=1) if until else None
+            chosen,
+            words=self.words.strip(),
+            since=since.astimezone(UTC) if since else None,
+            until=(until + timedelta(days=1)).astimezone(UTC) if until else None,
         )
 
 
@@ -99,29 +112,45 @@ class Row:
         """When it went out or will go out, if that is known."""
         return self.listed.sends_at or self.standing.until
 
+    @property
+    def went_out(self) -> bool:
+        """Whether it went out already, at least in part."""
+        return self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC)
+
 
 @router.get("/")
 def list_launches(
     request: Request,
     viewer: ViewerDep,
     ledger: LedgerDep,
+    zone: ZoneDep,
     asked: Annotated[Filter, Query()],
 ) -> HTMLResponse:
-    """Show the launches, newest first, below what waits for a person."""
-    visible = viewer.visible([*ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
-    selection = asked.selection(visible)
+    """Show the launches, newest first, below what waits for a person and what goes out today."""
+    visible = viewer.visible(
+        [
+            *ledger.launches.campaigns(),
+            *ledger.not_launched.campaigns(),
+            *airflow_db.campaigns_with_a_dag(),
+        ]
+    )
+    selection = asked.selection(visible, zone)
     if asked.stages == [Stage.NOT_LAUNCHED]:
         paged, shown = _not_launched(ledger, asked, selection)
         rows: list[Row] = []
     else:
         paged, rows = _page_of(ledger, asked, selection)
         shown = with_not_launched(ledger, rows, selection) if asked.is_start else rows
+    titles, schedules = titles_of(ledger, visible), airflow_db.schedules_of(visible)
     return page(
         request,
         "launches.html",
         rows=shown,
         paged=paged,
-        campaigns=titles_of(ledger, visible),
+        campaigns=titles,
+        day=_today(ledger, visible, zone) if asked.is_whole else None,
+        idle=idle_campaigns(ledger, schedules, titles),
+        runs=runs_today(schedules, zone),
         asked=asked,
         sort_links=asked.sort_links(),
         stages=list(Stage),
@@ -132,6 +161,17 @@ def list_launches(
         pauses=visible_pauses(ledger, viewer, visible),
         refresh=refresh_of(rows),
     )
+
+
+def _today(ledger: Ledger, visible: frozenset[str], zone: ZoneInfo) -> Sequence[Row | NotLaunched]:
+    """Return the launches that went out or go out today, and those that were not made today, earliest first."""
+    begin, end = day_in(zone)
+    selection = Selection(visible, since=begin, until=end)
+    rows = rows_of(
+        ledger, ledger.overview.page(selection, order="sends", is_ascending=True, limit=_MOST_TODAY)
+    )
+    refused = ledger.not_launched.page(visible, limit=_MOST_TODAY)
+    return [*rows, *(each for each in reversed(refused) if begin <= each.checked_at < end)]
 
 
 def _page_of(ledger: Ledger, asked: Filter, selection: Selection) -> tuple[Paged, list[Row]]:
@@ -203,9 +243,9 @@ def refresh_of(rows: Sequence[Row]) -> int:
     return REFRESH_FAST if any(row.standing.stage is Stage.SENDING for row in rows) else REFRESH_SLOW
 
 
-def _midnight(day: str) -> datetime | None:
-    """Return the beginning of a day in UTC, or None if the text is not a day."""
+def _midnight(day: str, zone: ZoneInfo) -> datetime | None:
+    """Return the beginning of a day in a time zone, or None if the text is not a day."""
     try:
-        return datetime.combine(date.fromisoformat(day), time(), UTC)
+        return datetime.combine(date.fromisoformat(day), time(), zone)
     except ValueError:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from sendoff.figures import counted, share
 from sendoff.period import Period
 from sendoff.states import DispatchState
 from sendoff_airflow.views.permissions import MARK
+from sendoff_airflow.views.reader import zone_of
 
 
 def page(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
-    """Render a template. In it, ``root`` is the relative URL of the first page, and ``airflow`` that of Airflow."""
+    """Render a template. In it, ``root`` is the relative URL of the first page, and ``airflow`` that of Airflow.
+
+    ``zone`` is the reader's time zone.
+    """
     depth = request.scope["path"].removeprefix(request.scope.get("root_path", "")).strip("/").count("/")
     root = "../" * depth or "./"
-    known = {"root": root, "airflow": f"{root}../"}
+    known = {"root": root, "airflow": f"{root}../", "zone": zone_of(request).key}
     return HTMLResponse(_environment.get_template(template).render(known | values), status_code)
 
 
@@ -88,6 +92,17 @@ def _slug(name: str) -> str:
     return name.replace("_", "-")
 
 
+def grouped(periods: Sequence[Period]) -> list[tuple[datetime, datetime]]:
+    """Return periods that follow each other as one span each."""
+    spans: list[tuple[datetime, datetime]] = []
+    for each in periods:
+        if spans and spans[-1][1] == each.start:
+            spans[-1] = (spans[-1][0], each.end)
+        else:
+            spans.append((each.start, each.end))
+    return spans
+
+
 _BY_PROGRESS = (
     DispatchState.ACCEPTED,
     DispatchState.REFUSED,
@@ -124,6 +139,7 @@ FILTERS = {
     "count": _count,
     "counted": counted,
     "moment": _moment,
+    "grouped": grouped,
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,

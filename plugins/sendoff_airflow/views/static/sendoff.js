@@ -66,7 +66,19 @@ function showTimes(place) {
 }
 
 showTimes(document);
-window.addEventListener('storage', ({ key }) => key === ZONE && showTimes(document));
+
+// Tell the server the reader's time zone, and ask for a page again that was made for another one.
+function tellZone() {
+  const name = zone();
+  document.cookie = `sendoff-zone=${name}; path=/; max-age=31536000; SameSite=Lax`;
+  if (document.body.dataset.zone !== name) refresh({ force: true });
+}
+
+window.addEventListener('storage', ({ key }) => {
+  if (key !== ZONE) return;
+  showTimes(document);
+  tellZone();
+});
 
 // --- Refreshing --------------------------------------------------------------------------------------------------
 
@@ -335,3 +347,4 @@ document.addEventListener('click', (event) => {
 window.addEventListener('pageshow', () => (busy.hidden = true));
 
 schedule();
+tellZone();

@@ -1,0 +1,20 @@
+"""The reader's time zone: the one they chose in Airflow, or else their browser's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from zoneinfo import ZoneInfo, available_timezones
+
+from fastapi import Depends, Request
+
+ZONE = "sendoff-zone"
+"""A cookie with the reader's time zone, which our script sets."""
+
+
+def zone_of(request: Request) -> ZoneInfo:
+    """Return the reader's time zone, or UTC if it is not known."""
+    name = request.cookies.get(ZONE, "")
+    return ZoneInfo(name if name in available_timezones() else "UTC")
+
+
+ZoneDep = Annotated[ZoneInfo, Depends(zone_of)]

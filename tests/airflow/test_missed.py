@@ -1,0 +1,204 @@
+"""The pages about what goes out today, and about periods that were not sent."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.errors import ParseImportError
+from airflow.utils.session import create_session
+from airflow.utils.types import DagRunType
+from fastapi.testclient import TestClient
+
+from sendoff.ledger import Ledger, NotLaunched
+from sendoff.period import Period, launch_key
+
+from ..scene import NOW, freeze
+from .test_views import NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
+
+TODAY_AT_9 = NOW.replace(hour=9, minute=0, second=0)
+NEWEST = TODAY_AT_9 if TODAY_AT_9 + timedelta(minutes=10) < NOW else TODAY_AT_9 - timedelta(days=1)
+"""The end of the newest period of a campaign that runs daily at 9."""
+
+
+def words_of(text: str) -> str:
+    return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
+
+
+def days(first: int, last: int) -> tuple[str, str]:
+    """Return the dates in a page of the periods that ended from ``first`` to ``last`` days ago."""
+    return (NEWEST - timedelta(days=first + 1)).isoformat(), (NEWEST - timedelta(days=last)).isoformat()
+
+
+def set_runs(name: str, *ago: int, state: str = "success") -> None:
+    """Make the scheduled runs of the periods that ended some days before the newest one."""
+    with create_session() as session:
+        for number in ago:
+            end = NEWEST - timedelta(days=number)
+            run = DagRun(
+                dag_id=name,
+                run_id=f"scheduled__{number}",
+                logical_date=end - timedelta(days=1),
+                data_interval=(end - timedelta(days=1), end),
+                run_after=end,
+                run_type=DagRunType.SCHEDULED,
+                state=state,
+            )
+            session.add(run)
+
+
+def change(name: str, **values: Any) -> None:
+    with create_session() as session:
+        session.query(DagModel).filter_by(dag_id=name).update(values)
+
+
+@pytest.mark.airflow_database
+def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    run = Run(server, tmp_path, "paused_sale", NOBODY)
+    set_runs("paused_sale", 6, 5, 2)
+    change("paused_sale", next_dagrun_create_after=NEWEST)
+    run.pause()
+    start, end = days(1, 0)
+    earlier = days(4, 3)
+    for path in ("", "campaigns", "campaigns/paused_sale"):
+        text = vera.get(path).text
+        flat = words_of(text)
+        assert re.search(r"Paused in Airflow since .* 2 periods were not sent", flat), path
+        assert f'datetime="{start}" data-until="{end}"' in text, path
+    page = vera.get("campaigns/paused_sale").text
+    assert "Not sent earlier: 2 periods" in words_of(page)
+    assert f'datetime="{earlier[0]}" data-until="{earlier[1]}"' in page
+    assert "Runs <time" not in page
+    # A launch of a missed period, such as one of a manual run, means that it was sent.
+    end_of_sent = NEWEST
+    period = Period(end_of_sent - timedelta(days=1), end_of_sent)
+    key = launch_key("service", "paused_sale", period)
+    ledger.not_launched.store(NotLaunched(key, "paused_sale", "Sale", period, 0, NOW, "no one is in it"))
+    assert "Not sent earlier: 3 periods" in words_of(vera.get("campaigns/paused_sale").text)
+    run.pause(False)
+    assert "Paused in Airflow" not in vera.get("campaigns/paused_sale").text
+
+
+@pytest.mark.airflow_database
+def test_a_campaign_with_an_error_in_its_files_says_so_and_what_it_missed(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    Run(server, tmp_path, "broken_sale", NOBODY)
+    freeze(ledger, "broken_sale", day=9)
+    set_runs("broken_sale", 1)
+    change("broken_sale", is_stale=True)
+    assert "Airflow has no DAG" in vera.get("campaigns/broken_sale").text
+    why = "broken_sale/campaign.yaml, line 3: `chanels` is not a field. Did you mean `channels`?"
+    trace = f"Traceback ...\nsendoff.errors.CampaignError: /dags/other_sale/campaign.yaml: no\n/dags/{why}\n"
+    with create_session() as session:
+        bundle = session.query(DagModel).filter_by(dag_id="broken_sale").one().bundle_name
+        error = ParseImportError(filename="check.py", bundle_name=bundle, timestamp=NOW, stacktrace=trace)
+        session.add(error)
+    for path in ("", "campaigns", "campaigns/broken_sale"):
+        flat = words_of(vera.get(path).text)
+        assert "Its files have an error" in flat, path
+        assert re.search("1 period was not sent", flat), path
+    page = words_of(vera.get("campaigns/broken_sale").text)
+    assert f"The error: {why}" in page
+    assert "other_sale" not in page
+    with create_session() as session:
+        session.query(ParseImportError).delete()
+
+
+@pytest.mark.airflow_database
+def test_a_run_that_failed_before_its_launch_is_on_the_page_of_its_campaign(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    Run(server, tmp_path, "failed_sale", NOBODY)
+    set_runs("failed_sale", 1)
+    set_runs("failed_sale", 0, state="failed")
+    page = vera.get("campaigns/failed_sale").text
+    assert "failed before anything was sent" in words_of(page)
+    assert "dags/failed_sale/runs/scheduled__0" in page
+    assert "not sent" not in page
+
+
+@pytest.mark.airflow_database
+def test_a_new_campaign_that_is_still_paused_has_missed_nothing(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    Run(server, tmp_path, "new_sale", NOBODY).pause()
+    assert "not sent" not in vera.get("campaigns/new_sale").text
+    assert "campaigns/new_sale" not in vera.get("").text
+
+
+@pytest.mark.airflow_database
+def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zone(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    assert "Nothing went out today" in vera.get("").text
+    midnight = NOW.replace(hour=0, minute=0, second=0)
+    past, coming = midnight + (NOW - midnight) / 2, NOW + (midnight + timedelta(days=1) - NOW) / 2
+    made = NOW - timedelta(days=3)
+    freeze(ledger, "early_sale", made=made, sends=past, definition={"title": "Early sale"} | MESSAGE)
+    freeze(ledger, "late_sale", made=made, sends=coming, definition={"title": "Late sale"} | MESSAGE)
+    freeze(ledger, "other_sale", made=made, sends=NOW + timedelta(days=3))
+    Run(server, tmp_path, "runs_today", NOBODY)
+    at = datetime.now(UTC) + timedelta(seconds=5)
+    change("runs_today", is_paused=False, next_dagrun_create_after=at)
+
+    def section(zone: str) -> str:
+        page = server.get(
+            "/sendoff/", headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone={zone}"}
+        ).text
+        assert f'data-zone="{zone}"' in page
+        return words_of(page.partition('id="today"')[2].partition("</section>")[0])
+
+    in_utc = section("UTC")
+    assert re.search("Went out .* Early sale .* Goes out .* Late sale .* Runs ", in_utc), in_utc
+    assert "other_sale" not in in_utc
+    for zone in ("Pacific/Honolulu", "Pacific/Kiritimati"):
+        shown, today = section(zone), datetime.now(ZoneInfo(zone)).date()
+        for title, moment in (("Early sale", past), ("Late sale", coming)):
+            assert (title in shown) is (moment.astimezone(ZoneInfo(zone)).date() == today), (zone, title)
+    wrong = server.get("/sendoff/", headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone=../etc"})
+    assert 'data-zone="UTC"' in wrong.text
+
+
+def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+) -> None:
+    freeze(ledger, "early_sale", made=NOW - timedelta(days=3), sends=NOW - timedelta(days=2))
+    freeze(ledger, "late_sale", made=NOW - timedelta(days=3), sends=NOW + timedelta(days=2))
+    rows = {
+        name: words_of(vera.get(f"?words={name}").text.partition("<tbody>")[2]) for name in ("early", "late")
+    }
+    assert "Went out" in rows["early"]
+    assert "Goes out" not in rows["early"]
+    assert "Goes out" in rows["late"]
+
+
+MESSAGE = {
+    "message": {"title": "Spring is here", "text": "Come"},
+    "channels": {"android_push": {}},
+}
