@@ -86,7 +86,7 @@ audit: $(READY) ## Check the pinned versions for known vulnerabilities
 chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
-bench: bench-audience bench-rules bench-dispatch bench-receiver bench-reconcile bench-parse ## Run the benchmarks, each with a comparison (make bench-audience runs one)
+bench: bench-audience bench-rules bench-dispatch bench-suppression bench-receiver bench-reconcile bench-parse ## Run the benchmarks, each with a comparison (make bench-audience runs one)
 
 bench-%: $(READY)
 	@$(BIN)/python tools/benchmarks/bench_$*.py
