@@ -16,9 +16,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, HoldAbove
@@ -32,7 +33,8 @@ from sendoff.states import DecisionKind, DispatchState, LaunchState
 _log = logging.getLogger(__name__)
 
 _BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made
-_SHARE = 0.05  # of a worker's time at most, because a large launch has many post-backs
+_SHARE = 0.05  # of a worker's time at most, because a large launch has many requests and post-backs
+_QUICK = 0.02  # seconds; looks that take less may follow each other at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,28 @@ class Exceeded:
         return f"{text}, more than {self.limit:g} % (sequential test, {100 * FALSE_ALARMS:g} % false alarms)"
 
 
+class _Pace:
+    """Runs something at most every ``between`` seconds, on one thread at a time, and for a share of the time."""
+
+    def __init__(self, between: float) -> None:
+        self._between = between
+        self._next_at = 0.0  # by the monotonic clock
+        self._running = threading.Lock()
+
+    def run(self, look: Callable[[], object]) -> None:
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            began = time.monotonic()
+            if began >= self._next_at:
+                look()
+                ended = time.monotonic()
+                rest = (ended - began) / _SHARE if ended - began > _QUICK else 0.0
+                self._next_at = ended + max(self._between, rest)
+        finally:
+            self._running.release()
+
+
 class RateWatch:
     """Holds one launch if its rates are above the limits of its campaign; thread-safe."""
 
@@ -62,30 +86,26 @@ class RateWatch:
         self._ledger = ledger
         self._launch = launch
         self._gate = campaign.gates.hold_above
-        self._looking = threading.Lock()
-        self._next_look = 0.0  # by the monotonic clock
+        self._at_refused, self._at_all = _Pace(0.0), _Pace(_BETWEEN)
 
     def look(self, now: datetime) -> bool:
         """Check all limits, and hold the launch if one is exceeded and requests are left. Return whether it did."""
         return self._gate is not None and self._hold(self._gate, now, only_refused=False)
 
-    def look_at_refused(self, now: datetime) -> bool:
-        """Check only the limit of refused recipients, as :meth:`look` does. This reads no identifiers."""
+    def look_at_refused(self, now: datetime) -> None:
+        """Check only the limit of refused recipients, with little of the worker's time. This reads no identifiers."""
         gate = self._gate
-        return gate is not None and gate.refused is not None and self._hold(gate, now, only_refused=True)
+        if gate is not None and gate.refused is not None:
+            self._at_refused.run(lambda: self._hold(gate, now, only_refused=True))
 
     def look_if_due(self, now: datetime) -> None:
         """Check all limits as :meth:`look` does, but at most once a minute and with little of the worker's time."""
-        if self._gate is None or not self._looking.acquire(blocking=False):
-            return
-        try:
-            began = time.monotonic()
-            if began >= self._next_look:
-                self.look(now)
-                ended = time.monotonic()
-                self._next_look = ended + max(_BETWEEN, (ended - began) / _SHARE)
-        finally:
-            self._looking.release()
+        if self._gate is not None:
+            self._at_all.run(lambda: self.look(now))
+
+    @cached_property
+    def _largest_segment(self) -> int:
+        return self._ledger.launch_counts.largest_segment(self._launch.launch_key)
 
     def _hold(self, gate: HoldAbove, now: datetime, *, only_refused: bool) -> bool:
         key = self._launch.launch_key
@@ -120,11 +140,10 @@ class RateWatch:
 
     def _refused(self, limit: float, since: datetime | None) -> Exceeded | None:
         key = self._launch.launch_key
-        largest = self._ledger.launch_counts.largest_segment(key)
         made = [part for part in self._ledger.launch_counts.requests(key, since) if part.people]
         refused = [part for part in made if part.state == DispatchState.REFUSED]
         draws = [
-            Draws(part.requests, part.requests if part in refused else 0, part.people / largest)
+            Draws(part.requests, part.requests if part in refused else 0, part.people / self._largest_segment)
             for part in made
         ]
         if not refused or not is_above(limit / 100, draws):
