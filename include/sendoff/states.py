@@ -104,6 +104,10 @@ class DecisionKind(StrEnum):
     """A request in doubt is sent again."""
     WRITE_OFF_DISPATCH = "write_off_dispatch"
     """A request in doubt is not sent again, and no one looks any more."""
+    SUPPRESSED = "suppressed"
+    """Recipients were added to the suppression list, or the entries of a source were replaced."""
+    UNSUPPRESSED = "unsuppressed"
+    """Recipients were removed from the suppression list."""
 
 
 class OutcomeKind(StrEnum):

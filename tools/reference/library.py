@@ -16,6 +16,7 @@ CLASSES = {
     "results.LaunchPreview": "LaunchPreview",
     "results.Report": "Report",
     "results.Verdicts": "Verdicts",
+    "results.Suppressions": "Suppressions",
 }
 """The classes of the page: the place in ``sendoff.app``, and the name."""
 

@@ -1,7 +1,7 @@
 from .app import App, connect
 from .connections import user_name
 from .launch import Launch
-from .results import LaunchPreview, Report, Verdicts
+from .results import LaunchPreview, Report, Suppressions, Verdicts
 from .service import service_connection
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Launch",
     "LaunchPreview",
     "Report",
+    "Suppressions",
     "Verdicts",
     "connect",
     "service_connection",

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
-from sendoff.app.results import LaunchPreview
+from sendoff.app.results import LaunchPreview, Suppressions
 from sendoff.errors import CampaignError
 from sendoff.period import Given, Period, launch_key
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from sendoff.campaign import Campaign, CampaignFolder
     from sendoff.launch import LaunchOptions
     from sendoff.warehouse import Source
@@ -201,6 +203,71 @@ class App:
         if period is not None:
             key = launch_key(self._connections.settings.connection, name, Period.of(period), resend)
         return Launch(self._connections, key)
+
+    def suppress(
+        self,
+        recipients: Any,
+        *,
+        reason: str,
+        identified_by: str | None = None,
+        topic: str | None = None,
+        channel: str | None = None,
+        everything: bool = False,
+        until: date | None = None,
+        source: str = "python",
+    ) -> int:
+        """Suppress recipients: no request that is made from now on contains them. Return how many were not before.
+
+        Without a topic, a channel or ``everything``, this stops every campaign that is not transactional. The audit log
+        keeps your name, the reason and the count. Repeating a call changes nothing.
+
+        Raise AudienceError if the recipients cannot be read, and SettingsError for another wrong argument. Nothing is
+        changed then.
+
+        :param recipients: identifiers, a DataFrame, an Arrow table, or the ``Path`` of a CSV, Parquet or Arrow file
+        :param reason: why, for the entries and the audit log
+        :param identified_by: the column of the identifiers, such as ``device_id``; a table or a file may have exactly
+            one such column instead
+        :param topic: only campaigns on this topic
+        :param channel: only campaigns that use this channel, such as ``email``
+        :param everything: every campaign, also transactional ones
+        :param until: the end of the entries: the start of a day in UTC, or an aware datetime; None: no end
+        :param source: where the entries come from, such as the name of another system
+        """
+        from sendoff.launch import end_of, recipients_of, suppress, suppression_scope
+        from sendoff.ledger import NewSuppression
+
+        now = datetime.now(UTC)
+        scope = suppression_scope(topic, channel, everything=everything)
+        end = end_of(until, now)
+        named = recipients_of(recipients, identified_by)
+        new = NewSuppression(scope, named.identified_by, source, self._connections.who, reason, end)
+        return suppress(self._connections.ledger, new, named.identifiers, now=now)
+
+    def unsuppress(
+        self,
+        recipients: Any,
+        *,
+        reason: str,
+        identified_by: str | None = None,
+        topic: str | None = None,
+        channel: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Remove recipients from one scope of the suppression list. Return how many were suppressed there.
+
+        The arguments and errors are those of :meth:`suppress`. Entries of other scopes stay.
+        """
+        from sendoff.launch import recipients_of, suppression_scope, unsuppress
+
+        scope = suppression_scope(topic, channel, everything=everything)
+        named = recipients_of(recipients, identified_by)
+        ledger, who = self._connections.ledger, self._connections.who
+        return unsuppress(ledger, scope, named.identified_by, named.identifiers, who, reason)
+
+    def suppressions(self) -> Suppressions:
+        """Return how many recipients are suppressed now, by scope, identifying column and source."""
+        return Suppressions(self._connections.ledger.suppressions.sizes(datetime.now(UTC)))
 
     def _order(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from sendoff.figures import LaunchStats
     from sendoff.launch import Preview
+    from sendoff.ledger import SuppressionCount
     from sendoff.report import Comparison, Document, VerdictRows
 
 
@@ -162,6 +163,31 @@ class Verdicts:
         from sendoff.report import write_file
 
         return write_file(self._rows, Path(path), only=self._only, replace=replace)
+
+
+class Suppressions:
+    """The sizes of the suppression list, without its recipients.
+
+    ``counts``: for each scope, identifying column and source, the number of ``entries``. ``len()`` is the number of all
+    entries. A recipient with entries in two scopes counts twice.
+    """
+
+    def __init__(self, counts: Sequence[SuppressionCount]) -> None:
+        self.counts = tuple(counts)
+
+    def __len__(self) -> int:
+        return sum(each.entries for each in self.counts)
+
+    def __repr__(self) -> str:
+        return f"<suppression list: {counted(len(self), 'entry', 'entries')}>"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a row for each count: ``scope``, ``identified_by``, ``source`` and the number of ``entries``.
+
+        Raise SettingsError if pandas is not installed.
+        """
+        columns = ("scope", "identified_by", "source", "entries")
+        return pandas().DataFrame({name: [getattr(each, name) for each in self.counts] for name in columns})
 
 
 def pandas() -> Any:

@@ -1,6 +1,6 @@
 from .bucketing import sample, sample_exactly
 from .build import GROUP_COLUMNS, Audience, build_audience, those_among
-from .csv_list import kind_of, read_people
+from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import packed
 from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
 from .template_values import first_template_values, read_template_values, template_columns
@@ -11,6 +11,7 @@ __all__ = [
     "Audience",
     "Segment",
     "build_audience",
+    "count_people",
     "first_template_values",
     "kind_of",
     "packed",

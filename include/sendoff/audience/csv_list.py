@@ -1,10 +1,13 @@
-"""Read identifiers from a CSV file with a header, for a campaign's exclusion or an uploaded list."""
+"""Read identifiers from a CSV file with a header: for a campaign's exclusion, or for a list."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -15,26 +18,45 @@ from sendoff.errors import AudienceError
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
 _SPOKEN = {"integer": "whole numbers", "string": "texts in UTF-8"}
+_NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
+_NOTHING = frozenset(arrow_csv.ConvertOptions().null_values)
 
 
 def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
     """Read the identifiers in one column of a CSV file, and skip rows without a usable one.
 
-    The case of the column's name does not matter. Raise AudienceError with the file and the column, but without values.
+    The case of the column's name does not matter. Raise AudienceError with the file, the column and the line, but
+    without values.
     """
+    return count_people(file, column, kind).identifiers()
+
+
+def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
+    """Read the same as :func:`read_people`, also from the content of a file, and count its rows.
+
+    Raise the same errors.
+    """
+
+    def opened() -> BinaryIO:
+        return BytesIO(file) if isinstance(file, bytes) else file.open("rb")
+
+    name = "the file" if isinstance(file, bytes) else str(file)
     counter = RowCounter(kind)
     try:
-        name = _header(file, column)
-        for batch in _batches(file, name, kind):
+        header = _header(opened, column, name)
+        for batch in _batches(opened, header, kind):
             people = batch.column(0)
             counter.add(people.view(pa.uint64()) if kind == "integer" else people)
     except FileNotFoundError:
-        raise AudienceError(f"{file}: the file does not exist. Add a CSV file with a header") from None
+        raise AudienceError(f"{name}: the file does not exist. Add a CSV file with a header") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their messages quote the file
+        problem = _problem(opened, column, kind)
         raise AudienceError(
-            f"{file}: cannot be read as CSV with {_SPOKEN[kind]} in the column {column}"
+            f"{name}, {problem}"
+            if problem
+            else f"{name}: cannot be read as CSV with {_SPOKEN[kind]} in the column {column}"
         ) from None
-    return counter.identifiers()
+    return counter
 
 
 def kind_of(column: str, *, numbers: bool = False) -> Kind:
@@ -49,18 +71,59 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
     return "integer" if numbers or column == "device_id" else "string"
 
 
-def _header(file: Path, column: str) -> str:
-    with file.open(encoding="utf-8-sig", newline="") as text:
+def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> str:
+    with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
         names = next(csv.reader(text), [])
-    columns = [name for name in names if name.strip().lower() == column.lower()]
+    columns = [name for name in names if _is(name, column)]
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
         raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
     return columns[0]
 
 
-def _batches(file: Path, name: str, kind: Kind) -> Iterator[pa.RecordBatch]:
+def _is(name: str, column: str) -> bool:
+    return name.strip().lower() == column.lower()
+
+
+def _batches(opened: Callable[[], BinaryIO], name: str, kind: Kind) -> Iterator[pa.RecordBatch]:
     options = arrow_csv.ConvertOptions(include_columns=[name], column_types={name: _TYPES[kind]})
     parsing = arrow_csv.ParseOptions(newlines_in_values=True)
-    with arrow_csv.open_csv(file, parse_options=parsing, convert_options=options) as reader:
+    with opened() as file, arrow_csv.open_csv(file, parse_options=parsing, convert_options=options) as reader:
         yield from reader
+
+
+def _problem(opened: Callable[[], BinaryIO], column: str, kind: Kind) -> str | None:
+    """Return the number of the first wrong line, with the problem and the remedy. Return None if no line is wrong.
+
+    This reads the file once more, because Arrow's messages quote values and often have no line.
+    """
+    try:
+        with opened() as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f"line {number}: found text that is not UTF-8. Save the file as CSV in UTF-8"
+        with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
+            return _wrong_row(csv.reader(text), column, kind)
+    except (OSError, csv.Error):
+        return None
+
+
+def _wrong_row(rows: Iterator[list[str]], column: str, kind: Kind) -> str | None:
+    header = next(rows, [])
+    place = next((place for place, name in enumerate(header) if _is(name, column)), None)
+    for row in rows:
+        line = rows.line_num  # type: ignore[attr-defined]  # of csv.reader
+        if row and len(row) != len(header):
+            return (
+                f"line {line}: the number of values is {len(row)}, but the header has {len(header)}. "
+                "Put quotation marks around values with commas"
+            )
+        if row and place is not None and kind == "integer" and not _is_number(row[place]):
+            return f"line {line}: the value in the column {column} is not a whole number. Correct or delete this line"
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return text in _NOTHING or (_NUMBER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63)

@@ -18,6 +18,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     lists,
     metrics,
     send,
+    suppress,
 )
 from sendoff.cli.shared import app
 from sendoff.errors import SendoffError

@@ -7,11 +7,25 @@ from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
 from .stages import Standing, standing_of, standings
+from .suppression_list import (
+    MOST_REMOVED,
+    NamedRecipients,
+    describe_scope,
+    end_of,
+    recipients_in_csv,
+    recipients_of,
+    replace_suppressions,
+    suppress,
+    suppression_scope,
+    unsuppress,
+)
 
 __all__ = [
+    "MOST_REMOVED",
     "ExistingLaunch",
     "HeldByService",
     "LaunchOptions",
+    "NamedRecipients",
     "NewRequest",
     "Plan",
     "Preview",
@@ -21,7 +35,9 @@ __all__ = [
     "Zone",
     "closed_until",
     "describe_schedule",
+    "describe_scope",
     "due_time",
+    "end_of",
     "held_by_service",
     "lateness",
     "plan_launch",
@@ -29,8 +45,14 @@ __all__ = [
     "prepare_request",
     "preview_campaign",
     "preview_launch",
+    "recipients_in_csv",
+    "recipients_of",
     "renderings",
+    "replace_suppressions",
     "send_times_of",
     "standing_of",
     "standings",
+    "suppress",
+    "suppression_scope",
+    "unsuppress",
 ]

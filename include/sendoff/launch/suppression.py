@@ -96,7 +96,7 @@ def read_excluded(
                 with warehouse.read(
                     source, folder.exclusion_sql[exclusion.file], parameters=parameters
                 ) as batches:
-                    people = build_audience(_without_groups(batches))
+                    people = build_audience(without_groups(batches))
             except (AudienceError, QueryError) as error:
                 raise type(error)(f"{place}: {error}") from None
             _check_same_identifiers(place, people.identified_by, people.identifiers, audience)
@@ -327,7 +327,8 @@ def _in_at_least(count: int, sets: Iterable[Identifiers], people: Identifiers) -
     return at_least[count] if len(at_least) > count else empty(people.kind)
 
 
-def _without_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def without_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches without their group columns, which may have many values."""
     for batch in batches:
         yield batch.select([name for name in batch.schema.names if name.lower() not in GROUP_COLUMNS])
 

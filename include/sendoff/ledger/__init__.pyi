@@ -16,7 +16,7 @@ from .private_files import make_private
 from .recipient import RecipientStatus
 from .retention import Forgotten
 from .stats import LaunchDoubts, LedgerStats
-from .suppressions import NewSuppression, Suppression, SuppressionCount
+from .suppressions import NewSuppression, Replacement, Suppression, SuppressionCount
 
 __all__ = [
     "ALL",
@@ -48,6 +48,7 @@ __all__ = [
     "Parked",
     "PendingResend",
     "RecipientStatus",
+    "Replacement",
     "Request",
     "Selection",
     "Suppression",

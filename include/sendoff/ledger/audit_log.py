@@ -102,6 +102,14 @@ class AuditLog:
         with self._database.read() as db:
             return [Decision(**{**row._mapping, "kind": DecisionKind(row.kind)}) for row in db.execute(query)]
 
+    def of_suppression(self, *, limit: int) -> list[Decision]:
+        """Return the latest changes of the suppression list, newest first."""
+        kinds = (DecisionKind.SUPPRESSED, DecisionKind.UNSUPPRESSED)
+        query = _DECISIONS.where(decisions.c.launch_key.is_(None), decisions.c.kind.in_(kinds))
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(decisions.c.id.desc()).limit(limit))
+            return [Decision(**{**row._mapping, "kind": DecisionKind(row.kind)}) for row in rows]
+
 
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
 

@@ -22,8 +22,11 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, integers, strings
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
+from sendoff.errors import GateError
+from sendoff.ledger.audit_log import Decision, append_decision
 from sendoff.ledger.database import Database
 from sendoff.ledger.schema import suppression_state, suppressions
+from sendoff.states import DecisionKind
 
 _AT_ONCE = 500
 _LARGEST = 2**63 - 1
@@ -83,41 +86,113 @@ class SuppressionCount:
     entries: int
 
 
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """How a replacement changes the entries of one scope and source.
+
+    ``added``: recipients who are not suppressed in the scope yet. ``removed``: entries whose recipients are not named.
+    ``before``: entries in force before.
+    """
+
+    added: int
+    removed: int
+    before: int
+
+    def removes_more_than(self, percent: float) -> bool:
+        """Check whether more than this percentage of the entries is removed."""
+        return self.removed * 100 > percent * self.before
+
+
 class Suppressions:
-    """The suppression list of a ledger."""
+    """The suppression list of a ledger.
+
+    Changes that a person, a file or a query makes are in the audit log, with counts and without identifiers.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> int:
+    def add(
+        self,
+        new: NewSuppression,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        *,
+        is_audited: bool = False,
+    ) -> int:
         """Add entries, and return how many recipients were not suppressed in this scope before.
 
         An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
-        ValueError for a blank identifier.
+        ValueError for a blank identifier. ``is_audited``: append a change to the audit log.
         """
         with self._database.write() as db:
-            return self._add(db, new, _texts(identifiers), now)
+            before = self._version(db)
+            added = self._add(db, new, _texts(identifiers), now)
+            if is_audited and self._version(db) != before:
+                append_decision(db, _decision(new, now, added=added))
+            return added
 
     def remove(
-        self, scope: str, identified_by: str, identifiers: Iterable[int | str], now: datetime, *, author: str
+        self,
+        scope: str,
+        identified_by: str,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        *,
+        author: str,
+        why: str | None = None,
     ) -> int:
-        """End the entries of some recipients in one scope, and return how many were in force."""
+        """End the entries of some recipients in one scope, and return how many were in force.
+
+        ``why``: append a change with this reason to the audit log.
+        """
         with self._database.write() as db:
-            return self._remove(db, _of(scope, identified_by), _texts(identifiers), now, author)
+            removed = self._remove(db, _of(scope, identified_by), _texts(identifiers), now, author)
+            if why is not None and removed:
+                detail = _detail(scope, identified_by, None, removed=removed)
+                append_decision(db, Decision(None, DecisionKind.UNSUPPRESSED, author, why, now, detail))
+            return removed
+
+    def planned(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> Replacement:
+        """Return what :meth:`replace` would change with these arguments. Change nothing."""
+        wanted = _texts(identifiers)
+        with self._database.read() as db:
+            current = self._current(db, new, now)
+            known = self._count_among(db, new.scope, new.identified_by, wanted, now)
+        return Replacement(len(wanted) - known, len(current.difference(wanted)), len(current))
 
     def replace(
-        self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime
-    ) -> tuple[int, int]:
-        """Make the entries of one scope and source exactly these; return how many were added and removed.
+        self,
+        new: NewSuppression,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        *,
+        planned: Replacement | None = None,
+    ) -> Replacement:
+        """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 
-        Entries of other sources stay.
+        Entries of other sources stay. ``planned``: raise GateError and change nothing if the counts are not these.
         """
-        wanted = set(_texts(identifiers))
-        own = (*_of(new.scope, new.identified_by), suppressions.c.source == new.source)
+        wanted = _texts(identifiers)
         with self._database.write() as db:
-            current = set(db.scalars(sa.select(suppressions.c.identifier).where(*own, _in_force(now))))
-            removed = self._remove(db, own, sorted(current - wanted), now, new.author)
-            return self._add(db, new, sorted(wanted), now), removed
+            current = self._current(db, new, now)
+            own = _own(new)
+            removed = self._remove(db, own, sorted(current.difference(wanted)), now, new.author)
+            done = Replacement(self._add(db, new, wanted, now), removed, len(current))
+            if planned not in (None, done):
+                raise GateError(
+                    "nothing was changed: the suppression list changed in the meantime. Check it again"
+                )
+            if done.added or done.removed:
+                append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
+        return done
+
+    def count_among(
+        self, scope: str, identified_by: str, identifiers: Iterable[int | str], now: datetime
+    ) -> int:
+        """Count the recipients with an entry in force in one scope."""
+        with self._database.read() as db:
+            return self._count_among(db, scope, identified_by, _texts(identifiers), now)
 
     def of_person(self, identified_by: str, identifier: int | str) -> list[Suppression]:
         """Return all entries of one recipient, newest first, whether or not they are in force."""
@@ -178,6 +253,20 @@ class Suppressions:
             added += len(missing)
         return added
 
+    def _current(self, db: sa.Connection, new: NewSuppression, now: datetime) -> set[str]:
+        """Return the recipients with an entry in force of one scope and source."""
+        query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now))
+        return set(db.scalars(query.execution_options(yield_per=10_000)))
+
+    @staticmethod
+    def _count_among(
+        db: sa.Connection, scope: str, identified_by: str, texts: Sequence[str], now: datetime
+    ) -> int:
+        count = sa.select(sa.func.count()).where(*_of(scope, identified_by), _in_force(now))
+        return sum(
+            db.scalar(count.where(suppressions.c.identifier.in_(some))) or 0 for some in _batches(texts)
+        )
+
     def _remove(
         self,
         db: sa.Connection,
@@ -192,6 +281,10 @@ class Suppressions:
             end = sa.update(suppressions).where(*own, suppressions.c.identifier.in_(some), _in_force(now))
             removed += db.execute(end.values(removed_at=now, removed_by=author, version=version)).rowcount
         return removed
+
+    @staticmethod
+    def _version(db: sa.Connection) -> int:
+        return db.scalar(sa.select(suppression_state.c.version)) or 0
 
     def _next_version(self, db: sa.Connection) -> int:
         """Lock the list until the end of the transaction, and return the version of this change."""
@@ -224,6 +317,27 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 def _of(scope: str, identified_by: str) -> tuple[sa.ColumnElement[bool], ...]:
     return suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
+
+
+def _own(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
+    return (*_of(new.scope, new.identified_by), suppressions.c.source == new.source)
+
+
+def _decision(new: NewSuppression, now: datetime, *, added: int = 0, removed: int = 0) -> Decision:
+    detail = _detail(new.scope, new.identified_by, new.source, added=added, removed=removed)
+    return Decision(None, DecisionKind.SUPPRESSED, new.author, new.reason, now, detail)
+
+
+def _detail(
+    scope: str, identified_by: str, source: str | None, *, added: int = 0, removed: int = 0
+) -> dict[str, Any]:
+    return {
+        "scope": scope,
+        "identified_by": identified_by,
+        "source": source,
+        "added": added,
+        "removed": removed,
+    }
 
 
 def _in_force(now: datetime) -> sa.ColumnElement[bool]:

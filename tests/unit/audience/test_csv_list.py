@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sendoff.audience.csv_list import kind_of, read_people
+from sendoff.audience.csv_list import count_people, kind_of, read_people
 from sendoff.audience.identifiers import empty, integers, strings
 from sendoff.errors import AudienceError
 
@@ -41,6 +41,17 @@ def test_the_people_of_one_column_are_read(file: Path, text: str, column: str, p
     assert read_people(file, column, kind) == people  # type: ignore[arg-type]
 
 
+def test_the_content_of_a_file_is_counted_as_the_file_is(file: Path) -> None:
+    content = b"device_id,x\n7,1\n,1\n-3,1\n7,1\n"
+    file.write_bytes(content)
+    for given in (file, content):
+        counted = count_people(given, "device_id", "integer")
+        assert counted.identifiers() == integers([7])
+        assert (counted.rows, counted.null, counted.invalid, counted.duplicate) == (4, 1, 1, 1)
+    with pytest.raises(AudienceError, match=r"^the file, line 2: the value"):
+        count_people(b"device_id\nann4711\n", "device_id", "integer")
+
+
 def test_a_large_file_is_read_in_parts(file: Path) -> None:
     everybody = np.arange(1, 400_001)
     file.write_text("device_id\n" + "\n".join(map(str, everybody)))
@@ -49,9 +60,10 @@ def test_a_large_file_is_read_in_parts(file: Path) -> None:
 
 # Wrong files, and their errors; each contains an identifier that must not be in the error.
 BROKEN = [
-    (b"device_id\n4711\nann4711\n", "cannot be read as CSV with whole numbers in the column device_id"),
-    (b"device_id\n4711\n99999999999999999999\n", "whole numbers in the column device_id"),
-    (b"device_id,x\n4711,1,2\n", "cannot be read as CSV"),
+    (b"device_id\n4711\nann4711\n", "line 3: the value in the column device_id is not a whole number"),
+    (b"device_id\n4711\n99999999999999999999\n", "line 3: the value in the column device_id is not a whole"),
+    (b'x,device_id\n"a\nb",4711\n\nNA,\nc,4711.5\n', "line 6: the value in the column device_id"),
+    (b"device_id,x\n4711,1\n4711,1,2\n", "line 3: the number of values is 3, but the header has 2"),
     (
         b"device\n4711\n",
         "found no column device_id in the first line. Use a header with one such column",
@@ -59,7 +71,11 @@ BROKEN = [
     (b"device_id,Device_ID\n4711,4711\n", "found column device_id 2 times"),
     (b"4711\n", "found no column device_id"),
     (b"", "found no column device_id"),
-    (b"\xff\xfe4711", "cannot be read as CSV"),
+    (b"\xff\xfe4711", "line 1: found text that is not UTF-8"),
+    (
+        b"device_id,x\n4711,a\n4712,zo\xeb\n",
+        "line 3: found text that is not UTF-8. Save the file as CSV in UTF-8",
+    ),
 ]
 
 
@@ -80,7 +96,7 @@ def test_a_file_that_is_not_there_is_told(file: Path) -> None:
 
 def test_text_that_is_not_utf_8_is_told(file: Path) -> None:
     file.write_bytes(b"user_id\nzo\xeb4711\n")
-    with pytest.raises(AudienceError, match="texts in UTF-8") as error:
+    with pytest.raises(AudienceError, match="line 2: found text that is not UTF-8") as error:
         read_people(file, "user_id", "string")
     assert "4711" not in str(error.value)
 

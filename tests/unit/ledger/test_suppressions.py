@@ -13,7 +13,8 @@ from sendoff.audience.identifiers import Identifiers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
-from sendoff.ledger import Claim, Ledger, NewSuppression
+from sendoff.errors import GateError
+from sendoff.ledger import Claim, Ledger, NewSuppression, Replacement
 from sendoff.postbacks import reconcile_launch
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Verdict
 
@@ -68,7 +69,13 @@ def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger:
     suppress(ledger, 1, 2)
     suppress(ledger, 2, 7, source="opt-out", scope="topic:news")
     suppress(ledger, 8, source="opt-out")
-    assert ledger.suppressions.replace(entry(), [2, 3], NOW) == (1, 1)
+    planned = ledger.suppressions.planned(entry(), [2, 3], NOW)
+    assert (planned.added, planned.removed, planned.before) == (1, 1, 2)
+    other = Replacement(1, 2, 2)
+    with pytest.raises(GateError, match="the suppression list changed in the meantime"):
+        ledger.suppressions.replace(entry(), [2, 3], NOW, planned=other)
+    assert ledger.suppressions.planned(entry(), [2, 3], NOW) == planned
+    assert ledger.suppressions.replace(entry(), [2, 3], NOW, planned=planned) == planned
     assert active(ledger) == [2, 3, 8]
     assert active(ledger, "topic:news") == [2, 7]
     assert [(each.scope, each.source, each.entries) for each in ledger.suppressions.sizes(NOW)] == [

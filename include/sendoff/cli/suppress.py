@@ -1,0 +1,247 @@
+"""The commands of the suppression list: recipients who must not get messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sendoff.app import user_name
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
+from sendoff.errors import SettingsError
+from sendoff.figures import counted, noun_of
+
+if TYPE_CHECKING:
+    from sendoff.launch import NamedRecipients
+    from sendoff.ledger import NewSuppression, Replacement, Suppression
+
+suppressions = typer.Typer(
+    help="The suppression list: recipients who must not get messages. No campaign needs to name it.",
+    no_args_is_help=True,
+)
+app.add_typer(suppressions, name="suppress")
+
+Named = Annotated[
+    list[str] | None, typer.Argument(metavar="IDENTIFIER", help="Identifiers, such as device IDs")
+]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE.csv",
+        help="A CSV file with a header, instead of identifiers",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+IdentifiedBy = Annotated[
+    str, typer.Option(metavar="COLUMN", help="What the identifiers are, as the column in campaigns' queries")
+]
+Topic = Annotated[str | None, typer.Option(help="Only campaigns on this topic", show_default=False)]
+Channel = Annotated[
+    str | None, typer.Option(help="Only campaigns that use this channel, such as email", show_default=False)
+]
+Everything = Annotated[bool, typer.Option("--everything", help="Every campaign, also transactional ones")]
+Reason = Annotated[str, typer.Option(help="The reason, for the entries and the audit log")]
+Until = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATE",
+        help="The end of the entries, as the start of a day in UTC; default: no end",
+        show_default=False,
+    ),
+]
+
+
+@suppressions.command()
+def add(
+    reason: Reason,
+    identifiers: Named = None,
+    file: File = None,
+    identified_by: IdentifiedBy = "device_id",
+    topic: Topic = None,
+    channel: Channel = None,
+    everything: Everything = False,
+    until: Until = None,
+    source: Annotated[str, typer.Option(help="Where the entries come from")] = "command",
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Suppress recipients: no request that is made from now on contains them."""
+    from sendoff.launch import describe_scope, suppress, suppression_scope
+
+    scope = suppression_scope(topic, channel, everything=everything)
+    named = _named(identifiers, file, identified_by)
+    new = _new(scope, identified_by, source, reason, until)
+    with opened(ledger_url) as ledger:
+        added = suppress(ledger, new, named.identifiers)
+    typer.echo(f"suppressed for {describe_scope(scope)}: {counted(added, *named.noun)}")
+    if before := len(named) - added:
+        typer.echo(f"suppressed before: {counted(before, *named.noun)}")
+    _tell_skipped(named)
+
+
+@suppressions.command()
+def remove(
+    reason: Reason,
+    identifiers: Named = None,
+    file: File = None,
+    identified_by: IdentifiedBy = "device_id",
+    topic: Topic = None,
+    channel: Channel = None,
+    everything: Everything = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Remove recipients from one scope of the list, so that these campaigns may send to them again."""
+    from sendoff.launch import describe_scope, suppression_scope, unsuppress
+
+    scope = suppression_scope(topic, channel, everything=everything)
+    named = _named(identifiers, file, identified_by)
+    with opened(ledger_url) as ledger:
+        removed = unsuppress(ledger, scope, identified_by, named.identifiers, user_name(), reason)
+    typer.echo(f"not suppressed any more for {describe_scope(scope)}: {counted(removed, *named.noun)}")
+    if others := len(named) - removed:
+        typer.echo(f"were not suppressed: {counted(others, *named.noun)}")
+    _tell_skipped(named)
+
+
+@suppressions.command()
+def replace(
+    file: Annotated[
+        Path,
+        typer.Option(
+            "--file", metavar="FILE.csv", help="A CSV file with a header", exists=True, dir_okay=False
+        ),
+    ],
+    source: Annotated[str, typer.Option(help="The source whose entries the file replaces, such as crm")],
+    reason: Reason,
+    identified_by: IdentifiedBy = "device_id",
+    topic: Topic = None,
+    channel: Channel = None,
+    everything: Everything = False,
+    until: Until = None,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="Replace without a question, even if more than 20 % of the entries are removed"
+        ),
+    ] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Make the entries of one source and scope exactly those of a file. Entries of other sources stay.
+
+    It shows how many recipients are added and removed, and asks. If no one can answer, or if more than 20 % of the
+    entries of the source would be removed, it changes nothing without --yes.
+    """
+    from sendoff.launch import MOST_REMOVED, replace_suppressions, suppression_scope
+
+    scope = suppression_scope(topic, channel, everything=everything)
+    named = _named(None, file, identified_by)
+    new = _new(scope, identified_by, source, reason, until)
+    with opened(ledger_url) as ledger:
+        planned = ledger.suppressions.planned(new, named.identifiers, datetime.now(UTC))
+        typer.echo(_sizes(planned, new, named))
+        _tell_skipped(named)
+        if not yes:
+            _confirm(planned, MOST_REMOVED)
+        done = replace_suppressions(ledger, new, named.identifiers, most_removed=100 if yes else MOST_REMOVED)
+    typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed")
+
+
+def _confirm(planned: Replacement, most_removed: int) -> None:
+    """Ask whether to replace entries. Raise SettingsError if that needs --yes."""
+    if planned.removes_more_than(most_removed):
+        raise SettingsError(
+            f"Nothing was changed: more than {most_removed} % of the entries would be removed. Check that the file is "
+            "complete. If it is, run the command again with --yes."
+        )
+    if not sys.stdin.isatty():
+        raise SettingsError("Nothing was changed: no one can confirm it here. Run the command with --yes.")
+    typer.confirm("Replace them?", abort=True)
+
+
+@suppressions.command()
+def show(
+    identifier: Annotated[str, typer.Argument(help="The recipient's identifier, such as a device ID")],
+    identified_by: IdentifiedBy = "device_id",
+    ledger_url: LedgerUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all entries of one recipient, newest first: scope, source, reason, author and times."""
+    from sendoff.launch import describe_scope, recipients_of
+
+    (wanted,) = recipients_of([identifier], identified_by).identifiers
+    with opened(ledger_url) as ledger:
+        found = ledger.suppressions.of_person(identified_by, wanted)
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        return
+    now = datetime.now(UTC)
+    for each in found:
+        state = "suppressed" if each.is_in_force(now) else "not suppressed any more"
+        typer.echo(f"{state} for {describe_scope(each.scope)}: {_history(each)}")
+    if not found:
+        typer.echo(f"the list has no entry for {identified_by} {identifier}")
+
+
+@suppressions.command("list")
+def list_(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
+    """Show how many recipients are suppressed, by scope and source. It shows no identifiers."""
+    from sendoff.launch import describe_scope
+
+    with opened(ledger_url) as ledger:
+        found = ledger.suppressions.sizes(datetime.now(UTC))
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+        return
+    for each in found:
+        people = counted(each.entries, *noun_of(each.identified_by))
+        typer.echo(f"{describe_scope(each.scope)}: {people} by {each.identified_by}, source {each.source}")
+    if not found:
+        typer.echo("no one is suppressed")
+
+
+def _named(identifiers: Sequence[str] | None, file: Path | None, identified_by: str) -> NamedRecipients:
+    from sendoff.launch import recipients_in_csv, recipients_of
+
+    if bool(identifiers) == bool(file):
+        raise SettingsError("Name the recipients: give identifiers, or --file FILE.csv, and not both.")
+    if file is not None:
+        return recipients_in_csv(file, identified_by)
+    return recipients_of(identifiers, identified_by)
+
+
+def _new(scope: str, identified_by: str, source: str, reason: str, until: str | None) -> NewSuppression:
+    from sendoff.launch import end_of
+    from sendoff.ledger import NewSuppression
+
+    end = end_of(until, datetime.now(UTC))
+    return NewSuppression(scope, identified_by, source, user_name(), reason, end)
+
+
+def _sizes(planned: Replacement, new: NewSuppression, named: NamedRecipients) -> str:
+    return (
+        f"{new.source} has {counted(planned.before, 'entry', 'entries')}, and the file "
+        f"{counted(len(named), *named.noun)}: {planned.added:,} would be added, {planned.removed:,} removed"
+    )
+
+
+def _tell_skipped(named: NamedRecipients) -> None:
+    if named.skipped:
+        typer.echo(f"skipped: {counted(named.skipped, 'row')} without an identifier", err=True)
+
+
+def _history(entry: Suppression) -> str:
+    told = [f"source {entry.source}", f"by {entry.author} on {entry.added_at:%Y-%m-%d %H:%M} UTC"]
+    if entry.reason:
+        told.append(f"reason: {entry.reason}")
+    if entry.until:
+        told.append(f"until {entry.until:%Y-%m-%d %H:%M} UTC")
+    if entry.removed_at:
+        told.append(f"removed by {entry.removed_by} on {entry.removed_at:%Y-%m-%d %H:%M} UTC")
+    return ", ".join(told)

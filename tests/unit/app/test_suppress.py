@@ -1,0 +1,108 @@
+"""The suppression list from Python: what names recipients, and what comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import sendoff
+from sendoff import App, AudienceError, SettingsError
+
+FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path / 'ledger.db'}") as app:
+        app.migrate()
+        yield app
+
+
+def members(app: App, scope: str = "account", column: str = "device_id") -> list[int | str]:
+    kind: Any = "integer" if column == "device_id" else "string"
+    found = app._connections.ledger.suppressions.active(column, kind, [scope], datetime.now(UTC))
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        FRAME,
+        pa.Table.from_pandas(FRAME),
+        Path("people.csv"),
+        Path("people.parquet"),
+        [7, 9],
+        {"7", "9"},
+        FRAME["device_id"],
+        FRAME["device_id"].to_numpy(),
+        range(7, 10, 2),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_everything_that_names_recipients_is_read(
+    app: App, given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("people.csv", index=False)
+    parquet.write_table(pa.Table.from_pandas(FRAME), "people.parquet")
+    is_named = isinstance(given, Path | pd.DataFrame | pa.Table)
+    column = None if is_named else "device_id"
+    assert app.suppress(given, identified_by=column, reason="moved") == 2
+    assert members(app) == [7, 9]
+    assert app.suppress(given, identified_by="device_id", reason="moved") == 0
+    assert app.unsuppress(given, identified_by="device_id", reason="back") == 2
+    assert members(app) == []
+
+
+def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:
+    app.suppress(["ann"], identified_by="user_id", channel="email", reason="bounce", source="crm")
+    app.suppress(FRAME, reason="moved", until=date(2099, 1, 31))
+    app.suppress([8], identified_by="device_id", topic="news", reason="no news")
+    app.suppress([8], identified_by="device_id", everything=True, reason="complained")
+    found = app.suppressions()
+    assert (len(found), repr(found)) == (5, "<suppression list: 5 entries>")
+    assert found.to_pandas().to_dict("split")["data"] == [
+        ["account", "device_id", "python", 2],
+        ["channel:email", "user_id", "crm", 1],
+        ["everything", "device_id", "python", 1],
+        ["topic:news", "device_id", "python", 1],
+    ]
+    assert app.unsuppress([8], identified_by="device_id", reason="x") == 0  # of another scope
+    assert len(app.suppressions()) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "said"),
+    [
+        ([7], {}, "the column of the identifiers is missing. Add identified_by"),
+        ("4711", {"identified_by": "device_id"}, "found str as recipients"),
+        (4711, {"identified_by": "device_id"}, "found int as recipients"),
+        ([7, 4711.5], {"identified_by": "device_id"}, "identifier 2 of 2 is not a whole number"),
+        ([" "], {"identified_by": "user_id"}, "identifier 1 of 1 is empty"),
+        (FRAME, {"identified_by": "user_id"}, "found the column device_id, but identified_by is user_id"),
+        (FRAME[["since"]], {}, "no identifier column"),
+        (Path("nowhere.csv"), {"identified_by": "device_id"}, "nowhere.csv: the file does not exist"),
+    ],
+)
+def test_what_names_no_recipients_is_an_error_without_identifiers(
+    app: App, given: Any, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(AudienceError, match=re.escape(said)) as error:
+        app.suppress(given, reason="x", **more)
+    assert "4711" not in str(error.value)
+    assert len(app.suppressions()) == 0
+
+
+def test_wrong_arguments_change_nothing(app: App) -> None:
+    for more in ({"topic": "a", "everything": True}, {"channel": "fax"}, {"until": date(2020, 1, 1)}):
+        with pytest.raises(SettingsError):
+            app.suppress([7], identified_by="device_id", reason="x", **more)  # type: ignore[arg-type]
+    assert len(app.suppressions()) == 0
