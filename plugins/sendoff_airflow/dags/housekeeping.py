@@ -1,4 +1,4 @@
-"""The DAGs for all campaigns: late post-backs, doubts, and the size of the ledger."""
+"""The DAGs for all campaigns: late post-backs, doubts, the size of the ledger, and the suppression list."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperat
 from sendoff_airflow.operators.assets import POST_BACKS
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
+from sendoff_airflow.operators.suppression import SuppressOperator
 
 _DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
 
@@ -102,5 +103,50 @@ def maintenance_dag(
             task_display_name="Delete old post-backs",
             keep=keep,
             ledger_conn_id=ledger_conn_id,
+        )
+    return dag
+
+
+def suppression_dag(
+    schedule: str,
+    *,
+    recipients: Any,
+    source: str,
+    reason: str,
+    topic: str | None = None,
+    channel: str | None = None,
+    everything: bool = False,
+    most_removed: float = 20,
+    warehouse: str = "sendoff_warehouse",
+    dag_id: str = "sendoff_suppression",
+    **dag_options: Any,
+) -> DAG:
+    """Return the DAG that makes the entries of one source in the suppression list exactly those of a query or a file.
+
+    It runs on ``schedule``, a cron expression in UTC. ``recipients``: SQL, a ``.sql`` file, or the path or URL of a
+    Parquet, CSV or Arrow file. ``source``: the name that the entries keep. ``topic``, ``channel`` and ``everything``
+    choose the campaigns; without them, the entries stop every campaign that is not transactional. A run that would
+    remove more than ``most_removed`` percent of the entries fails and changes nothing. ``warehouse``: the connection
+    that a query reads. ``dag_options`` are further arguments of Airflow's DAG.
+    """
+    with DAG(
+        dag_id=dag_id,
+        description="Feed the suppression list from a query or a file",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
+        catchup=False,
+        max_active_runs=1,
+        **{**_DEFAULTS, "dag_display_name": "Sendoff: feed the suppression list", **dag_options},
+    ) as dag:
+        SuppressOperator(
+            task_id="suppress",
+            task_display_name="Replace the entries of the source",
+            recipients=recipients,
+            source=source,
+            reason=reason,
+            topic=topic,
+            channel=channel,
+            everything=everything,
+            most_removed=most_removed,
+            warehouse=warehouse,
         )
     return dag

@@ -17,7 +17,7 @@ from airflow.sdk import Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.file import list_py_file_paths
 
-_FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag")
+_FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag", "suppression_dag")
 
 
 def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:

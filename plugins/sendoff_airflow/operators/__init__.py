@@ -9,6 +9,7 @@ and in settings and policies that name operators. The modules are:
     audience ..... freeze an audience, and preview the launch
     dispatch ..... make the requests
     reconcile .... assign verdicts, and check feed health
+    suppression .. feed the suppression list
 """
 
 from sendoff_airflow.operators.audience import BuildAudienceOperator, PreviewOperator
@@ -24,6 +25,7 @@ from sendoff_airflow.operators.reconcile import (
     ReconcileChangedOperator,
     ReconcileOperator,
 )
+from sendoff_airflow.operators.suppression import SuppressOperator
 
 __all__ = [
     "BuildAudienceOperator",
@@ -35,6 +37,7 @@ __all__ = [
     "PreviewOperator",
     "ReconcileChangedOperator",
     "ReconcileOperator",
+    "SuppressOperator",
     "VerdictsOf",
 ]
 

@@ -150,8 +150,8 @@ class PreparingOperator(LaunchEventOperator):
             given = report.VerdictsOf(given.launch_key, given.verdicts).rows(ledger)
         elif isinstance(given, _Unshown):
             given = given.value
-        elif isinstance(given, Path) or (isinstance(given, str) and len(given.split()) == 1):
-            given = _absolute(_location(given), self.dag.folder)
+        else:
+            given = in_dag_folder(given, self.dag.folder)
         if isinstance(self.campaign, Path):
             return folder.with_audience(given)
         return campaign_from(folder.campaign, folder.name, given)
@@ -261,6 +261,16 @@ def name_of(*ids: str) -> str:
         return name
     digest = hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
     return f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
+
+
+def in_dag_folder(given: Any, dag_folder: str) -> Any:
+    """Return the location of a file that a task names, or anything else as it is.
+
+    A relative path starts at ``dag_folder``, the folder of the DAG file.
+    """
+    if isinstance(given, Path) or (isinstance(given, str) and len(given.split()) == 1):
+        return _absolute(_location(given), dag_folder)
+    return given
 
 
 def _location(given: str | Path) -> Path | ObjectStoragePath:

@@ -1,0 +1,112 @@
+"""The operator that feeds the suppression list from a query or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from airflow.sdk import BaseOperator
+
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.preparation import in_dag_folder
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+Action = Literal["add", "remove", "replace"]
+
+
+class SuppressOperator(BaseOperator):
+    """Feed the suppression list from a query or a file. Campaigns stop sending to its recipients at once.
+
+    The rows are streamed, so a large result needs little memory. They have exactly one identifier column, as in an
+    audience query. Return ``named`` (recipients in the rows), ``skipped`` (rows without a usable identifier), ``added``
+    and ``removed``. The log, XCom and the audit log have no identifiers.
+
+    :param recipients: SQL, a ``.sql`` file, or the path or URL of a Parquet, CSV or Arrow file (templated)
+    :param reason: why, for the entries and the audit log (templated)
+    :param source: the name that the entries keep, such as ``crm`` (templated)
+    :param action: ``replace`` makes the entries of this source and scope exactly those of the rows, ``add`` adds
+        entries, and ``remove`` removes recipients from the scope
+    :param topic: only campaigns on this topic (templated)
+    :param channel: only campaigns that use this channel, such as ``email``
+    :param everything: every campaign, also transactional ones
+    :param until: the end of new entries, as the start of a day in UTC, such as ``2027-01-31``; default: no end
+        (templated)
+    :param most_removed: fail and change nothing if ``replace`` would remove more than this percentage of the entries of
+        the source, such as after a query that found nothing
+    :param warehouse: the connection that a query reads
+    """
+
+    template_fields: Sequence[str] = ("recipients", "reason", "source", "topic", "until")
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"recipients": "sql"}
+
+    def __init__(
+        self,
+        *,
+        recipients: Any,
+        reason: str,
+        source: str,
+        action: Action = "replace",
+        topic: str | None = None,
+        channel: str | None = None,
+        everything: bool = False,
+        until: str | None = None,
+        most_removed: float = 20,
+        warehouse: str = "sendoff_warehouse",
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if action not in get_args(Action):
+            raise ValueError(f"action: found {action!r}. Use {', '.join(get_args(Action))}.")
+        self.recipients = recipients
+        self.reason = reason
+        self.source = source
+        self.action = action
+        self.topic = topic
+        self.channel = channel
+        self.everything = everything
+        self.until = until
+        self.most_removed = most_removed
+        self.warehouse = warehouse
+        self.ledger_conn_id = ledger_conn_id
+
+    @translate_errors
+    def execute(self, context: Context) -> dict[str, int]:
+        """Read the recipients and change the list."""
+        from datetime import UTC, datetime
+
+        from sendoff.launch import (
+            end_of,
+            recipients_of,
+            replace_suppressions,
+            suppress,
+            suppression_scope,
+            unsuppress,
+        )
+        from sendoff.ledger import NewSuppression
+        from sendoff_airflow.hooks.ledger import open_ledger
+        from sendoff_airflow.hooks.warehouse import warehouse_source
+
+        scope = suppression_scope(self.topic or None, self.channel, everything=self.everything)
+        end = end_of(self.until, datetime.now(UTC))
+        given = in_dag_folder(self.recipients, self.dag.folder)
+        named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
+        who = context["dag_run"].triggering_user_name or f"DAG {self.dag_id}"
+        new = NewSuppression(scope, named.identified_by, self.source, who, self.reason, end)
+        added = removed = 0
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            if self.action == "add":
+                added = suppress(ledger, new, named.identifiers)
+            elif self.action == "remove":
+                removed = unsuppress(ledger, scope, named.identified_by, named.identifiers, who, self.reason)
+            else:
+                done = replace_suppressions(ledger, new, named.identifiers, most_removed=self.most_removed)
+                added, removed = done.added, done.removed
+        counts = {"named": len(named), "skipped": named.skipped, "added": added, "removed": removed}
+        self.log.info("Suppression list, %s, source %s: %s", scope, self.source, counts)
+        return counts

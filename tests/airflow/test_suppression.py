@@ -1,0 +1,134 @@
+"""The operator and the DAG that feed the suppression list, run by a real Airflow."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
+from airflow.sdk import DAG
+
+from airflow import settings
+from sendoff.ledger import Ledger
+from sendoff_airflow.dags import suppression_dag
+from sendoff_airflow.operators import SuppressOperator
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
+DEVICES = [7_340_000_000 + n for n in range(1, 11)]
+QUERY = "SELECT device_id FROM opted_out"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        yield ledger
+
+
+@pytest.fixture
+def opted_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int | None]], None]:
+    """Set the rows of the table that says who opted out."""
+    path = tmp_path / "shop.db"
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SENDOFF_WAREHOUSE", json.dumps({"conn_type": "sqlite", "host": str(path)})
+    )
+
+    def set_rows(devices: list[int | None]) -> None:
+        with closing(sqlite3.connect(path)) as shop, shop:
+            shop.execute("DROP TABLE IF EXISTS opted_out")
+            shop.execute("CREATE TABLE opted_out (device_id INTEGER)")
+            shop.executemany("INSERT INTO opted_out VALUES (?)", [(each,) for each in devices])
+
+    return set_rows
+
+
+def members(ledger: Ledger, scope: str = "account") -> list[int | str]:
+    return list(ledger.suppressions.active("device_id", "integer", [scope], datetime.now(UTC)))
+
+
+def returned(run: DagRun) -> Any:
+    with closing(settings.Session()) as session:
+        rows = session.query(XComModel).filter_by(dag_id=run.dag_id, run_id=run.run_id).all()
+        [row] = [row for row in rows if row.key == "return_value"]
+        return XComModel.deserialize_value(row)
+
+
+def test_the_ready_dag_keeps_the_list_equal_to_a_query_and_refuses_an_empty_one(
+    ledger: Ledger,
+    opted_out: Callable[[list[int | None]], None],
+    run_dag: Callable[..., DagRun],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dag = suppression_dag(
+        "20 * * * *",
+        recipients=QUERY,
+        source="warehouse",
+        reason="opted out",
+        start_date=START,
+        default_args={"retries": 0},
+    )
+    assert dag.dag_id == "sendoff_suppression"
+    assert dag.is_paused_upon_creation is not False
+    opted_out([*DEVICES, DEVICES[0], None])
+    first = run_dag(dag, logical_date=DAY)
+    assert first.state == "success"
+    assert returned(first) == {"named": 10, "skipped": 1, "added": 10, "removed": 0}
+    opted_out([*DEVICES[1:], 7_340_000_999])
+    assert run_dag(dag, logical_date=DAY.replace(hour=10)).state == "success"
+    now = [*DEVICES[1:], 7_340_000_999]
+    assert members(ledger) == now
+    opted_out([])
+    assert run_dag(dag, logical_date=DAY.replace(hour=11)).state == "failed"
+    assert members(ledger) == now
+    [newest, first_entry] = ledger.audit_log.of_suppression(limit=9)
+    assert newest.detail == {
+        "scope": "account",
+        "identified_by": "device_id",
+        "source": "warehouse",
+        "added": 1,
+        "removed": 1,
+    }
+    assert (first_entry.who, first_entry.why) == ("dag_test", "opted out")  # who triggers runs of DAG.test
+    logged = capsys.readouterr().out
+    assert "nothing was changed: 10 of the 10 entries from warehouse" in logged
+    assert "734000" not in logged
+
+
+def test_recipients_are_added_and_removed_from_a_file_and_a_query(
+    ledger: Ledger,
+    opted_out: Callable[[list[int | None]], None],
+    run_dag: Callable[..., DagRun],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("device_id\n" + "".join(f"{device}\n" for device in DEVICES))
+    opted_out(list(DEVICES[:4]))
+    with DAG("feeds", schedule=None, start_date=START) as dag:
+        shared: dict[str, Any] = {"source": "crm", "reason": "{{ dag.dag_id }}", "topic": "news"}
+        add = SuppressOperator(task_id="add", recipients=str(file), action="add", **shared)
+        remove = SuppressOperator(
+            task_id="remove",
+            recipients=QUERY + " WHERE device_id > {{ params.least }}",
+            action="remove",
+            params={"least": DEVICES[0]},
+            **shared,
+        )
+        add >> remove
+    assert run_dag(dag, logical_date=DAY).state == "success"
+    assert members(ledger, "topic:news") == [DEVICES[0], *DEVICES[4:]]
+    assert [each.why for each in ledger.audit_log.of_suppression(limit=9)] == ["feeds", "feeds"]
+
+
+def test_an_action_that_does_not_exist_is_an_error_of_the_dag_file() -> None:
+    with pytest.raises(ValueError, match=r"found 'append'\. Use add, remove, replace"):
+        SuppressOperator(task_id="x", recipients=QUERY, source="x", reason="x", action="append")  # type: ignore[arg-type]
