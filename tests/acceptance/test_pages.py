@@ -217,6 +217,7 @@ def pages(airflow: Airflow) -> dict[str, str]:
         "campaigns": "sendoff/campaigns",
         "campaign": "sendoff/campaigns/spring_sale",
         "person": "sendoff/person",
+        "suppression": "sendoff/suppression",
         "missing": "sendoff/launches/nothing",
     }
 
@@ -595,6 +596,80 @@ def test_a_person_is_looked_up_without_standing_in_an_address(visit: Any, airflo
         window.evaluate("document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)")
         == "{}{}"
     )
+
+
+def test_a_recipient_is_suppressed_and_looked_up_without_standing_in_an_address(
+    visit: Any, airflow: Airflow
+) -> None:
+    device = str(FIRST_DEVICE + 31)
+    window = visit("sendoff/suppression", width=390)
+    window.get_by_text("Suppress a recipient…").click()
+    form = window.locator("#act-add")
+    form.get_by_label("Identifier", exact=True).fill(device)
+    assert not form.get_by_label("Topic", exact=True).is_visible()
+    form.get_by_label("Campaigns").select_option("topic")
+    form.get_by_label("Topic", exact=True).fill("news")
+    form.get_by_label("Why?").fill("asked on the phone")
+    form.get_by_role("button", name="Suppress", exact=True).click()
+    window.get_by_text("Suppressed for campaigns on the topic news.").wait_for()
+    window.get_by_text("1 device added").first.wait_for()
+    find = window.locator("form[data-into=found]")
+    find.get_by_label("Identifier", exact=True).fill(device)
+    find.get_by_role("button", name="Search").click()
+    found = window.locator("#found")
+    found.get_by_text("asked on the phone").wait_for()
+    assert "olga" in found.inner_text()
+    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    assert window.evaluate(FAINT_TEXT) == []
+    assert device not in window.url
+    assert [url for url in window.asked_for if device in url] == []
+    assert device not in airflow.server.log.read_text()
+    assert window.complaints == []
+
+
+def test_an_uploaded_file_shows_its_counts_before_anything_changes(
+    visit: Any, airflow: Airflow, tmp_path: Path
+) -> None:
+    file = tmp_path / "opted-out.csv"
+    devices = range(8_000_000_001, 8_000_000_041)
+    file.write_text("device_id\n" + "\n".join(map(str, devices)))
+
+    def members() -> int:
+        with closing(Ledger(airflow.ledger_url)) as ledger:
+            now = datetime.now(UTC)
+            return sum(each.entries for each in ledger.suppressions.sizes(now) if each.source == "crm")
+
+    window = visit("sendoff/suppression")
+
+    def check(words: str) -> None:
+        window.get_by_text("Upload a file…").click()
+        form = window.locator("#act-file")
+        form.get_by_label("File", exact=True).set_input_files(file)
+        form.get_by_label("What to do").select_option("replace")
+        form.get_by_label("Source").fill("crm")
+        form.get_by_label("Why?").fill("the weekly file")
+        form.get_by_role("button", name="Check the file").click()
+        form.get_by_text(words).wait_for()
+        assert window.evaluate(FAINT_TEXT) == []
+
+    check("40 devices would be added, 0 removed")
+    assert members() == 0
+    window.get_by_role("button", name="Add 40").click()
+    window.get_by_text("40 devices added, for every campaign.").wait_for()
+    assert members() == 40
+    file.write_text("device_id\n")
+    check("0 devices would be added, 40 removed")
+    window.get_by_role("button", name="Remove 40").click()
+    window.get_by_text("select the box that confirms").wait_for()
+    assert members() == 40
+    window.get_by_label("is the file complete?").check()
+    window.get_by_role("button", name="Remove 40").click()
+    window.get_by_text("40 devices removed, for every campaign.").wait_for()
+    assert members() == 0
+    file.write_text("device_id\n8000000001\nforty\n")
+    check("line 3: the value in the column device_id is not a whole number")
+    assert all("422" in text for text in window.complaints)
+    assert not any("80000000" in url for url in window.asked_for)
 
 
 def test_the_pictures_are_taken(visit: Any, airflow: Airflow, pages: dict[str, str], tmp_path: Path) -> None:

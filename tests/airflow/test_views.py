@@ -280,13 +280,21 @@ def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledg
             answer = vera.get(filled(path, keys["reported"]))
             assert answer.status_code == 200, path
             assert forms(answer.text) == [], path
-    bodies = {"/launches/{launch_key}/doubts/{how}": {**WHY, "requests": [f"{NOBODY}:1"]}}
+    entry = {**WHY, "identified_by": "device_id", "scope": "account"}
+    file = {**entry, "csv": "device_id\n7\n", "how": "add", "source": "crm"}
+    bodies: dict[str, dict[str, Any]] = {
+        "/launches/{launch_key}/doubts/{how}": {**WHY, "requests": [f"{NOBODY}:1"]},
+        "/suppression/add": {**entry, "identifier": "7"},
+        "/suppression/remove": {**entry, "identifier": "7"},
+        "/suppression/check": file,
+        "/suppression/file": file,
+    }
     for path in routes("POST"):
-        if path == "/person":  # a question, answered like a page
+        if path.endswith("/person"):  # a question, answered like a page
             continue
         for key in (keys["approval"], NOBODY):
             answer = vera.post(filled(path, key), bodies.get(path, WHY))
-            assert answer.status_code == (404 if key == NOBODY and "pauses" not in path else 403), path
+            assert answer.status_code == (404 if key == NOBODY and "launches" in path else 403), path
     assert ledger.launches.get(keys["approval"]).state == "held"
     assert ledger.pauses.all() == []
 
@@ -317,6 +325,8 @@ def test_what_does_not_come_from_our_own_pages_is_refused(
         ("pauses/pause", WHY),
         ("person", {"identifier": "1"}),
         (f"launches/{key}/doubts/resend", {**WHY, "requests": [f"{NOBODY}:1"]}),
+        ("suppression/add", {**ADD, "identifier": "7"}),
+        ("suppression/check", {**FILE, "csv": "device_id\n7\n"}),
     ):
         wanted = 409 if status == 200 and "doubts" in path else status
         assert olga.post(path, body, headers).status_code == wanted, path
@@ -1900,3 +1910,163 @@ def test_doubts_settled_before_the_ledger_went_away_are_told_as_done(olga: Perso
     assert answer.status_code == 503
     assert "Nothing was changed" not in answer.text
     assert "reload the page" in answer.text
+
+
+ADD = {"identified_by": "device_id", "scope": "account", "reason": "asked for it"}
+FILE = {**ADD, "how": "add", "source": "crm"}
+SECRETLY = 40_000_017
+
+
+def token_of(text: str) -> str:
+    found = re.search(r'name="checked" value="([0-9a-f]+)"', text)
+    assert found, text
+    return found[1]
+
+
+def suppressed(ledger: Ledger, scope: str = "account") -> list[int | str]:
+    return list(ledger.suppressions.active("device_id", "integer", [scope], datetime.now(UTC)))
+
+
+def test_a_recipient_is_suppressed_found_and_released_with_who_and_why(olga: Person, ledger: Ledger) -> None:
+    assert "No one is suppressed" in olga.get("suppression").text
+    one = {"identifier": str(SECRETLY)}
+    done = olga.post(
+        "suppression/add", {**ADD, **one, "scope": "topic", "topic": "news", "until": "2099-01-31"}
+    )
+    assert (done.status_code, "Suppressed for campaigns on the topic news." in done.text) == (200, True)
+    [entry] = ledger.suppressions.of_person("device_id", SECRETLY)
+    assert (entry.scope, entry.author, entry.source, entry.reason) == (
+        "topic:news",
+        "olga",
+        "page",
+        "asked for it",
+    )
+    assert entry.until == datetime(2099, 1, 31, tzinfo=UTC)
+    found = olga.post("suppression/person", {**one, "identified_by": "device_id"}).text
+    for words in (
+        "Suppressed for campaigns on the topic news",
+        "source page",
+        "olga",
+        "asked for it",
+        "2099",
+    ):
+        assert words in found
+    assert (
+        "no entry" in olga.post("suppression/person", {"identifier": "5", "identified_by": "device_id"}).text
+    )
+    shown = olga.get("suppression").text
+    assert "Campaigns on the topic news" in shown
+    assert "1 device added" in shown
+    # Every campaign is another scope than the topic.
+    assert olga.post("suppression/remove", {**ADD, **one}).status_code == 409
+    done = olga.post(
+        "suppression/remove", {**ADD, **one, "scope": "topic", "topic": "news", "reason": "back"}
+    )
+    assert "Not suppressed any more for campaigns on the topic news." in done.text
+    assert suppressed(ledger, "topic:news") == []
+    assert [(each.who, each.why) for each in ledger.audit_log.of_suppression(limit=9)] == [
+        ("olga", "back"),
+        ("olga", "asked for it"),
+    ]
+    for text in (shown, found, done.text, str(ledger.audit_log.of_suppression(limit=9))):
+        assert str(SECRETLY) not in text
+
+
+def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) -> None:
+    content = "device_id\n7\n8\n8\n\n,\n".replace(",\n", "") + "9\n"
+    seen = olga.post("suppression/check", {**FILE, "csv": content})
+    assert "The file has 3 devices" in seen.text
+    assert "3 devices would be added" in seen.text
+    assert suppressed(ledger) == []
+    assert olga.post("suppression/file", {**FILE, "csv": content}).status_code == 409
+    token = token_of(seen.text)
+    other = {**FILE, "csv": content + "10\n", "checked": token}
+    assert "the list changed since you checked it" in olga.post("suppression/file", other).text
+    assert suppressed(ledger) == []
+    done = olga.post("suppression/file", {**FILE, "csv": content, "checked": token})
+    assert "3 devices added, for every campaign." in done.text
+    assert suppressed(ledger) == [7, 8, 9]
+    seen = olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"})
+    assert "1 device would be removed" in seen.text
+    body = {**FILE, "csv": "device_id\n8\n11\n", "how": "remove", "checked": token_of(seen.text)}
+    assert olga.post("suppression/file", body).status_code == 200
+    assert suppressed(ledger) == [7, 9]
+
+
+def test_a_replacement_that_removes_much_is_confirmed_first(olga: Person, ledger: Ledger) -> None:
+    content = "device_id\n" + "".join(f"{number}\n" for number in range(1, 11))
+    body = {**FILE, "how": "replace", "csv": content}
+    seen = olga.post("suppression/check", body).text
+    assert 'name="confirmed"' not in seen
+    assert olga.post("suppression/file", {**body, "checked": token_of(seen)}).status_code == 200
+    empty = {**body, "csv": "device_id\n"}
+    seen = olga.post("suppression/check", empty).text
+    assert "Remove 10 of 10 entries" in seen
+    refused = olga.post("suppression/file", {**empty, "checked": token_of(seen)})
+    assert (refused.status_code, len(suppressed(ledger))) == (422, 10)
+    done = olga.post("suppression/file", {**empty, "checked": token_of(seen), "confirmed": "true"})
+    assert "10 devices removed" in done.text
+    assert suppressed(ledger) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"csv": "device_id\n7\nann4711\n"},
+            "line 3: the value in the column device_id is not a whole number",
+        ),
+        ({"csv": "name\nann4711\n"}, "found no column device_id in the first line"),
+        ({"csv": "device_id\n\ufffd4711\n"}, "not UTF-8"),
+        ({"csv": "device_id\n"}, "no identifiers"),
+        ({"csv": "device_id\n7\n", "scope": "topic", "topic": "Big News"}, "found the topic"),
+        ({"csv": "device_id\n7\n", "until": "2020-01-31"}, "in the past"),
+        ({"csv": "device_id\n7\n", "until": "soon"}, "Enter the end as a date"),
+        ({"csv": "device_id\n7\n", "source": " "}, "Enter a source"),
+        ({}, "Choose a CSV file"),
+    ],
+)
+def test_a_file_or_form_that_is_wrong_says_where_and_changes_nothing(
+    olga: Person, ledger: Ledger, more: dict[str, str], words: str
+) -> None:
+    for path in ("check", "file"):
+        answer = olga.post(f"suppression/{path}", {**FILE, **more})
+        assert answer.status_code == 422
+        assert words in unescape(answer.text)
+        assert "4711" not in answer.text
+    assert ledger.suppressions.sizes(datetime.now(UTC)) == []
+
+
+def test_a_file_may_be_larger_than_other_bodies_but_not_endless(olga: Person, ledger: Ledger) -> None:
+    content = "device_id\n" + "".join(f"{number}\n" for number in range(7_340_000_001, 7_340_020_001))
+    assert "20,000 devices would be added" in olga.post("suppression/check", {**FILE, "csv": content}).text
+    assert olga.post("suppression/add", {**ADD, "identifier": "x" * 200_000}).status_code == 413
+    assert olga.post("suppression/check", {**FILE, "csv": "x" * 20_000_000}).status_code == 413
+
+
+def test_the_suppression_list_is_seen_and_changed_by_those_alone_who_may_steer_everything(
+    as_: Callable[..., Person], vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze(ledger, "spring_sale")
+    freeze(ledger, "big_news")
+    one = {**ADD, "identifier": "7"}
+    assert "Suppress a recipient" not in vera.get("suppression").text
+    assert "Upload a file" not in vera.get("suppression").text
+    posts: list[tuple[str, dict[str, str]]] = [
+        ("add", one),
+        ("remove", one),
+        ("check", {**FILE, "csv": "device_id\n7\n"}),
+        ("file", {**FILE, "csv": "device_id\n7\n", "checked": "x"}),
+    ]
+    ruth = as_("ruth", "OP")
+    monkeypatch.setattr(ByDag, "seen", frozenset({"big_news"}))
+    monkeypatch.setattr(ByDag, "steered", frozenset({"big_news"}))
+    for who in (vera, ruth):
+        for path, body in posts:
+            assert who.post(f"suppression/{path}", body).status_code == 403, path
+    query = {"identifier": "7", "identified_by": "device_id"}
+    assert ruth.get("suppression").status_code == 403
+    assert ruth.post("suppression/person", query).status_code == 403
+    assert suppressed(ledger) == []
+    monkeypatch.setattr(ByDag, "seen", None)
+    assert vera.post("suppression/person", query).status_code == 200

@@ -65,14 +65,23 @@ def create_app() -> Any:
     from fastapi import FastAPI
     from starlette.staticfiles import StaticFiles
 
-    from sendoff_airflow.views import actions, campaigns, launch, launches, people, results, waiting
+    from sendoff_airflow.views import (
+        actions,
+        campaigns,
+        launch,
+        launches,
+        people,
+        results,
+        suppression,
+        waiting,
+    )
     from sendoff_airflow.views.errors import add_error_pages
 
     # No redirects for an extra slash: they would send a client with a forged Host header to that host.
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     add_error_pages(app)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
-    for subject in (launches, launch, results, waiting, campaigns, people, actions):
+    for subject in (launches, launch, results, waiting, campaigns, people, suppression, actions):
         app.include_router(subject.router)
     return app
 

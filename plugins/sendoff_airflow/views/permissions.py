@@ -11,7 +11,8 @@ has no known team, so the user needs the right in every team.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -121,6 +122,16 @@ class Viewer:
         if not campaign.isprintable() or not self.may_see(campaign):
             raise not_there()
 
+    def check_sees_all(self, campaigns: Iterable[str]) -> None:
+        """Raise 403 if they may not see one of some campaigns."""
+        names = frozenset(campaigns)
+        if self.visible(names) != names:
+            raise HTTPException(
+                status.HTTP_403_FORBIDDEN,
+                "The suppression list is about all campaigns. To see it, you need the right to see the DAG of each "
+                "campaign in Airflow.",
+            )
+
     def check_steers(self, campaign: str) -> None:
         """Raise 404 if they may not see a campaign, 403 if they may see but not control it."""
         self.check_sees(campaign)
@@ -166,22 +177,35 @@ async def viewer(request: Request, user: Annotated[BaseUser, Depends(get_user)])
 ViewerDep = Annotated[Viewer, Depends(viewer)]
 
 
-def check_own_request(request: Request, _: ViewerDep) -> None:
-    """Raise 403 if a request that changes something does not come from one of our own pages.
+@cache  # so that FastAPI asks each once for a request
+def own_request(most: int) -> Callable[..., None]:
+    """Return a dependency that raises 403 if a request that changes something does not come from one of our own pages.
 
     Our script sends JSON with a header of its own. A page of another site cannot send it without a CORS preflight, and
-    the server allows none. If the browser names the origin of a request, it must be this server.
+    the server allows none. If the browser names the origin of a request, it must be this server. Raise 413 if the body
+    has more than ``most`` bytes.
     """
-    origin = request.headers.get("Origin")
-    is_foreign = origin is not None and _host_of(origin) not in _own_hosts(request)
-    is_foreign |= request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
-    if is_foreign or request.headers.get(MARK) != "1":
-        raise HTTPException(status.HTTP_403_FORBIDDEN, "This request did not come from a page of Sendoff.")
-    if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "This request is not JSON.")
-    length = request.headers.get("Content-Length", "")
-    if not length.isdecimal() or int(length) > MAX_BYTES:
-        raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "This request is too large.")
+
+    def check(request: Request, _: ViewerDep) -> None:
+        origin = request.headers.get("Origin")
+        is_foreign = origin is not None and _host_of(origin) not in _own_hosts(request)
+        is_foreign |= request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+        if is_foreign or request.headers.get(MARK) != "1":
+            raise HTTPException(
+                status.HTTP_403_FORBIDDEN, "This request did not come from a page of Sendoff."
+            )
+        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
+            raise HTTPException(status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "This request is not JSON.")
+        length = request.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > most:
+            raise HTTPException(
+                status.HTTP_413_CONTENT_TOO_LARGE, f"This request is too large: at most {most:,} bytes."
+            )
+
+    return check
+
+
+check_own_request = own_request(MAX_BYTES)
 
 
 def _host_of(origin: str) -> str | None:

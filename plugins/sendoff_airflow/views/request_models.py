@@ -8,16 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import Depends, HTTPException, Query, Request, status
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from sendoff_airflow.views.permissions import MAX_BYTES, check_own_request
+from sendoff.campaign import Channel
+from sendoff_airflow.views.permissions import MAX_BYTES, own_request
 
 MAX_REQUESTS = 200
 """The most requests in doubt that one action settles."""
+
+MAX_UPLOAD = 20_000_000
+"""The largest body of a request with a file, in bytes."""
 
 MAX_PAGES = 10_000
 
@@ -37,6 +41,7 @@ def _check_visible(text: str) -> str:
 
 _Visible = AfterValidator(_check_visible)
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1_000), _Visible]
+Identifier = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), _Visible]
 _ShownRequest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}:[0-9]{1,6}$")]
 
 
@@ -116,22 +121,70 @@ class PauseIn(_Body):
 class PersonQuery(_Body):
     """A question about one person. ``offset``: how many launches were already checked."""
 
-    identifier: Annotated[
-        str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500), _Visible
-    ]
+    identifier: Identifier
     campaign: Annotated[str, StringConstraints(max_length=250), _Visible] = ""
     offset: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+IdentifiedBy = Literal["device_id", "device_token", "device_uuid", "external_id", "user_id"]
+_SCOPES = frozenset({"account", "everything", "topic", *(f"channel:{channel}" for channel in Channel)})
+
+
+def _check_scope(scope: str) -> str:
+    if scope not in _SCOPES:
+        raise ValueError("no such scope")
+    return scope
+
+
+class SuppressedPersonQuery(_Body):
+    """A question about the entries of one recipient."""
+
+    identifier: Identifier
+    identified_by: IdentifiedBy
+
+
+class SuppressionPart(_Body):
+    """What the forms of the suppression list share. ``topic``: for the scope ``topic``. ``until``: a date, or empty."""
+
+    identified_by: IdentifiedBy
+    scope: Annotated[str, AfterValidator(_check_scope)]
+    topic: Annotated[str, StringConstraints(strip_whitespace=True, max_length=64), _Visible] = ""
+    until: Annotated[str, StringConstraints(pattern=r"^(\d{4}-\d{2}-\d{2})?$")] = ""
+    reason: Reason
+
+
+class SuppressionIn(SuppressionPart):
+    """One recipient to suppress, or not any more."""
+
+    identifier: Identifier
+
+
+class SuppressionFileIn(SuppressionPart):
+    """A CSV file of recipients.
+
+    ``checked``: the token of the counts that the page showed. ``confirmed``: whether the user confirmed that much is
+    removed.
+    """
+
+    csv: str
+    how: Literal["add", "remove", "replace"]
+    source: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100), _Visible]
+    checked: Annotated[str, StringConstraints(max_length=64)] = ""
+    confirmed: bool = False
 
 
 _Kind = TypeVar("_Kind", bound=_Body)
 
 
-def body_of(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
-    """Return a dependency that reads a body of one kind. It raises 422 with a sentence if the body is invalid."""
+def body_of(kind: type[_Kind], most: int = MAX_BYTES) -> Callable[[Request], Awaitable[_Kind]]:
+    """Return a dependency that reads a body of one kind, of at most so many bytes.
 
-    async def read(request: Request, _: Annotated[None, Depends(check_own_request)]) -> _Kind:
+    It raises 422 with a sentence if the body is invalid.
+    """
+
+    async def read(request: Request, _: None = Depends(own_request(most))) -> _Kind:
         body = await request.body()
-        if len(body) > MAX_BYTES:
+        if len(body) > most:
             raise HTTPException(status.HTTP_413_CONTENT_TOO_LARGE, "This request is too large.")
         try:
             return kind.model_validate_json(body)
@@ -141,13 +194,16 @@ def body_of(kind: type[_Kind]) -> Callable[[Request], Awaitable[_Kind]]:
                 status.HTTP_422_UNPROCESSABLE_CONTENT, _sentence_for(places) or "This request cannot be read."
             ) from None
 
-    return read  # type: ignore[return-value]  # FastAPI gives the second argument
+    return read
 
 
 def _sentence_for(places: set[str]) -> str | None:
     sentences = {
         "reason": "Enter a reason of 1 to 1,000 characters, without invisible characters.",
         "requests": f"Select the requests, {MAX_REQUESTS} at most.",
+        "csv": "Choose a CSV file.",
+        "source": "Enter a source of 1 to 100 characters, without invisible characters.",
+        "until": "Enter the end as a date, such as 2027-01-31.",
         "identifier": "Enter an identifier of at most 500 characters, without invisible characters.",
     }
     return next((sentence for place, sentence in sentences.items() if place in places), None)

@@ -13,7 +13,8 @@ from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
-from sendoff.figures import counted, share
+from sendoff.figures import counted, noun_of, share
+from sendoff.launch import describe_scope
 from sendoff.period import Period
 from sendoff.states import DispatchState
 from sendoff_airflow.views.permissions import MARK
@@ -140,10 +141,12 @@ FILTERS = {
     "counted": counted,
     "moment": _moment,
     "grouped": grouped,
+    "noun": noun_of,
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
     "relative": _relative,
+    "scope": describe_scope,
     "share": share,
     "slug": _slug,
     "span": _span,

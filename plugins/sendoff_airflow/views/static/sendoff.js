@@ -95,7 +95,7 @@ function isInUse() {
   if (main().contains(at) && at.matches('input, select, textarea, button, form *')) return true;
   if (main().querySelector('details.act[open]')) return true;
   if ([...main().querySelectorAll('input[data-list]')].some((box) => box.checked !== box.defaultChecked)) return true;
-  return [...main().querySelectorAll('textarea, input[type=text]')].some((field) => field.value);
+  return [...main().querySelectorAll('textarea, input[type=text]')].some((field) => field.value !== field.defaultValue);
 }
 
 function schedule() {
@@ -166,9 +166,13 @@ document.addEventListener('visibilitychange', () => (document.hidden ? clearTime
 
 // --- Acting ------------------------------------------------------------------------------------------------------
 
-function values(form) {
+async function values(form) {
   const found = {};
   for (const field of form.elements) {
+    if (field.type === 'file') {
+      if (field.files.length) found[field.name] = await field.files[0].text();
+      continue;
+    }
     if (!field.name || (field.type === 'checkbox' && !field.checked)) {
       if (field.name && 'list' in field.dataset) found[field.name] ??= [];
       continue;
@@ -205,14 +209,15 @@ function tell(place, words, kind = 'done') {
 
 document.addEventListener('submit', async (event) => {
   const form = event.target;
-  if ('into' in form.dataset) {
+  const acts = 'act' in (event.submitter?.dataset ?? {}) || 'act' in form.dataset;
+  if ('into' in form.dataset && !acts) {
     event.preventDefault();
-    await ask(form.action, values(form), document.getElementById(form.dataset.into));
-  } else if ('act' in form.dataset) {
+    await ask(form.action, await values(form), document.getElementById(form.dataset.into));
+  } else if (acts) {
     event.preventDefault();
-    const buttons = [...form.querySelectorAll('button')];
+    const buttons = [...form.elements].filter((each) => each.tagName === 'BUTTON');
     const address = event.submitter?.hasAttribute('formaction') ? event.submitter.formAction : form.action;
-    const body = values(form);
+    const body = await values(form);
     buttons.forEach((button) => (button.disabled = true));
     const isOver = await ask(address, body, said);
     buttons.forEach((button) => (button.disabled = false));
@@ -232,6 +237,7 @@ document.addEventListener('submit', async (event) => {
 // Close the form of an action, and move the focus back to where it was opened.
 function cancel(details) {
   for (const field of details.querySelectorAll('textarea')) field.value = '';
+  details.querySelector('form')?.reset();
   details.removeAttribute('open');
   details.querySelector('summary').focus();
 }
@@ -241,7 +247,7 @@ document.addEventListener('click', (event) => {
   if (!details) return;
   if (event.target.closest('[data-cancel]')) cancel(details);
   if (event.target.closest('summary') && !details.open) {
-    details.addEventListener('toggle', () => details.querySelector('select, textarea')?.focus(), { once: true });
+    details.addEventListener('toggle', () => details.querySelector('input:not([type=hidden], [type=checkbox]), select, textarea')?.focus(), { once: true });
   }
 });
 
@@ -331,8 +337,8 @@ document.addEventListener('click', (event) => {
   const earlier = event.target.closest('button[data-offset]');
   if (earlier) {
     const form = document.querySelector('form[data-into]');
-    const body = { ...values(form), offset: Number(earlier.dataset.offset) };
-    ask(form.action, body, document.getElementById(form.dataset.into));
+    const into = document.getElementById(form.dataset.into);
+    values(form).then((body) => ask(form.action, { ...body, offset: Number(earlier.dataset.offset) }, into));
     return;
   }
   const link = event.target.closest('a[href]');
