@@ -136,9 +136,13 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
     if rollout and rollout.missing is not None and ("delivery" not in kinds or is_unreported):
         yield "gates.rollout.missing: no delivery of this campaign is reported, so this gate never stops a launch"
     mixed = _reports_some(campaign)
-    hold_above = campaign.gates.hold_above
-    if hold_above and hold_above.missing is not None and ("delivery" not in kinds or is_unreported):
-        yield "gates.hold_above.missing: no delivery of this campaign is reported, so this limit never holds a launch"
+    limits = campaign.gates.hold_above
+    if limits and limits.missing is not None:
+        if "delivery" not in kinds or is_unreported:
+            yield "gates.hold_above.missing: no delivery of this campaign is reported, so this limit never holds it"
+        elif campaign.send.kind not in ("now", "once"):
+            why = "the service repeats its messages, so a delivery may always come later"
+            yield f"gates.hold_above.missing: this limit never holds the campaign: {why}"
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
         yield (
             f"audience.sql: no column platform; no deliveries are reported for {mixed}, so without this column the "

@@ -9,6 +9,8 @@ import pytest
 from sendoff.campaign import Campaign
 from sendoff.campaign.lint import advice, sms_parts
 
+from .campaigns import DAILY
+
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
 PICTURE = "https://shop.example.com/p.png"
 
@@ -135,6 +137,10 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
         ({"channels": {"email": EMAIL}, "gates": {"hold_above": {"missing": 5}}}, []),
         (
             {"channels": {"ios_push": {"text": "Text"}}, "gates": {"hold_above": {"missing": 5}}},
+            ["gates.hold_above.missing"],
+        ),
+        (
+            {"channels": {"email": EMAIL}, "send": DAILY, "gates": {"hold_above": {"missing": 5}}},
             ["gates.hold_above.missing"],
         ),
     ],
