@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
@@ -16,8 +21,14 @@ from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, NotYetError
 from sendoff.ledger import Ledger, NewSuppression
+from sendoff.service.client import Client
+from sendoff.service.credentials import ClientSecret
+from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.tokens import TokenSource
 
 from ..factories import KEY, NOW, PERIOD, make_campaign, make_launch, post_back, store
+from ..local_receiver import local_receiver
+from ..local_service import QUICK
 from ..waiting import PATIENCE
 from . import sending
 from .sending import fault, sent_to, work_at
@@ -29,18 +40,25 @@ EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"
 
 
 def freeze(
-    ledger: Ledger, limits: dict[str, Any], *, people: int = 600, size: int = 1, waves: int = 300, **more: Any
+    ledger: Ledger,
+    limits: dict[str, Any],
+    *,
+    people: int = 600,
+    of: range | None = None,
+    size: int = 1,
+    waves: int = 300,
+    **more: Any,
 ) -> None:
-    """Freeze a launch in two waves, the first with ``waves`` recipients; its gate holds it above the limits."""
+    """Freeze a launch in two waves, the first up to recipient ``waves``; its gate holds it above the limits."""
     gates = {
         "failures": None,
         "hold_above": limits,
         "rollout": {"shares": [50], "wait": {"length": 4, "unit": "hours"}, "refused": 100},
     }
     campaign = make_campaign(**{"gates": gates, "post_backs": {"kinds": []}, **more}).resolved(PERIOD.end)
-    segments = [
-        Segment(integers(range(n, n + size)), wave=1 if n <= waves else 2) for n in range(1, people + 1, size)
-    ]
+    everybody = of or range(1, people + 1)
+    parts = [everybody[start : start + size] for start in range(0, len(everybody), size)]
+    segments = [Segment(integers(part), wave=1 if part[-1] <= waves else 2) for part in parts]
     make_launch(ledger, segments=segments, campaign=campaign)
 
 
@@ -155,6 +173,35 @@ def test_a_launch_that_waits_for_its_next_wave_is_held_for_missing_recipients(
     release(ledger, KEY, "ann", "a slow provider", now=NOW + 4 * HOUR)
     work_at(ledger, connection, NOW + 5 * HOUR)
     assert ledger.dispatch_queries.states(KEY) == {"accepted": 300}
+
+
+@pytest.mark.parametrize(("limit", "is_held"), [(10, True), (60, False)])
+def test_the_rate_of_real_post_backs_decides(
+    service_start: Callable[..., Any], tmp_path: Path, limit: int, is_held: bool
+) -> None:
+    """The service loses 30 % of the messages: three times the first limit, and half of the second."""
+    service, url = service_start(*QUICK, "--delivered", "0.7"), f"sqlite:///{tmp_path / 'ledger.db'}"
+    with closing(Ledger(url)) as ledger, requests.Session() as session:
+        ledger.migrate()
+        with local_receiver(url, "x" * 32) as address:
+            tokens = TokenSource(
+                ClientSecret(service.client_id, service.client_secret), service.base_url, session
+            )
+            client = Client(service.base_url, session, tokens)
+            connection = ServiceConnection(client, PostBackSigner(address, ["x" * 32]), requests_at_once=4)
+            freeze(ledger, {"missing": limit}, of=range(2, 602, 2), size=10, waves=300, **ASKED)
+            with pytest.raises(NotYetError):
+                work_at(ledger, connection)
+            service.wait_until_quiet()
+            assert hold_launches_above_limits(ledger, now=NOW + 2 * HOUR) == [KEY] * is_held
+            if is_held:
+                (decision,) = ledger.audit_log.of_launch(KEY)
+                assert re.match(r"missing: \d+ of 150 devices, more than 10 % ", decision.why or "")
+                assert ledger.dispatch_queries.states(KEY) == {"accepted": 15, "planned": 15}
+            else:
+                work_at(ledger, connection, NOW + 4 * HOUR)
+                assert ledger.dispatch_queries.states(KEY) == {"accepted": 30}
+                assert decided(ledger) == ["wave"]
 
 
 def test_half_as_many_missing_recipients_as_allowed_hold_nothing(
