@@ -45,6 +45,13 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 _SOURCE = "page"
 _CHANGES = 20
+_KINDS = {
+    "device_id": "device ID",
+    "user_id": "user ID",
+    "external_id": "external ID",
+    "device_token": "device token",
+    "device_uuid": "device UUID",
+}
 _ROOT = "./"  # of the page that shows the answers
 
 
@@ -70,6 +77,7 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         sizes=ledger.suppressions.sizes(datetime.now(UTC)),
         changes=ledger.audit_log.of_suppression(limit=_CHANGES),
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
+        kind_names=_KINDS,
         may_change=viewer.may_pause_all(campaigns),
         refresh=0,
     )
