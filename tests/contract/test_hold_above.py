@@ -270,3 +270,15 @@ def test_a_decision_by_a_person_comes_first(ledger: Ledger, connection: ServiceC
     pause(ledger, KEY, "ann", "wrong picture")
     assert hold_launches_above_limits(ledger, now=NOW) == []
     assert state(ledger) == "paused"
+
+
+def test_recipients_that_the_service_chooses_are_not_counted(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    campaign = make_campaign(
+        gates={"hold_above": {"refused": 1, "missing": 1, "opt_outs": 1}}, targeting={"kind": "broadcast"}
+    ).resolved(PERIOD.end)
+    make_launch(ledger, campaign=campaign)
+    fault(service, "403", 1)
+    assert work_at(ledger, connection).refused == 1
+    assert hold_launches_above_limits(ledger, now=NOW + 3 * HOUR) == []

@@ -137,7 +137,9 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
         yield "gates.rollout.missing: no delivery of this campaign is reported, so this gate never stops a launch"
     mixed = _reports_some(campaign)
     limits = campaign.gates.hold_above
-    if limits and limits.missing is not None:
+    if limits and campaign.targeting.kind != "query":
+        yield "gates.hold_above: the service chooses the recipients, so this gate cannot count them and never holds"
+    elif limits and limits.missing is not None:
         if "delivery" not in kinds or is_unreported:
             yield "gates.hold_above.missing: no delivery of this campaign is reported, so this limit never holds it"
         elif campaign.send.kind not in ("now", "once"):

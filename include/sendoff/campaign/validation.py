@@ -177,7 +177,6 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
         "gates.unusable": gates.unusable,
         "gates.window.time_zone": gates.window and gates.window.time_zone == QUERY_ZONE,
         "gates.rollout": gates.rollout,
-        "gates.hold_above": gates.hold_above,
         "send.time_zone": getattr(campaign.send, "time_zone", None) == QUERY_ZONE,
         "channels.email.translations": channels.email and channels.email.translations,
         "channels.sms.translations": channels.sms and channels.sms.translations,

@@ -140,6 +140,14 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
             ["gates.hold_above.missing"],
         ),
         (
+            {
+                "channels": {"email": EMAIL},
+                "targeting": {"kind": "broadcast"},
+                "gates": {"hold_above": {"missing": 5}},
+            },
+            ["gates.hold_above"],
+        ),
+        (
             {"channels": {"email": EMAIL}, "send": DAILY, "gates": {"hold_above": {"missing": 5}}},
             ["gates.hold_above.missing"],
         ),

@@ -268,7 +268,6 @@ def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: 
                 "gates.unusable": {"gates": {"unusable": 10}},
                 "gates.window.time_zone": {"gates": {"window": WINDOW}},
                 "gates.rollout": {"gates": {"rollout": {}}},
-                "gates.hold_above": {"gates": {"hold_above": {"refused": 5}}},
                 "send.time_zone": {"send": {"kind": "once", "time": "20:00", **QUERY_ZONE}},
             }.items()
         ),
